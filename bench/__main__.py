@@ -7,12 +7,12 @@ from bench import (
     fleet,
     growth,
     inspect,
+    interleaved,
     launch,
     load,
     placement,
     quiet,
     report,
-    resident,
     sampler,
     statistics,
     summary,
@@ -23,7 +23,7 @@ sys.exit(
         main()
         for main in (
             *(launch.main, load.main, statistics.main, summary.main, growth.main, report.main, fleet.main),
-            *(resident.main, placement.main, quiet.main, sampler.main, inspect.main, demo.main),
+            *(interleaved.main, placement.main, quiet.main, sampler.main, inspect.main, demo.main),
         )
     )
 )

@@ -1,4 +1,4 @@
-"""How long an advice takes, files included, and what it says: programs with a clear effect, and one without.
+"""Measure the time and the answers of advices, files included: for programs with a clear effect, and one without.
 
     python -m bench.advise [--runs N] [PROGRAM ...]
 
@@ -63,7 +63,7 @@ class Taken(NamedTuple):
 
 
 def built(name: str, folder: Path) -> Path:
-    """The program, compiled. Raises HugewiseError where there is no compiler."""
+    """Build the program. Raises HugewiseError where there is no compiler."""
     source, program = folder / f"{name}.c", folder / name
     source.write_text(PROGRAMS[name])
     try:
@@ -75,7 +75,7 @@ def built(name: str, folder: Path) -> Path:
 
 
 def advised(program: Path, results: Path) -> Taken:
-    """One advice with its files. Raises HugewiseError."""
+    """Run one advice with its files. Raises HugewiseError."""
     began = time.monotonic()
     found, _ = phases.advise(Question(workload=command((str(program),))), results)
     if found.confirmed is not None and found.confirmed.verdict == "better":
@@ -85,11 +85,11 @@ def advised(program: Path, results: Path) -> Taken:
 
 
 def show(name: str, taken: Sequence[Taken]) -> str:
-    """What the runs of a program took, held against the targets."""
+    """Return the times of a program's runs, against the targets."""
     seconds = [each.seconds for each in taken]
     middle, worst = TARGETS[name]
     word = "met" if median(seconds) <= middle and max(seconds) <= worst else "MISSED"
-    listed = ", ".join(f"{each:.0f}" for each in seconds)
+    listed = ", ".join(f"{second:.0f}" for second in seconds)
     head = f"{name}: {listed} s; median {median(seconds):.0f}, worst {max(seconds):.0f}"
     return f"{head}; at most {middle:.0f} and {worst:.0f} -> {word}"
 

@@ -71,12 +71,12 @@ _PYTHON = "known = {i * 7919: str(i) for i in range(1_500_000)}; sum(len(known[i
 
 
 class Programs(NamedTuple):
-    """Where they are made."""
+    """Folder in which the programs are compiled."""
 
     folder: Path
 
     def compiled(self, name: str, source: str, *options: str) -> str:
-        """A program of C. Raises HugewiseError."""
+        """Compile a program of C. Raises HugewiseError."""
         text, made = self.folder / f"{name}.c", self.folder / name
         text.write_text(source)
         done(["gcc", "-O2", *options, "-o", str(made), str(text)], "apt install gcc libc6-dev")

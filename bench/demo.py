@@ -1,4 +1,4 @@
-"""How many comparisons the demo decides, quiet and beside two busy loops.
+"""Count the comparisons that the demo decides, quiet and beside two busy loops.
 
     python -m bench.demo
 
@@ -19,17 +19,16 @@ from typing import NamedTuple
 
 import msgspec
 
-from hugewise.model.results import Results
+from hugewise.model.results import DECIDED, Results
 
 HERE = Path(__file__).parent.parent
 OPEN = 1  # comparisons that may stay undecided
 LONGEST = 240.0
 LOOPS = 2
-DECIDED = ("better", "worse", "equivalent")
 
 
 class Found(NamedTuple):
-    """What one run of the demo decided, and the seconds that the command took."""
+    """Comparisons that one run of the demo decided, and the seconds that the command took."""
 
     decided: int
     comparisons: int
@@ -44,7 +43,7 @@ class Found(NamedTuple):
 
 @contextmanager
 def busy(loops: int) -> Iterator[None]:
-    """So many endless loops of a shell beside what is measured."""
+    """Run `loops` endless loops of a shell during the block."""
     with ExitStack() as running:
         for _ in range(loops):
             process = running.enter_context(subprocess.Popen(["/bin/sh", "-c", "while :; do :; done"]))
@@ -64,16 +63,19 @@ def run(study: Path = HERE / "studies" / "demo.toml") -> Found:
 
 
 def found(report: bytes, seconds: float) -> Found:
-    """What a `report.json` says was decided. A cell without an open comparison, or with a better one, has an answer."""
+    """Return the decided comparisons of a `report.json`. A cell with none open, or a better one, has an answer."""
     results = msgspec.json.decode(report, type=Results)
     states = [one["state"] for one in msgspec.json.decode(report)["answers"]]
     verdicts = [one.verdict for cell in results.cells for one in cell.judged]
-    decided, answered = sum(one in DECIDED for one in verdicts), sum(one in ("set", "weigh", "leave") for one in states)
+    decided, answered = (
+        sum(verdict in DECIDED for verdict in verdicts),
+        sum(state in ("set", "weigh", "leave") for state in states),
+    )
     return Found(decided, len(verdicts), answered, len(states), seconds)
 
 
 def told(name: str, one: Found) -> str:
-    """A line of the table."""
+    """Return a line of the table."""
     return (
         f"  {name:24} {one.decided} of {one.comparisons} comparisons decided, {one.answered} of {one.cells} cells"
         f" answered, {one.seconds:.0f} s{'' if one.good else '   below the target'}"

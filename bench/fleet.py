@@ -47,14 +47,14 @@ CELL = ATTEMPT.cell
 
 
 class Cost(NamedTuple):
-    """Of a process: seconds and peak bytes."""
+    """Cost of a process: seconds and peak bytes."""
 
     seconds: float
     peak: int
 
 
 def study(pairs: int) -> Study:
-    """One with so many pairs declared."""
+    """Return a study with so many pairs declared."""
     return parse(
         f'format = 1\nname = "fleet"\npolicies = ["base", "thp"]\nmethod = "sequential"\nconfidence = 0.99\n'
         f'budget = {{ blocks = {pairs} }}\n[[workload]]\nname = "chase"\n',
@@ -63,7 +63,7 @@ def study(pairs: int) -> Study:
 
 
 def fleet(attempts: int, hosts: int = HOSTS) -> Path:
-    """A fleet's folder with so many attempts of each host; made where it is not there.
+    """Return a fleet's folder with so many attempts of each host; made where it is not there.
 
     The attempts of `KINDS` hosts are drawn, and those of the others are theirs under coins of their own: each log has
     its own chain.
@@ -109,7 +109,7 @@ def summarise(path: Path) -> Cost:
     costs = [timed("summary", one) for one in runs[:KINDS]]
     known = [pooled.summary(path, one) for one in runs[:KINDS]]
     for number, one in enumerate(runs):
-        opened, place = RunFolder(one).opened(), pooled.place_of(path, one)
+        opened, place = RunFolder(one).opened(), pooled.summary_path(path, one)
         like = known[number % KINDS]
         assert isinstance(place, Path) and like.evidence is not None
         named = {"run": opened.run, "seed_hash": opened.seed_hash}
@@ -148,7 +148,7 @@ class Drawn(NamedTuple):
 
 
 def run(place: Path, of: Study, drawn: Drawn, number: int) -> Path:
-    """An ended run: its log under a seed of its own, and the file that its attempts were gathered in."""
+    """Make an ended run: its log under a seed of its own, and the file that its attempts were gathered in."""
     place.mkdir(parents=True)
     cells, seed = (made_runs.cell(CELL, ARMS, {}),), number.to_bytes(16, "big")
     folder = made_runs.ended(place, of, seed=seed, host=place.name, cells=cells, bodies=drawn.lines)
@@ -157,7 +157,7 @@ def run(place: Path, of: Study, drawn: Drawn, number: int) -> Path:
 
 
 def _text(arm: str, order: int) -> str:
-    """The record of an attempt, with places for its block and its value."""
+    """Return the record of an attempt, with places for its block and its value."""
     made = made_runs.template(arm, ARMS[0], order)
     made["block"], made["metrics"][COMMON[0].name] = "@block", "@value"
     return json.dumps(made)
@@ -169,17 +169,17 @@ def child(what: str, path: Path) -> None:
     if what == "summary":
         summarised(path)
     else:
-        from hugewise.fleet.pooled import pooled  # noqa: PLC0415
+        from hugewise.fleet.pooled import pooled_results  # noqa: PLC0415
         from hugewise.report.fleet import write  # noqa: PLC0415
 
-        found = pooled(path)
+        found = pooled_results(path)
         write(found, path)
         assert len(found.hosts) == len(list((path / "hosts").iterdir()))
     print(json.dumps([time.perf_counter() - began, peak()]))
 
 
 def peak() -> int:
-    """Bytes that this process has had at most; getrusage(2) would have those of whoever started it too."""
+    """Return the peak bytes of this process alone; getrusage(2) would include those of the process that started it."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
     return next(int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmHWM:"))
 
@@ -191,23 +191,23 @@ def timed(what: str, path: Path) -> Cost:
 
 
 def exponent(sizes: Sequence[float], costs: Sequence[float]) -> float:
-    """The slope of cost over size, in logarithms, between the last two."""
+    """Return the slope of cost over size, in logarithms, between the last two."""
     return math.log(costs[-1] / costs[-2]) / math.log(sizes[-1] / sizes[-2])
 
 
 def beyond(sizes: Sequence[float], costs: Sequence[float], times: float) -> float:
-    """The cost at so many times the last size."""
+    """Return the cost at so many times the last size."""
     return float(costs[-1] * times ** max(0.0, exponent(sizes, costs)))
 
 
 def straight(sizes: Sequence[float], costs: Sequence[float], times: float) -> float:
-    """The same, if what was added between the last two sizes is added for as many again: no fixed cost is in that."""
+    """Extrapolate with the increase between the last two sizes, which has no fixed cost in it."""
     slope = (costs[-1] - costs[-2]) / (sizes[-1] - sizes[-2])
     return costs[-1] + max(0.0, slope) * (times - 1) * sizes[-1]
 
 
 def show(hosts: int, sizes: Sequence[int], reports: Sequence[Cost], made: Sequence[Cost]) -> str:
-    """The tables, at 80 columns."""
+    """Return the tables, at 80 columns."""
     lines = [f"{'attempts':>12}{'report s':>10}{'peak GiB':>10}{'a summary s':>13}{'peak GiB':>10}"]
     for size, report, summary in zip(sizes, reports, made, strict=True):
         lines.append(
@@ -235,7 +235,7 @@ def show(hosts: int, sizes: Sequence[int], reports: Sequence[Cost], made: Sequen
 
 
 def measure(sizes: Sequence[int] = SIZES, hosts: int = HOSTS) -> tuple[list[Cost], list[Cost]]:
-    """Reports and summaries."""
+    """Measure the cost of reports, and of making summaries."""
     reports, made = [], []
     for size in sizes:
         path = fleet(size, hosts)

@@ -1,4 +1,4 @@
-"""What an attempt costs hugewise where its run has few attempts, and where it has many: the CPU time of a block.
+"""Measure the cost of an attempt in a run with few attempts, and in one with many: the CPU time of a block.
 
 Two runs of recorded attempts, each conducted by a process of its own, take turns block by block. An attempt is drafted,
 held against the earlier ones, stored, observed and shown as in any run. What is not measured is the workload, the
@@ -31,8 +31,7 @@ from hugewise.cli.progress import show_progress
 from hugewise.model.metric import COMMON
 from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Treatment
-from hugewise.model.randomisation import commitment
-from hugewise.model.trial import Attempt, Block, DeliveryThreshold, Trial
+from hugewise.model.trial import Attempt, Block, DeliveryThreshold, Trial, commitment
 from hugewise.plan.arms import Arm
 from hugewise.plan.plan import Cell
 from hugewise.session import progress
@@ -78,7 +77,7 @@ class Endless:
 
 
 def recorded(block: int, arm: str, order: int, moment: float) -> Attempt:
-    """The recorded attempt, as if it had been made of `arm` in `block`. Its knobs are those of its arm."""
+    """Return the recorded attempt, as if it had been made of `arm` in `block`. Its knobs are those of its arm."""
     knobs = {path: value if arm == "thp" else value.replace("always", "never") for path, value in ATTEMPT.knobs.items()}
     changes: dict[str, Any] = {"block": block, "arm": arm, "baseline": arm == "base", "policy": arm, "order": order}
     return msgspec.structs.replace(
@@ -105,7 +104,7 @@ def cell() -> Cell:
 
 
 def write(results: Path, attempts: int) -> RunFolder:
-    """A run with so many attempts, which was interrupted."""
+    """Write a run with so many attempts, which was interrupted."""
     study = parse(STUDY, "growth.toml")
     folder = RunFolder.create(results, study.name, study_json=msgspec.json.encode(study), study_toml=None, seed=SEED)
     known: dict[str, Any] = {"host": {}, "versions": {}, "settings": {}, "cells": (), "left_out": ()}
@@ -139,7 +138,7 @@ def output(place: Path) -> None:
 
 
 def replayed(bench: RunContext, cell: Cell, arm: Arm, trial: Trial, number: int) -> Attempt:
-    """What `runner.attempt` does of a trial, but for what its machine does."""
+    """Do what `runner.attempt` does of a trial, without the machine's part."""
     work = AttemptState(arm, trial, number, bench.folder.draft(f"b{trial.block:05d}-{trial.order}-{arm.name}-{number}"))
     work.driver = cast("Any", SimpleNamespace(reading=SimpleNamespace(same=SAME)))
     output(work.draft)
@@ -189,7 +188,7 @@ def work(path: Path, turns: Connection) -> None:
 def measure(
     results: Path, few: int = FEW, many: int = MANY, rounds: int = ROUNDS, tell: Callable[[str], object] = print
 ) -> Costs:
-    """Both runs in turns; the first round warms them up and is left out."""
+    """Measure both runs in turns; the first round warms them up and is left out."""
     context, costs = get_context("spawn"), Costs([], [])
     pipes, workers = [], []
     for attempts in (few, many):
@@ -214,7 +213,7 @@ def measure(
 
 
 def show(costs: Costs) -> str:
-    """Medians, the ratio by round with its spread, and the target, at 80 columns."""
+    """Return medians, the ratio by round with its spread, and the target, at 80 columns."""
     ratios = [many / few for few, many in zip(*costs, strict=True)]
     low, ratio, high = statistics.quantiles(ratios, n=4)
     few, many = (statistics.median(cost) for cost in costs)

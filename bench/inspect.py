@@ -36,7 +36,7 @@ Took = dict[str, list[float]]
 
 @contextmanager
 def held(program: Path, layout: str, size: int) -> Iterator[subprocess.Popen[str]]:
-    """The process, when it has its memory."""
+    """Yield the process, when it has its memory."""
     process = subprocess.Popen([program, layout, str(size)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
@@ -54,12 +54,12 @@ def folios(pid: int, *options: str) -> probe.MappedFolios:
 
 
 def states(one: probe.MappedFolios) -> Counter[str]:
-    """Bytes by `kind:size:state`."""
-    return sum((Counter(dict(each.bytes)) for each in one.mappings), Counter())
+    """Return bytes by `kind:size:state`."""
+    return sum((Counter(dict(mapping.bytes)) for mapping in one.mappings), Counter())
 
 
 def thpmaps_keys(found: Counter[str], pmd: int) -> Counter[str]:
-    """The same by what thpmaps tells apart: no single pages, no pools, shared memory as files."""
+    """Return the counts by what thpmaps tells apart: no single pages, no pools, shared memory as files."""
     told: Counter[str] = Counter()
     for key, size in found.items():
         kind, folio, state = key.split(":")
@@ -67,12 +67,12 @@ def thpmaps_keys(found: Counter[str], pmd: int) -> Counter[str]:
             of = "anon" if kind == "anon" else "file"
             told[f"{of}:{'' if state == 'partial' else pmd if state == 'pmd' else folio}:{state}"] += size
         elif kind != "hugetlb" and int(folio) > os.sysconf("SC_PAGE_SIZE") and state == "partial":
-            told["file::partial"] += size  # of folios of two pages it has no line for those that are whole
+            told["file::partial"] += size  # thpmaps has no line for whole folios of two pages
     return told
 
 
 def by_thpmaps(text: str) -> Counter[str]:
-    """What thpmaps --rollup printed, under the same keys."""
+    """Return the output of thpmaps --rollup, under the same keys."""
     told: Counter[str] = Counter()
     for of, by, state, folio, kib in _LINE.findall(text):
         told[f"{of}:{folio and int(folio) << 10}:{'pmd' if by == 'pmd' else state}"] += int(kib) << 10
@@ -86,7 +86,7 @@ def timed(command: Sequence[str | Path]) -> tuple[float, str]:
 
 
 def compared(pid: int, rounds: int, thpmaps: Path | None) -> Took:
-    """Seconds by reader."""
+    """Measure the seconds of each reader."""
     tool: list[str | Path] = [probe.find(), "folios", "--pid", str(pid)]
     readers: dict[str, Callable[[], float]] = {
         "plain": lambda: timed([*tool, "--plain"])[0],
@@ -107,7 +107,7 @@ def compared(pid: int, rounds: int, thpmaps: Path | None) -> Took:
 
 
 def show(layout: str, took: Took) -> list[str]:
-    """A line for each reader, with its ratio to thpmaps (without it: to the plain reader), and the target."""
+    """Return a line for each reader, with its ratio to thpmaps (without it: to the plain reader), and the target."""
     middle = {name: statistics.median(times) for name, times in took.items()}
     peer = "thpmaps" if "thpmaps" in middle else "plain"
     lines = []
@@ -122,7 +122,7 @@ def show(layout: str, took: Took) -> list[str]:
 
 
 def same(pid: int, thpmaps: Path | None) -> str | None:
-    """Whether all readers find the same; else in what they differ."""
+    """Return how the readers differ, or None where all find the same."""
     fast, plain = states(folios(pid)), states(folios(pid, "--plain"))
     if fast != plain:
         return f"the scan and the plain reader differ: {fast - plain} {plain - fast}"
@@ -152,7 +152,7 @@ def disturbed(program: Path, size: int, seconds: float, look: bool) -> tuple[int
 
 
 def built() -> Path:
-    """Raises MissingError without a C compiler."""
+    """Build the program. Raises MissingError without a C compiler."""
     compiler = shutil.which("cc")
     if compiler is None:
         raise MissingError("cc (apt install gcc)")

@@ -21,7 +21,7 @@ meanwhile, when the context is left."""
 
 @contextmanager
 def kept_settings() -> Iterator[Turn]:
-    """Page settings are as before when the context is left, whoever wrote them. Raises LockedError, SettingError."""
+    """Restore the page settings when the context is left, whoever wrote them. Raises LockedError, SettingError."""
     host = LocalHost()
     with HostLock(host), tempfile.TemporaryDirectory(prefix="hugewise-kept-") as folder, ExitStack() as stack:
         settings = Settings(host, Journal.begin(host, Path(folder) / "journal.jsonl", "test"))
@@ -32,7 +32,7 @@ def kept_settings() -> Iterator[Turn]:
                 raise SettingError(f"{drifts[0].path} was written by somebody else")
 
         def back() -> None:
-            # A node's part of a pool follows the whole of it; and what stands as it was may be refused (EINVAL).
+            # A node's part of a pool follows the whole; and writing an unchanged value may fail (EINVAL).
             values = {path: value for path, value in settings.values().items() if not path.startswith(knob.NODES)}
             try:
                 knob.turn(host, {one.path: values[one.path] for one in knob.differing_knobs(host, values)})

@@ -50,13 +50,13 @@ class Line:
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """The smallest value with at least `share` of the values at or below it."""
+    """Return the smallest value with at least `share` of the values at or below it."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
 def compare(took: dict[str, list[float]]) -> list[Line]:
-    """Lines from nanoseconds by launcher, the floor among them."""
+    """Return lines from nanoseconds by launcher, the floor among them."""
     floor = quantile(took[FLOOR], 0.1)
     return [
         Line(name, quantile(ns, 0.1) / 1e3, quantile(ns, 0.5) / 1e3, quantile(ns, 0.1) / floor)
@@ -95,7 +95,7 @@ def by_probe(program: Path, *options: str) -> Launch:
 
 
 def by_hyperfine(program: Path) -> Launch:
-    """Raises MissingError where it is not installed."""
+    """Measure by hyperfine. Raises MissingError where it is not installed."""
     hyperfine = shutil.which("hyperfine")
     if hyperfine is None:
         raise MissingError("hyperfine (apt install hyperfine)")
@@ -133,7 +133,7 @@ def on_one_cpu() -> Iterator[int]:
 
 
 def show(lines: Sequence[Line]) -> str:
-    """The table and the two targets, at 80 columns."""
+    """Return the table and the two targets, at 80 columns."""
     text = [f"{'launcher':<22}{'p10 us':>9}{'p50 us':>9}{'p10 / floor':>13}{'added us':>10}"]
     by_name = {line.name: line for line in lines}
     floor, bare = by_name[FLOOR], by_name[BARE]

@@ -1,4 +1,4 @@
-"""What the load generator costs its own CPU, beside redis-benchmark and, where it is on PATH, memtier_benchmark.
+"""Measure the CPU cost of the load generator, beside redis-benchmark and, where it is on PATH, memtier_benchmark.
 
 All ask the same redis over the same unix socket for the same work in the same run, in turns: one set to ten gets of
 64 B values under 100,000 keys, 50 connections, pipeline 16. The server has one CPU and the client another one.
@@ -50,7 +50,7 @@ class Cost:
 
 
 def need(name: str, package: str) -> str:
-    """The path of a program. Raises MissingError."""
+    """Return the path of a program. Raises MissingError."""
     found = shutil.which(name)
     if found is None:
         raise MissingError(f"{name} (apt install {package})")
@@ -59,7 +59,7 @@ def need(name: str, package: str) -> str:
 
 @contextmanager
 def redis(cpu: int) -> Iterator[Path]:
-    """A redis without persistence on one CPU; yields its socket when it answers."""
+    """Run redis without persistence on one CPU; yields its socket when it answers."""
     program = need("redis-server", "redis-server")
     with tempfile.TemporaryDirectory(prefix="bench") as folder:
         path = Path(folder) / "redis"
@@ -75,7 +75,7 @@ def redis(cpu: int) -> Iterator[Path]:
 
 
 def wait_for(path: Path, process: subprocess.Popen[bytes]) -> None:
-    """Until it accepts connections. Raises MissingError when it has ended or does not within 10 s."""
+    """Wait until the socket accepts connections. Raises MissingError after 10 s, or when the process has ended."""
     end = time.monotonic() + 10
     while process.poll() is None and time.monotonic() < end:
         with socket.socket(socket.AF_UNIX) as client:
@@ -89,7 +89,7 @@ def wait_for(path: Path, process: subprocess.Popen[bytes]) -> None:
 
 
 def spend(commands: Sequence[Sequence[str]], cpu: int, operations: int) -> Cost:
-    """The CPU time of commands that do `operations` together. Raises CalledProcessError when one fails."""
+    """Measure the CPU time of commands that do `operations` together. Raises CalledProcessError when one fails."""
     user = system = 0.0
     for command in commands:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
@@ -103,7 +103,7 @@ def spend(commands: Sequence[Sequence[str]], cpu: int, operations: int) -> Cost:
 
 
 def ours(path: Path, *options: str) -> list[str]:
-    """The load generator's command."""
+    """Return the load generator's command."""
     fixed = ["load", "--protocol", "redis", "--server", f"unix:{path}", "--keys", str(KEYS), "--payload", "64:1"]
     fixed += ["--key-name", "key:%012d"]
     return [probe.find(), *fixed, *options]
@@ -115,7 +115,7 @@ def by_ours(path: Path, operations: int) -> list[list[str]]:
 
 
 def by_redis_benchmark(path: Path, operations: int) -> list[list[str]]:
-    """Raises MissingError where it is not installed."""
+    """Return the commands of redis-benchmark. Raises MissingError where it is not installed."""
     program = need("redis-benchmark", "redis-tools")
     shape = ["-s", str(path), "-c", str(CONNECTIONS), "-P", str(PIPELINE), "-r", str(KEYS), "-d", "64", "-q"]
     sets = operations // 11
@@ -126,7 +126,7 @@ def by_redis_benchmark(path: Path, operations: int) -> list[list[str]]:
 
 
 def by_memtier(path: Path, operations: int) -> list[list[str]]:
-    """Raises MissingError where it is not installed; its keys have names of their own, which it stores first."""
+    """Return the commands of memtier_benchmark, which stores keys of its own names first. Raises MissingError."""
     program = shutil.which("memtier_benchmark")
     if program is None:
         raise MissingError("memtier_benchmark is not on PATH")
@@ -138,7 +138,7 @@ def by_memtier(path: Path, operations: int) -> list[list[str]]:
 
 
 def show(costs: dict[str, list[Cost]]) -> str:
-    """Medians over the rounds, and the targets, at 80 columns."""
+    """Return medians over the rounds, and the targets, at 80 columns."""
     text = [f"{'client, us of CPU an operation':<34}{'user':>9}{'system':>9}{'both':>9}"]
     median = {
         name: Cost(statistics.median(c.user for c in found), statistics.median(c.system for c in found))

@@ -13,8 +13,7 @@ import msgspec
 from hugewise.model.metric import COMMON
 from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Deployment, Treatment
-from hugewise.model.randomisation import commitment
-from hugewise.model.trial import Attempt, DeliveryThreshold
+from hugewise.model.trial import Attempt, DeliveryThreshold, commitment
 from hugewise.model.workload import ParameterValue
 from hugewise.store.folder import RunFolder
 from hugewise.store.log import sealed
@@ -37,7 +36,7 @@ ATTEMPT = msgspec.json.decode((RECORDED / "attempt.json").read_bytes(), type=Att
 
 
 def cell(name: str, arms: Sequence[str], values: Mapping[str, ParameterValue]) -> CellRecord:
-    """A cell of the chase with these arms, the first of which is the baseline."""
+    """Return a cell of the chase with these arms, the first of which is the baseline."""
 
     def arm(of: str) -> ArmRecord:
         treatment = Treatment(policy=of, mechanism="system", target=PageTarget("any", 4096))
@@ -55,7 +54,7 @@ def cell(name: str, arms: Sequence[str], values: Mapping[str, ParameterValue]) -
 
 
 def template(arm: str, baseline: str, order: int) -> dict[str, Any]:
-    """The record of the attempt as one of `arm`, to be changed and written as JSON."""
+    """Return the record of the attempt as one of `arm`, to be changed and written as JSON."""
     changes: dict[str, Any] = {"arm": arm, "baseline": arm == baseline, "policy": arm, "order": order, "knobs": {}}
     made = msgspec.structs.replace(ATTEMPT, **changes, knobs_as="all", state="accepted")
     told: dict[str, Any] = json.loads(msgspec.json.encode(made))
@@ -63,13 +62,13 @@ def template(arm: str, baseline: str, order: int) -> dict[str, Any]:
 
 
 def knobs() -> bytes:
-    """The record of the knobs that all attempts had."""
+    """Return the record of the knobs that all attempts had."""
     return msgspec.json.encode(KnobSet(t=0.0, id="all", values=ATTEMPT.knobs))
 
 
 def events(block: int, of: str, texts: Mapping[str, str]) -> Iterator[tuple[str, bytes]]:
-    """The records of a complete block of the cell `of` with these attempts by arm, in this order; beside each the name
-    of the attempt that it stores, or nothing.
+    """Yield the records of a complete block of the cell `of` with these attempts by arm, in this order; beside each the
+    name of the attempt that it stores, or nothing.
     """
     arms = tuple(texts)
     records: list[tuple[str, Record]] = [("", BlockOpened(t=block, block=block, cell=of, session=1, arms=arms))]
@@ -88,7 +87,7 @@ def events(block: int, of: str, texts: Mapping[str, str]) -> Iterator[tuple[str,
 def ended(
     place: Path, of: Study, *, seed: bytes, host: str, cells: tuple[CellRecord, ...], bodies: Sequence[bytes]
 ) -> RunFolder:
-    """The folder of a run of the study with these records within; its attempts are not there."""
+    """Return the folder of a run of the study with these records within; its attempts are not there."""
     folder = RunFolder.create(place, of.name, study_json=msgspec.json.encode(of), study_toml=None, seed=seed)
     known: dict[str, Any] = {"host": {"name": host}, "versions": {}, "settings": {}, "left_out": ()}
     known |= {"run": folder.run, "study": of.name, "digest": of.digest, "seed_hash": commitment(seed)}

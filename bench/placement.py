@@ -65,7 +65,7 @@ class Timed(PlayedHosts):
         super().__init__(list(self.mortal))
 
     def call(self, host: str, order: HostOrder, timeout: float = 60.0) -> HostAnswer:
-        """One host at a time, each in the thread that calls: as hosts are."""
+        """Call one host at a time, in the caller's thread."""
         if (since := self._since.pop(host, None)) is not None and isinstance(order, ManifestOrder | ForgetOrder):
             with self._lock:
                 self.gaps.append(time.perf_counter() - since)
@@ -78,9 +78,9 @@ class Timed(PlayedHosts):
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of one seed. `lost` and `doubled`: places of the study with no run that counts, and with more than one; or runs
-    that are not what was recorded. `decided`: seconds of each decision. `gaps`: see `Timed`. `late`: runs that came
-    back after their place was taken.
+    """Outcome of one seed. `lost` and `doubled`: places of the study with no run that counts, and with more than one;
+    or runs that are not what was recorded. `decided`: seconds of each decision. `gaps`: see `Timed`. `late`: runs that
+    came back after their place was taken.
     """
 
     lost: int
@@ -94,7 +94,7 @@ class Outcome:
 def played(
     folder: Path, seed: int, *, hosts: int = HOSTS, spare: int = SPARE, killed: int = KILLED, wait: float = RULES.wait
 ) -> Outcome:
-    """A whole fleet in `folder`, with a coin of that seed; `wait` as in an inventory."""
+    """Play a whole fleet in `folder`, with a coin of that seed; `wait` as in an inventory."""
     coin = random.Random(seed)  # noqa: S311
     names = [f"host-{number:05d}" for number in range(hosts)]
     fleet = Fleet(folder, names, measuring=names[: hosts - spare])
@@ -105,7 +105,7 @@ def played(
     fleet.hosts, fleet.engine = [*mortal], Timed(mortal)
     decided: list[float] = []
     rules = replace(RULES, wait=wait)
-    conducted = Coordinator(fleet.folder, fleet.engine, fleet.inventory, rules, fleet.said.append)
+    conducted = Coordinator(fleet.folder, fleet.engine, fleet.inventory, rules, fleet.lines.append)
     began = time.perf_counter()
     with _timing(decided):
         state = conducted.conduct()
@@ -117,14 +117,14 @@ def played(
         counted[work.assigned.place] += 1
         recorded = spool.manifest(fleet.engine.hosts[work.assigned.host].recorded)
         broken += spool.manifest(fleet.folder.path / work.shipped.folder) != recorded
-    shipped = [each for each in fleet.folder.records() if isinstance(each, RunShipped)]
+    shipped = [record for record in fleet.folder.records() if isinstance(record, RunShipped)]
     numbers = [each.number for each in shipped]
     return Outcome(
         lost=sum(not count for count in counted.values()) + broken,
         doubled=sum(count > 1 for count in counted.values()) + len(numbers) - len(set(numbers)),
         decided=tuple(decided),
         gaps=tuple(fleet.engine.gaps),
-        late=sum(not work.counted and work.shipped is not None for work in state.works.values()),
+        late=sum(not work.counted and work.shipped is not None for work in state.assignments.values()),
         seconds=seconds,
     )
 
@@ -149,7 +149,7 @@ class _timing:  # noqa: N801  (a context)
 
 
 def _child(hosts: int, seeds: Sequence[int]) -> None:
-    """Play these seeds and tell of each; the peak of this process is that of the coordinator and of all hosts."""
+    """Play these seeds and report each; the peak of this process is that of the coordinator and of all hosts."""
     for seed in seeds:
         with tempfile.TemporaryDirectory(prefix="hw-placement-", dir=_place()) as folder:
             share = hosts // 10
@@ -170,19 +170,19 @@ def _child(hosts: int, seeds: Sequence[int]) -> None:
 
 
 def _place() -> str | None:
-    """Files in memory, where there is such a place: the disk is not what is measured."""
+    """Return a folder in memory, if there is one: the disk is not measured."""
     return "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108
 
 
 def asked(hosts: int, seeds: Sequence[int]) -> list[dict[str, float]]:
-    """What a process of its own found."""
+    """Run the seeds in a process of their own and return its results."""
     command = [sys.executable, "-m", "bench.placement", "--child", str(hosts), *map(str, seeds)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def show(found: Sequence[dict[str, float]], hosts: int) -> str:
-    """What came of the seeds, and the targets, at 80 columns."""
+    """Return the outcome of the seeds, and the targets, at 80 columns."""
     lost, doubled = (int(sum(each[name] for each in found)) for name in ("lost", "doubled"))
     longest, gap = (max(each[name] for each in found) for name in ("decided", "gap"))
     usual, usual_gap = (statistics.median(each[name] for each in found) for name in ("usual", "usual_gap"))

@@ -1,4 +1,4 @@
-"""What an advice says of programs that people have, and whether its files then do what they promise.
+"""Advise on common programs, and check that the advice's files do what they promise.
 
     python -m bench.programs [--time 3m] [PROGRAM ...]
 
@@ -49,7 +49,7 @@ from hugewise.visible import printable
 
 BUILD = Path(__file__).parent.parent / ".bench"
 _LOOKS = (0.5, 0.7, 0.85)
-"""When a program is looked at, as shares of its time as it is: it has its memory by then, most often."""
+"""Moments to look at a program, as shares of its time as it is: it has its memory by then, most often."""
 _UP_S = 60.0
 
 Started = Callable[[Sequence[str]], AbstractContextManager[int]]
@@ -74,7 +74,7 @@ class Served(NamedTuple):
     include: Callable[[Sequence[str], str], tuple[str, ...]] = lambda words, _: tuple(words)
 
     def table(self, seconds: float) -> dict[str, Any]:
-        """As a question has it."""
+        """Return the workload table of a question."""
         ready = f"exec:{shlex.join(self.ready)}"
         counted = (f"operations,neutral=regex:{self.counted}",)
         made = service(self.server, self.load, seconds=seconds, ready=ready, fill=self.fill, values=counted)
@@ -130,8 +130,8 @@ SERVICES: Mapping[str, Callable[[], Served]] = {
 def applied(
     found: Advice, words: Sequence[str], started: Started, one: Served | None = None, arm: str = ""
 ) -> Iterator[str]:
-    """The files of the arm that was looked at last (or of `arm`), applied, and what `verify` says then; line by line.
-    `started` starts these words, with others before them; `one` is the server, where it is one.
+    """Yield the files of the arm that was looked at last (or of `arm`), applied, and what `verify` says then; line by
+    line. `started` starts these words, with others before them; `one` is the server, where it is one.
     """
     if found.confirmed is None or found.pilot is None:
         return
@@ -191,7 +191,7 @@ def _wrapped(file: DeployedFile, folder: Path) -> list[str]:
 def _verified(
     started: Started, words: Sequence[str], policy: str, moments: Sequence[float], named: Named
 ) -> Iterator[tuple[float, str]]:
-    """What `verify` says at several moments of a run, in seconds: the share that has what was promised, in words."""
+    """Yield `verify`'s verdicts at several moments of a run, in seconds: the share as promised, in words."""
     yield -1.0, "it was over before it could be looked at"
     for moment in moments:
         with started(words) as pid:
@@ -199,9 +199,9 @@ def _verified(
             try:
                 seen = verify(str(pid), LocalHost(), policy, named=named)
             except UserError:
-                continue  # it has ended
+                continue  # the process has ended
             part = "nothing to prove" if seen.share is None else f"{100 * seen.share:.0f}% of what was promised"
-            why = "".join(f"; {one.id}" for one in seen.reasons[:2])
+            why = "".join(f"; {reason.id}" for reason in seen.reasons[:2])
             word = "as promised" if seen.delivered else "NOT as promised" if seen.delivered is False else "unproven"
             yield (seen.share if seen.share is not None else -0.5), f"{word} ({part} under {seen.promise.text}{why})"
 
@@ -217,7 +217,7 @@ def _running(words: Sequence[str]) -> Iterator[int]:
 
 
 def _serving(one: Served) -> Started:
-    """Starts it with these words, and fills it."""
+    """Return a function that starts the server with the words, and fills it."""
 
     @contextmanager
     def started(words: Sequence[str]) -> Iterator[int]:

@@ -1,4 +1,4 @@
-"""What Dask's worker costs a host while it has nothing to do, with TLS on, and what a pointer chase beside it feels.
+"""Measure the cost of Dask's idle worker on a host, with TLS on, and its effect on a pointer chase beside it.
 
 A real scheduler and a real worker with the preset of a fleet, on two addresses of the loopback, the worker bound to the
 last CPU. First its processor time over the window, by the kernel's account, against the target of 0.3% of a core. Then
@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hugewise.errors import HugewiseError
-from hugewise.fleet import worker
+from hugewise.fleet import spool
 from hugewise.fleet.dask.engine import DaskEngine
 from hugewise.machine import probe
 from tests.fleet.dask.local import Local
@@ -33,19 +33,18 @@ LOADS = 8_000_000
 
 
 def share(pid: int, seconds: float) -> tuple[float, float]:
-    """Of a core, that the process takes over so many seconds; and how often a second one of its threads wakes up."""
-    found = worker.process(pid)
+    """Return the share of a core that the process takes, and the wake-ups of its threads a second."""
+    found = spool.identify(pid)
     assert found is not None
-    before, woken, began = worker.spent(found), _switches(pid), time.monotonic()
+    before, woken, began = spool.cpu_seconds(found), _switches(pid), time.monotonic()
     assert before is not None
     time.sleep(seconds)
-    after, window = worker.spent(found), time.monotonic() - began
+    after, window = spool.cpu_seconds(found), time.monotonic() - began
     assert after is not None, "the worker is gone"
     return (after - before) / window, (_switches(pid) - woken) / window
 
 
 def _switches(pid: int) -> int:
-    """Voluntary context switches of all threads."""
     total = 0
     for status in Path(f"/proc/{pid}/task").glob("*/status"):
         lines = status.read_text(encoding="ascii").splitlines()
@@ -54,7 +53,7 @@ def _switches(pid: int) -> int:
 
 
 def interval(ratios: Sequence[float], level: float = 0.99) -> tuple[float, float, float]:
-    """The mean of logarithms of ratios, and Student's interval of it, as ratios."""
+    """Return the mean of logarithms of ratios, and Student's interval of it, as ratios."""
     from scipy.stats import t  # noqa: PLC0415
 
     logs = [math.log(ratio) for ratio in ratios]
@@ -64,7 +63,7 @@ def interval(ratios: Sequence[float], level: float = 0.99) -> tuple[float, float
 
 
 def _chase(cpu: int) -> float:
-    """Nanoseconds a load."""
+    """Measure the nanoseconds of a load."""
     words = [str(probe.find()), "chase", "--bytes", "8m", "--loads", str(LOADS), "--no-hold"]
     done = subprocess.run(["taskset", "-c", str(cpu), *words], check=True, capture_output=True, text=True)
     said = [json.loads(line) for line in done.stdout.splitlines()]
@@ -72,7 +71,7 @@ def _chase(cpu: int) -> float:
 
 
 def chased(pid: int, cpu: int, pairs: int, seed: int = 1) -> list[float]:
-    """Of each pair: the time with the worker over that without."""
+    """Return, for each pair, the time with the worker over that without."""
     coin = random.Random(seed)  # noqa: S311
     ratios = []
     for _ in range(pairs):
@@ -86,12 +85,12 @@ def chased(pid: int, cpu: int, pairs: int, seed: int = 1) -> list[float]:
 
 
 def met(core: float, woken: float) -> bool:
-    """Whether it is within both targets. With Dask's own settings a worker takes 1.3% and has 85 wake-ups a second."""
+    """Return whether the worker is within both targets; Dask's own settings take 1.3%, 85 wake-ups a second."""
     return core <= CORE and woken <= WAKE_UPS
 
 
 def show(found: tuple[float, float], ratios: Sequence[float], seconds: float) -> str:
-    """The figures and the target, at 80 columns."""
+    """Return the figures and the target, at 80 columns."""
     core, woken = found
     ratio, low, high = interval(ratios)
     return "\n".join(
@@ -125,7 +124,7 @@ def _measured(
     engine: DaskEngine, local: Local, seconds: float, pairs: int, cpu: int
 ) -> tuple[tuple[float, float], list[float]]:
     pid = local.worker("alpha")
-    time.sleep(2)  # what it does at its start is over
+    time.sleep(2)  # until its start-up work is over
     found = share(pid, seconds)
     assert engine.present() == {"alpha", "beta"}
     return found, chased(pid, cpu, pairs)

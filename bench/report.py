@@ -21,7 +21,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,6 +30,7 @@ import numpy as np
 from bench import made_runs
 from bench.fleet import exponent, peak
 from bench.made_runs import ATTEMPT
+from hugewise import processes
 from hugewise.store.folder import write_compacted
 from hugewise.study.load import parse
 from hugewise.study.study import Study
@@ -40,16 +41,18 @@ SIZES = (999, 6_000, 24_000, 99_999)
 """Attempts of a run, a third of them of each arm."""
 AT, MOST_SECONDS, MOST_BYTES, MOST_PAGE, MOST_OPENS = 24_000, 10.0, 512 << 20, 15_000_000, 2.0
 MOST_EXPONENT = 1.1
-"""Of seconds and of memory over all sizes, and MOST_LAST over the last two, of which one run each is timed."""
+"""Limit on the exponent of seconds and of memory over all sizes; MOST_LAST limits it over the last two, of which one
+run each is timed.
+"""
 MOST_LAST = 1.2
 LOOKS = 3
 PLACE = Path(".bench/report")
 
 
 class Cost(NamedTuple):
-    """Of a process that tells a run: seconds, peak bytes with those of processes that it starts (`proportional`: what
-    libraries have in common counts once), bytes of report.html
-    and of report.json; and the seconds until a browser shows the page, where there is one.
+    """Cost of a process that reports a run: seconds, peak bytes with those of processes that it starts (`proportional`:
+    shared libraries count once), bytes of report.html and of report.json; and the seconds until a browser shows the
+    page, where there is one.
     """
 
     seconds: float
@@ -60,7 +63,7 @@ class Cost(NamedTuple):
 
 
 def study(blocks: int) -> Study:
-    """What such a run was to measure: so many blocks of each cell, all of which it has."""
+    """Return the study of such a run: so many blocks of each cell, all of which it has."""
     policies = ", ".join(f'"{arm}"' for arm in ARMS)
     return parse(
         f'format = 1\nname = "report"\npolicies = [{policies}]\nbaseline = "base"\n'
@@ -70,7 +73,7 @@ def study(blocks: int) -> Study:
 
 
 def run(attempts: int, place: Path = PLACE, number: int = CELLS) -> Path:
-    """The folder of a run with so many attempts in this `number` of cells; made where it is not there."""
+    """Return the folder of a run with so many attempts in this `number` of cells; made where it is not there."""
     done = place / f"{attempts}-in-{number}"
     if (done / "path").exists():
         return Path((done / "path").read_text(encoding="utf-8"))
@@ -108,7 +111,7 @@ def _names() -> list[str]:
 
 
 def _text(arm: str, order: int) -> str:
-    """The record of an attempt, with places for its block, its cell and its values."""
+    """Return the record of an attempt, with places for its block, its cell and its values."""
     made = made_runs.template(arm, ARMS[0], order)
     return json.dumps(made | {"block": "@block", "cell": "@cell", "metrics": "@metrics", "absent": {}})
 
@@ -149,42 +152,32 @@ def watched(every: float = 0.2) -> Iterator[list[int]]:
 
 def resident() -> int:
     """Resident bytes of this process and of its children that live; pages that they share count in each."""
-    return sum(size for _, size in _family())
+    return sum(stat.rss for stat in _family()) * resource.getpagesize()
 
 
 def proportional() -> int:
-    """Bytes of this process and of its children that live, a page that several have shared out among them: Pss of
-    /proc/PID/smaps_rollup (proc(5)).
+    """Return bytes of this process and of its children that live, a page that several have shared out among them: Pss
+    of /proc/PID/smaps_rollup (proc(5)).
     """
-    found = 0
-    for pid, _ in _family():
-        for line in _told(Path(f"/proc/{pid}/smaps_rollup")).splitlines():
-            if line.startswith("Pss:"):
-                found += int(line.split()[1]) << 10
-    return found
+    total = 0
+    for stat in _family():
+        with suppress(OSError):  # the process has ended
+            for line in Path(f"/proc/{stat.pid}/smaps_rollup").read_text(encoding="ascii").splitlines():
+                if line.startswith("Pss:"):
+                    total += int(line.split()[1]) << 10
+    return total
 
 
-def _family() -> Iterator[tuple[str, int]]:
-    """Number and resident bytes of this process and its children, by /proc/PID/stat (fields 4 and 24 of proc(5))."""
-    own = os.getpid()
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        _, _, told = _told(path).rpartition(")")
-        fields = told.split()
-        if fields and own in (int(path.parent.name), int(fields[1])):
-            yield path.parent.name, int(fields[21]) * resource.getpagesize()
-
-
-def _told(path: Path) -> str:
-    try:
-        return path.read_text(encoding="ascii")
-    except OSError:  # it has ended
-        return ""
+def _family() -> Iterator[processes.ProcessStat]:
+    """Yield this process and its children."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        stat = processes.stat(folder)
+        if stat is not None and os.getpid() in (stat.pid, stat.ppid):
+            yield stat
 
 
 def opened(page: Path) -> float | None:
-    """Seconds until a browser that runs already has laid out and painted the page: the median of some; None without a
-    browser.
-    """
+    """Measure the seconds until a running browser has laid out and painted the page: the median of some, or None."""
     if shutil.which("chromium") is None:
         return None
     took = []
@@ -201,7 +194,7 @@ def opened(page: Path) -> float | None:
 
 
 def measure(sizes: Sequence[int] = SIZES) -> list[Cost]:
-    """What each size costs, in a process of its own."""
+    """Measure the cost of each size, in a process of its own."""
     costs = []
     for size in sizes:
         path = run(size)
@@ -212,13 +205,13 @@ def measure(sizes: Sequence[int] = SIZES) -> list[Cost]:
 
 
 def fitted(sizes: Sequence[float], costs: Sequence[float]) -> float:
-    """The slope of cost over size, in logarithms, by least squares over all of them."""
+    """Return the slope of cost over size, in logarithms, by least squares over all of them."""
     slope, _ = statistics.linear_regression([math.log(size) for size in sizes], [math.log(cost) for cost in costs])
     return slope
 
 
 class Target(NamedTuple):
-    """What was to be reached, whether it was (None: it was not measured), and what was seen."""
+    """Target, whether it was met (None: it was not measured), and the measured value."""
 
     words: str
     met: bool | None
@@ -230,7 +223,7 @@ class Target(NamedTuple):
 
 
 def targets(sizes: Sequence[int], costs: Sequence[Cost]) -> Iterator[Target]:
-    """Those of the size AT, where it was measured, and of the growth."""
+    """Yield the targets of the size AT, where it was measured, and of the growth."""
     if AT in sizes:
         at, of = costs[list(sizes).index(AT)], f"at {AT:,}"
         yield Target(f"{of} within {MOST_SECONDS:g} s", at.seconds <= MOST_SECONDS, f"{at.seconds:.1f} s")
@@ -241,14 +234,14 @@ def targets(sizes: Sequence[int], costs: Sequence[Cost]) -> Iterator[Target]:
             yield Target(opens, None, "there is no Chromium (apt install chromium)")
         else:
             yield Target(opens, at.opens <= MOST_OPENS, f"{at.opens:.2f} s")
-    for what, told in (("seconds", [one.seconds for one in costs]), ("peak", [float(one.peak) for one in costs])):
+    for what, told in (("seconds", [cost.seconds for cost in costs]), ("peak", [float(one.peak) for one in costs])):
         over, last = fitted(sizes, told), exponent(sizes, told)
         yield Target(f"{what} grow as n^{MOST_EXPONENT:g} at most over all sizes", over <= MOST_EXPONENT, f"{over:.2f}")
         yield Target(f"{what}: n^{MOST_LAST:g} at most over the last two", last <= MOST_LAST, f"{last:.2f}")
 
 
 def show(sizes: Sequence[int], costs: Sequence[Cost]) -> str:
-    """The table, at 80 columns, with its targets."""
+    """Return the table, at 80 columns, with its targets."""
     head = ("attempts", "seconds", "peak MiB", "report.html MB", "report.json MB", "opens in s")
     lines = ["".join(f"{name:>{width}}" for name, width in zip(head, _WIDTHS, strict=True))]
     for size, one in zip(sizes, costs, strict=True):

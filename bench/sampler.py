@@ -1,4 +1,4 @@
-"""What reading the machine's counters over time costs the workload that it is read beside: on against off, in pairs.
+"""Measure the cost of reading the machine's counters over time for the workload beside it: on against off, in pairs.
 
 The launcher starts the same micro-workload with its sampler and without, in an order by a coin, under base pages and
 under THP each (by madvise, so that no setting of the machine is turned). The time of the timed region with it over that
@@ -36,8 +36,8 @@ PAGES: Mapping[str, str] = {"base": "nohuge", "THP": "huge"}
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one workload under one kind of pages: each pair's time with the sampler over that without, and of each attempt
-    with it the share of the workload's CPU time that the sampler's thread took.
+    """Cost for one workload under one kind of pages: each pair's time with the sampler over that without, and of each
+    attempt with it the share of the workload's CPU time that the sampler's thread took.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Cost:
 
 
 def measured(words: Sequence[str], sample: float | None, folder: Path) -> tuple[float, float | None]:
-    """Seconds of the timed region, and the sampler's share of its CPU time; None where it was off."""
+    """Measure the seconds of the timed region, and the sampler's share of its CPU time; None where it was off."""
     spec = probe.Spec(
         argv=tuple(words), micro=True, env={}, stdout=str(folder / "out"), stderr=str(folder / "err"), timeout_s=120.0
     )
@@ -68,7 +68,7 @@ def _share(said: Sequence[Mapping[str, Any]], result: Mapping[str, Any], series:
 
 
 def cost(name: str, words: Sequence[str], pairs: int, period: float = PERIOD_S, seed: int = 1) -> Cost:
-    """Pairs of attempts, the order of each by a coin."""
+    """Measure pairs of attempts, the order of each by a coin."""
     coin, ratios, shares = random.Random(seed), [], []  # noqa: S311
     with tempfile.TemporaryDirectory() as place:
         for _ in range(pairs):
@@ -82,13 +82,13 @@ def cost(name: str, words: Sequence[str], pairs: int, period: float = PERIOD_S, 
 
 
 def failed(one: Cost) -> bool:
-    """Whether it is shown to cost more than it may."""
+    """Return whether the sampler is shown to cost more than it may."""
     _, low, _ = interval(one.ratios)
     return low > 1 + MOST_SHARE or statistics.median(one.shares) > MOST_SHARE
 
 
 def told(one: Cost) -> str:
-    """A line."""
+    """Return a line."""
     typical, low, high = interval(one.ratios)
     return (
         f"  {one.name:<14}{typical - 1:+8.2%}  ({low - 1:+.2%} to {high - 1:+.2%} at 99%, {len(one.ratios)} pairs); "

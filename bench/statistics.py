@@ -43,7 +43,7 @@ class Timing:
 
 
 def best(work: Callable[[], object], repeats: int) -> float:
-    """Seconds of the fastest of `repeats` calls."""
+    """Measure the seconds of the fastest of `repeats` calls."""
     took = []
     for _ in range(repeats):
         start = time.perf_counter()
@@ -118,7 +118,7 @@ def of_pairs(count: int, boundary_target: float, interval_target: float, repeats
 
 
 def one_more(count: int, repeats: int) -> Timing:
-    """A pair after `count` others; scipy has to start again."""
+    """Return a pair after `count` others; scipy has to start again."""
     values = pairs(count + repeats)
     test = signflip.run(values[:count].tolist(), ALPHA, count + repeats)
     rest = iter(values[count:].tolist())
@@ -129,7 +129,7 @@ def one_more(count: int, repeats: int) -> Timing:
 
 
 def summarise(count: int) -> dict[str, float]:
-    """All figures of so many observations: seconds, and the most memory of this process in GiB by then."""
+    """Return all figures of so many observations: seconds, and the most memory of this process in GiB by then."""
     values = np.random.default_rng(7).lognormal(0, 0.1, count)
     took = best(lambda: figures(values), 1)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
@@ -137,7 +137,7 @@ def summarise(count: int) -> dict[str, float]:
 
 
 def show(timings: list[Timing]) -> str:
-    """The table, at 110 columns."""
+    """Return the table, at 110 columns."""
     lines = [f"{'task':<34}{'ms':>9}{'target':>9}  {'':<7}{'scipy':<31}{'ms':>9}{'ours/':>8}"]
     for line in timings:
         verdict = "met" if line.seconds <= line.target else "MISSED"

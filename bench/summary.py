@@ -32,7 +32,7 @@ class Files(NamedTuple):
 
 
 def write(folder: Path, count: int) -> Files:
-    """The same observations as an array and as a Parquet file: log-normal, autocorrelated, two arms."""
+    """Write the same observations as an array and as a Parquet file: log-normal, autocorrelated, two arms."""
     import duckdb  # noqa: PLC0415
 
     rng = np.random.default_rng(1)
@@ -66,7 +66,7 @@ def by_describe(files: Files) -> None:
 
 
 def by_scipy(files: Files) -> None:
-    """What scipy and numpy offer of the same figures: no effective n, no medians of k, no windows, no modes."""
+    """Compute the figures that scipy and numpy also offer: no effective n, no medians of k, no windows, no modes."""
     from scipy import signal, stats  # noqa: PLC0415
 
     values = np.load(files.array)
@@ -105,7 +105,7 @@ def child(name: str, files: Files) -> None:
 
 
 def measure(count: int, repeats: int) -> dict[str, tuple[float, int]]:
-    """The least seconds of `repeats`, taken in turns, and the highest peak, by way."""
+    """Measure the least seconds of `repeats`, taken in turns, and the highest peak, by way."""
     found: dict[str, tuple[float, int]] = {}
     with tempfile.TemporaryDirectory() as folder:
         files = write(Path(folder), count)
@@ -120,7 +120,7 @@ def measure(count: int, repeats: int) -> dict[str, tuple[float, int]]:
 
 
 def show(found: dict[str, tuple[float, int]], count: int) -> str:
-    """The table and the two targets, at 80 columns."""
+    """Return the table and the two targets, at 80 columns."""
     text = [f"{'all figures of ' + format(count, ','):<34}{'best s':>9}{'peak MiB':>10}"]
     for name, (seconds, peak) in found.items():
         text.append(f"{name:<34}{seconds:>9.2f}{peak / 2**20:>10,.0f}")

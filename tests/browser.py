@@ -10,9 +10,10 @@ import subprocess
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.error import URLError
 
 import websocket
 
@@ -170,9 +171,14 @@ def _tab(process: subprocess.Popen[bytes], folder: Path) -> str:
     port, until = folder / "DevToolsActivePort", time.monotonic() + _PATIENCE
     while process.poll() is None and time.monotonic() < until:
         if port.exists() and len(lines := port.read_text(encoding="utf-8").splitlines()) == 2:
-            with urllib.request.urlopen(f"http://127.0.0.1:{lines[0]}/json/list", timeout=_PATIENCE) as answer:
-                found: str = next(one["webSocketDebuggerUrl"] for one in json.load(answer) if one["type"] == "page")
-                return found
+            with (
+                suppress(URLError),
+                urllib.request.urlopen(f"http://127.0.0.1:{lines[0]}/json/list", timeout=_PATIENCE) as answer,
+            ):
+                tabs = [one["webSocketDebuggerUrl"] for one in json.load(answer) if one["type"] == "page"]
+                if tabs:
+                    first: str = tabs[0]
+                    return first
         time.sleep(0.05)
     said = (folder / "messages").read_text(encoding="utf-8", errors="replace")
     raise BrowserError(f"{process.args!r} has not begun to listen: {said}")

@@ -1,12 +1,14 @@
 """Property tests draw the same examples in every run; HUGEWISE_EXPLORE=1 draws new ones, to look for more.
 
-The tests begin on a machine that is put back: when an earlier call of pytest was killed, its last run left settings
-turned, and the first run of these tests would put them back between a test's two looks at the page state.
+The tests of the host begin on a machine that is put back: when an earlier call of pytest was killed, its last run left
+settings turned, and the first run of these tests would put them back between a test's two looks at the page state.
 """
 
 from __future__ import annotations
 
+import functools
 import os
+import re
 import signal
 import tempfile
 from collections.abc import Generator, Iterator, Sequence
@@ -18,9 +20,14 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from hugewise import beneath
+from hugewise.advise import advise, of_study
 from hugewise.errors import LockedError
 from hugewise.host import journal
+from hugewise.host.local_host import LocalHost
+from hugewise.model.pages import THP
+from hugewise.session import session
 from tests.again import Again, noted
+from tests.build.hosts import Unheld
 from tests.memory import Whole
 from tests.progress import Parts
 from tests.state import changed, page_state
@@ -38,6 +45,16 @@ settings.load_profile("explore" if os.environ.get("HUGEWISE_EXPLORE") == "1" els
 
 
 MEMORY = Whole()
+
+# What tests of the host turn at any moment. A test of another process plays the host, but for those files whose results
+# do not depend on the value.
+TURNED = re.compile(rf"{THP}/(\w*enabled|defrag|khugepaged/\w+|hugepages-2048kB/\w+)|.*/hugepages-\d+kB/\w+_hugepages")
+READ = {
+    *("advise/test_of_study.py", "analysis/test_budget.py", "attempt/test_apart.py", "attempt/test_disturbances.py"),
+    *("attempt/test_performance.py", "cli/test_backing.py", "cli/test_doctor.py", "cli/test_inspect.py"),
+    *("cli/test_main.py", "fleet/test_conduct.py", "fleet/test_inventory.py", "fuzz/test_documents.py"),
+    *("inspection/test_rules.py", "machine/test_proc.py", "session/test_calibrated.py"),
+}
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -74,18 +91,39 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Who looks at pages finds memory that has huge ones, whatever the tests before have left."""
+    """Who looks at pages finds memory that has huge ones, whatever runs and tests before have left."""
     group = item.get_closest_marker("xdist_group")
     if group is not None and group.args == ("host",):
+        put_back()
         MEMORY.make()
 
 
-@pytest.fixture(scope="session", autouse=True)
+@functools.cache
 def put_back() -> None:
-    """What a killed run left turned is not there any more; a run that lives keeps what it has."""
+    """What a killed run left turned is not there any more; a run that lives keeps what it has. The lock that this takes
+    for a moment is wanted by the tests of the host alone.
+    """
     if os.geteuid() == 0:
         with suppress(LockedError):
             journal.restore()
+
+
+@pytest.fixture(autouse=True)
+def _played(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.node.get_closest_marker("xdist_group"):
+        return
+    for module in (session, advise, of_study):  # the lock of this host is that of the tests of the host
+        monkeypatch.setattr(module, "HostLock", Unheld)
+    if f"{request.path.parent.name}/{request.path.name}" in READ:
+        return
+    read = LocalHost.read
+
+    def checked(host: LocalHost, path: str) -> str:
+        assert not TURNED.fullmatch(path), f"tests of the host turn {path}: play the host, or mark the test `looks`"
+        return read(host, path)
+
+    monkeypatch.setattr(LocalHost, "read", checked)
+    monkeypatch.setattr(journal, "JOURNAL", Path("/nowhere/journal.jsonl"))
 
 
 @pytest.fixture

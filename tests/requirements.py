@@ -38,7 +38,7 @@ def need_root() -> None:
 
 def need_own_namespaces() -> None:
     """The test enters a mount or a user namespace, which nobody may from within a chroot."""
-    points = [one.point for one in mounts(Path("/proc/self/mountinfo").read_text())]
+    points = [mount.point for mount in mounts(Path("/proc/self/mountinfo").read_text())]
     need("/" in points, "a root folder that is a mount point (no chroot)")
 
 

@@ -233,7 +233,7 @@ def test_a_folder_in_which_somebody_writes_is_removed(theirs: Path) -> None:
         assert writer.stdout.readline() == b"ready\n"
         try:
             with DirFd.open(theirs.parent) as held:
-                held.remove("theirs", patience=60)
+                held.remove("theirs", patience=240)
         finally:
             writer.kill()
     assert not theirs.exists()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import get_args
 
+import click
 import pytest
 
+from hugewise.cli.main import cli
 from hugewise.inspection.reasons import ReasonId
 from hugewise.model.pages import PageSizes
 from hugewise.policies import discover
@@ -15,13 +18,58 @@ from hugewise.study.load import load
 from hugewise.study.tables import Validity
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted((ROOT / "docs").rglob("*.md"))
+README = ROOT / "README.md"
+PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+GUIDES = [README, ROOT / "docs/tutorial.md", ROOT / "docs/fleet.md", *sorted((ROOT / "docs/guides").glob("*.md"))]
+BLOCK = re.compile(r"^ *```(\w*)\n(.*?)^ *```$|^((?:    .*\n)+)", re.DOTALL | re.MULTILINE)
+COMMAND = re.compile(r"^ *(?:\$ )?(?:sudo )?(?:\.venv/bin/)?hugewise ((?:.*\\\n)*.*)$", re.MULTILINE)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_within_the_docs_lead_somewhere(page: Path) -> None:
-    for link in re.findall(r"\]\(([^)#]+\.md)", page.read_text(encoding="utf-8")):
-        assert (page.parent / link).is_file(), f"{page}: {link}"
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that GitHub makes of the headings of a page, and those that the page names itself."""
+    text = page.read_text(encoding="utf-8")
+    titles = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    made = {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+    return made | set(re.findall(r'<a id="([^"]+)"', text))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_somewhere(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for link, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)#?([^)\s]*)\)", text):
+        target = page.parent / link if link else page
+        assert target.exists(), f"{page}: {link}"
+        if anchor and target.suffix == ".md":
+            assert anchor in anchors(target), f"{page}: {link}#{anchor}"
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=name)
+def test_commands_have_the_options_that_pages_show(page: Path) -> None:
+    """Of every `hugewise` in a block of code: its verb, and each option before `--`."""
+    found = BLOCK.findall(page.read_text(encoding="utf-8"))
+    blocks = [fenced or indented for language, fenced, indented in found if not language]
+    shown = [shlex.split(each, comments=True) for block in blocks for each in COMMAND.findall(block)]
+    for words in shown:
+        command: click.Command = cli
+        rest = words
+        while isinstance(command, click.Group) and not rest[0].startswith("-"):
+            assert rest[0] in command.commands, words
+            command, rest = command.commands[rest[0]], rest[1:]
+        known = {option for param in command.params for option in (*param.opts, *param.secondary_opts)}
+        own = rest[: rest.index("--")] if "--" in rest else rest
+        named = {word.partition("=")[0] for word in own if word.startswith("-")} - {"--help", "--version"}
+        assert named <= known, words
+    assert shown or page.name == "reports.md"
+
+
+def test_the_readme_is_short_and_begins_with_ones_own_program() -> None:
+    text = README.read_text(encoding="utf-8")
+    assert len(text.split()) <= 1000
+    assert "hugewise advise --output deploy -- ./my-program" in " ".join(text.split()[:250])
 
 
 def test_the_tutorials_study_is_a_study(tmp_path: Path) -> None:
@@ -33,7 +81,7 @@ def test_the_tutorials_study_is_a_study(tmp_path: Path) -> None:
 
 
 def test_which_study_has_which_method() -> None:
-    """As the page lists them, and as the README sums them up."""
+    """As the page lists them."""
     studies = [load(path) for path in sorted((ROOT / "studies").glob("*.toml"))]
     page = (ROOT / "docs/concepts/verdicts.md").read_text(encoding="utf-8")
     listed = re.search(r"^\*\*Which study has what\.\*\*\n\n(.*?)\n\n", page, re.DOTALL | re.MULTILINE)
@@ -46,11 +94,9 @@ def test_which_study_has_which_method() -> None:
     blocks = dict(re.findall(r"`([^`]+)` \((\d+)", next(each for method, each, _ in rows if method == "`fixed-n`")))
     assert blocks == {study.name: str(study.budget.blocks) for study in studies if study.method == "fixed-n"}
     assert set().union(*told.values()) - names <= {"advise", "hugewise guest study", "hugewise guest study --resident"}
-    readme = re.sub(r"\s+", " ", (ROOT / "README.md").read_text(encoding="utf-8"))
     of_guests = [study for study in studies if study.guest is not None]
     assert {study.method for study in of_guests} == {"fixed-n"}
     assert len(of_guests) == 4
-    assert "the four studies here, whose counts vary a little, have Student's t once" in readme
     guests = (ROOT / "docs/concepts/guests.md").read_text(encoding="utf-8")
     assert 'All four have `method = "fixed-n"`' in guests
 
@@ -71,5 +117,5 @@ def test_every_validity_rule_is_explained() -> None:
 
 
 def test_every_reason_why_pages_are_missing_is_explained() -> None:
-    page = (ROOT / "docs/guides/deploy.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/reference/missing-pages.md").read_text(encoding="utf-8")
     assert set(re.findall(r"^\| `([a-z-]+)` \|", page, re.MULTILINE)) == set(get_args(ReasonId))

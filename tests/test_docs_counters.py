@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from hugewise.machine.pmu import families
-from hugewise.machine.pmu.families import ProcessorFamily
+from hugewise.machine import pmu
+from hugewise.machine.pmu import ProcessorFamily
 from hugewise.model.metric import BUNDLES
 
 PAGE = Path(__file__).parent.parent / "docs/concepts/counters.md"
@@ -33,19 +33,25 @@ def counted(one: ProcessorFamily) -> str:
 
 
 def families_table() -> Iterator[str]:
-    yield "| family | counted of the TLB | C | walkers | source |"
-    yield "|---|---|---|---|---|"
-    for one in families.every():
+    """Families that are counted alike share a row; a source of each is in its file."""
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for one in pmu.every():
         constants = (one.stlb_cycles, one.walkers)
-        shown = ("–" if value is None else f"{value:g}" for value in constants)
-        source = f"{one.source}; errata {one.errata}" if one.errata else one.source
-        yield f"| {one.name} | {counted(one)} | {' | '.join(shown)} | {source} |"
+        row = (counted(one), *("–" if value is None else f"{value:g}" for value in constants))
+        alike.setdefault(row, []).append(one.name)
+    yield "| families | counted of the TLB | C | walkers |"
+    yield "|---|---|---|---|"
+    for row, names in alike.items():
+        yield f"| {', '.join(names)} | {' | '.join(row)} |"
 
 
 def bundles_list() -> Iterator[str]:
+    seen: dict[tuple[str, ...], int] = {}
     for number, one in enumerate(BUNDLES, 1):
         mode = "" if one.mode == "all" else " in user mode" if one.mode == "user" else " in the kernel"
-        yield f"{number}. {', '.join(f'`{event}`' for event in one.events)}{mode}"
+        before = seen.setdefault((*one.events,), number) if one.mode != "all" else number
+        events = ", ".join(f"`{event}`" for event in one.events) if before == number else f"those of {before},"
+        yield f"{number}. {events}{mode}"
 
 
 def test_the_lists_are_those_of_the_table() -> None:
@@ -63,7 +69,7 @@ def test_the_lists_are_those_of_the_table() -> None:
 
 def test_the_page_says_what_the_table_says_of_bounds() -> None:
     page = PAGE.read_text()
-    for one in families.every():
+    for one in pmu.every():
         if one.stlb_cycles is not None:
             assert f"{one.stlb_cycles:g} " in page
     assert "There is no upper end, and the report says so" in page

@@ -64,7 +64,9 @@ def test_what_a_pilots_error_costs() -> None:
 
 def test_the_published_builds_on_the_page() -> None:
     page = (CONCEPTS / "planning.md").read_text(encoding="utf-8")
-    (builds,) = [one for one in replan(published.load("redhat-2021")).comparisons if one.name == "gdb-build"]
+    (builds,) = [
+        comparison for comparison in replan(published.load("redhat-2021")).comparisons if comparison.name == "gdb-build"
+    ]
     for row in builds.assumed:
         assert row.hours is not None and row.median is not None and row.pairs is not None
         time = format_duration(row.hours * 3600) if row.hours < 48 else f"{row.hours / 24:.1f} days"

@@ -81,7 +81,7 @@ def test_its_commands_are_commands() -> None:
 
 
 def test_every_option_in_its_text_is_one_of_the_commands_it_is_about() -> None:
-    known = {option for words in COMMANDS for each in parsed(words).command.params for option in each.opts}
+    known = {option for words in COMMANDS for param in parsed(words).command.params for option in param.opts}
     prose = re.sub(r"^```.*?^```$", "", GUIDE, flags=re.DOTALL | re.MULTILINE)
     named = set(re.findall(r"`[^`\n]*?(--[a-z-]+)", prose))
     assert {"--load", "--kernel", "--json", "--policy"} <= named
@@ -127,7 +127,7 @@ def test_what_of_the_fixture_is_not_restated_is_what_it_quotes() -> None:
 def test_the_proofs_that_it_quotes_are_of_arms_and_in_the_words_of_a_proof() -> None:
     made, study = restated(DB1.read_text())
     of = {use.name: use.backed_by.pages for use in study.policies}
-    shown = [line.split(maxsplit=2) for line in block("domain  accepted").splitlines()]
+    shown = [line.split(maxsplit=2) for line in block("ram-2m  accepted").splitlines()]
     assert {arm for arm, _, _ in shown} <= set(made.arms)
     for arm, state, proof in shown:
         assert state == "accepted"
@@ -155,8 +155,8 @@ def test_what_verify_says_is_what_it_quotes(monkeypatch: pytest.MonkeyPatch) -> 
     )
     mapped = KvmMapping({4096: 512, 2 << 20: 510, GIB: 1}, 0, "debugfs")
     monkeypatch.setattr(backing, "smaps", lambda _: text)
-    monkeypatch.setattr(backing, "runs", lambda *_: True)
-    monkeypatch.setattr(backing, "of_debugfs", lambda *_: mapped)
+    monkeypatch.setattr(backing, "has_kvm_vm", lambda *_: True)
+    monkeypatch.setattr(backing, "kvm_mapping_of_debugfs", lambda *_: mapped)
     pieces = tuple(
         RamBlock(id=f"ram-node{number}", size=GIB, page=GIB, shared=True, preallocated=True, node=number)
         for number in (0, 1)

@@ -37,7 +37,7 @@ def asked(checkout: Path, *words: str, **environment: str) -> list[list[str]]:
     make = [need_program("make", "make"), "--silent", "--old-file=.venv/ready", "results", *words]
     clean = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     done = subprocess.run(
-        make, cwd=checkout, env=clean | environment, capture_output=True, text=True, check=True, timeout=60
+        make, cwd=checkout, env=clean | environment, capture_output=True, text=True, check=True, timeout=240
     )
     return [json.loads(line) for line in done.stdout.splitlines()]
 

@@ -1,4 +1,4 @@
-"""The rooms: what the door plates say is there, each question once, and the README has the rows that are checked."""
+"""The rooms: what the door plates say is there, each question once, and CONTRIBUTING has the rows that are checked."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def test_beside_the_rooms_there_is_only_the_ground() -> None:
     assert {room for row in rows() for room in row} == GROUND | rooms().keys()
 
 
-def test_the_readme_has_the_same_rows() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_contributing_has_the_same_rows() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     table = text.split("| room (of", 1)[1].split("\n\n", 1)[0]
     told = [re.findall(r"`(\w+)(?:/|\.py)`", line.split("|")[1]) for line in table.splitlines()[2:]]
     expected = [sorted(row) for row in rows() if not {*row} & GROUND]

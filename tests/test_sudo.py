@@ -44,7 +44,7 @@ def hidden() -> list[str]:
     """What this Python is made of below folders that others may not enter, a level below each."""
     found = []
     for place in {Path(sys.executable), Path(sys.executable).resolve(), SOURCE}:
-        above = next((each for each in reversed(place.parents) if not each.stat().st_mode & 0o001), None)
+        above = next((parent for parent in reversed(place.parents) if not parent.stat().st_mode & 0o001), None)
         if above is not None:
             found.append(str(above / place.relative_to(above).parts[0]))
     return sorted(set(found))
@@ -101,6 +101,7 @@ def called(home: Path, script: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.usefixtures("unchanged")
+@pytest.mark.soak
 def test_sudo_advises_a_program_that_runs_as_its_caller(home: Path) -> None:
     script = r"""
         id -u && sudo -n id -u

@@ -81,7 +81,7 @@ def test_hostile_arms_of_a_file_on_a_terminal(tmp_path: Path) -> None:
     hostile = NASTY.replace("\udcff", "")
     rows = "".join(f'{number},"{arm}",{1 + number / 10}\n' for number in range(8) for arm in ("a", hostile))
     (tmp_path / "file.csv").write_text(f'round,arm,"seconds {hostile}"\n{rows}', encoding="utf-8")
-    told = seen("analyze", "--value", f"seconds {hostile}", "file.csv", cwd=tmp_path)
+    told = seen("analyze", "--better", "lower", "--value", f"seconds {hostile}", "file.csv", cwd=tmp_path)
     assert "owned" in told and "[red]red[/red]" in told.replace("\r\n", "") and foreign(told) == []
     assert "\x1b[31mred" not in told
 
@@ -111,7 +111,7 @@ def test_the_progress_of_a_run_on_a_terminal() -> None:
             listener(progress.AttemptStarted(1, NASTY, NASTY))
             listener(progress.Message(f"a step: {NASTY}"))
             one = progress.OpenComparison(NASTY, NASTY, NASTY, 0.9, 0.8, 1.1)
-            listener(progress.BlockEnded(1, NASTY, "complete", 1, 3, 9.0, 0, lambda: (one,)))
+            listener(progress.BlockEnded(1, NASTY, "complete", 1, 3, 9.0, 0, 0, 1, lambda: (one,)))
         told = drained(ours)
     assert "a step" in told and "to +10%" in told and foreign(told) == []
 

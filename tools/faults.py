@@ -38,7 +38,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def functions(tree: ast.AST, above: str = "") -> Iterator[tuple[str, Function]]:
-    """Every function with its dotted name within the module; functions inside of functions belong to the outer one."""
+    """Yield every function with its dotted name within the module; inner functions belong to the outer one."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, Function):
             yield f"{above}{node.name}", node
@@ -47,7 +47,7 @@ def functions(tree: ast.AST, above: str = "") -> Iterator[tuple[str, Function]]:
 
 
 def places(function: Function) -> Iterator[tuple[str, ast.AST]]:
-    """What can be made wrong in a function: the kind of fault, and the node."""
+    """Yield the places where a fault can be planted in a function: the kind of fault, and the node."""
     for node in ast.walk(function):
         if isinstance(node, ast.Compare) and len(node.ops) == 1:
             yield "turned", node
@@ -99,7 +99,7 @@ def draw(root: Path, seed: int, count: int) -> list[dict[str, object]]:
 
 
 def planted(root: Path, fault: dict[str, object]) -> tuple[Path, str] | None:
-    """The file of the fault in `root`, and its text with it; None where the function or the place is gone."""
+    """Return the file of the fault in `root`, and its text with it; None where the function or the place is gone."""
     fitting = []
     for path in sorted((root / "src/hugewise").rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -120,7 +120,7 @@ def planted(root: Path, fault: dict[str, object]) -> tuple[Path, str] | None:
 
 
 def tests_of(root: Path, path: Path) -> list[str]:
-    """The test files that import the module at `path`; where none does, those that import what imports it."""
+    """Return the test files that import the module at `path`; where none does, those that import what imports it."""
     imports = _imports(root)
     wanted = {_module(root, path)}
     for _ in range(3):
@@ -156,7 +156,7 @@ def _imported(path: Path) -> set[str]:
 
 
 def attempt(root: Path, fault: dict[str, object], marks: str, seconds: int) -> tuple[str, str]:
-    """What became of the fault in `root`: caught, missed, untested or gone; and where it is."""
+    """Return the outcome of the fault in `root`: caught, missed, untested or gone; and where it is."""
     found = planted(root, copy.deepcopy(fault))
     if found is None:
         return "gone", ""

@@ -21,15 +21,16 @@ from hugewise.audit.rule import Rule
 from hugewise.audit.rules import discover
 from hugewise.fleet.inventory import ClientEntry, FleetTable, HostEntry
 from hugewise.inspection.inspected import FORMAT, Inspection
-from hugewise.model.answer import CellAnswer
+from hugewise.model.cause import CellAnswer
 from hugewise.model.fleet import FleetResults, TransferredVerdict
 from hugewise.model.metric import COMMON, Metric
 from hugewise.model.pages import PageSizes
+from hugewise.model.reason import Base
 from hugewise.model.results import Results
 from hugewise.model.two_runs import TwoRuns
 from hugewise.model.workload import Parameter, ParameterValue
 from hugewise.quantity import format_size
-from hugewise.report.json import LEFT_OUT
+from hugewise.report.data_files import LEFT_OUT
 from hugewise.study.guest import DiskUse, GuestUse, KernelUse, NodeUse
 from hugewise.study.keys import Key, keys_of
 from hugewise.study.study import Sampling, Study
@@ -146,13 +147,31 @@ hugewise audit --json                   # the structure below
 hugewise audit --root /mnt              # a disk or an image: what its files say
 ```
 
-Where settings come from: sysfs (transparent huge pages at every size, defrag, khugepaged, the shrinker), hugetlb pools,
-limits of cgroups, the kernel's command line, sysctl.d, tmpfiles.d, sysfs.conf and rc.local, profiles of tuned, services
-of systemd with their drop-ins (of the system, not of users; from their files in the order of systemd.unit(5): systemd
-itself is not asked), the
-environment and memory of running programs, and the files and command lines of PostgreSQL, MySQL and MariaDB, redis and
-valkey, memcached, MongoDB and Java. Of environments, command lines and files only known settings of pages are kept:
-nothing else of them is printed. A program in a container names files that are not this host's; they are not read.
+Where settings come from:
+
+| what | where |
+|---|---|
+| in force | sysfs (transparent huge pages at every size, defrag, khugepaged, the shrinker, hugetlb pools), \
+limits of cgroups, /proc/cmdline |
+| boot loader | /etc/default/grub with grub.d, entries of the Boot Loader Specification, grub.cfg, \
+/etc/kernel/cmdline, cmdline.txt |
+| at boot | sysctl.d, tmpfiles.d, sysfs.conf, rc.local, profiles of tuned with their variables \
+and words for the boot loader |
+| services | units of systemd with their drop-ins, in the order of systemd.unit(5): of the system, not of users; \
+systemd itself is not asked |
+| programs | environment and memory of those that run |
+| servers | files and command lines of PostgreSQL, MySQL and MariaDB, redis and valkey, memcached, MongoDB and Java; \
+command lines also through variables, `sh -c`, a script of a shell and @FILE of java |
+| versions | of MongoDB: the lists of dpkg and RPM, `installed-rpms` and `installed-debs` of a sosreport |
+| virtual machines | domains of libvirt's system daemon, `memory_backing_dir` of qemu.conf |
+
+Of environments, command lines and files only known settings of pages are kept: nothing else of them is printed. A
+program in a container names files that are not this host's; they are not read.
+
+With `--root` the folder is a disk, an image or a capture such as sosreport's. What it does not have is told under *not
+read*, and no rule takes it for a fault: without sysfs, which pages are in force (of pools /proc/meminfo has the default
+one); without processes, who holds pages of a pool; without /proc/cmdline, what the kernel was booted with: then the
+files of the boot loader say it.
 
 ## Exit status
 
@@ -194,22 +213,22 @@ _SECTIONS = {
 
 
 def study() -> Iterator[str]:
-    """The keys of a study file, and the workloads, policies and metrics that it can name."""
+    """Yield the keys of a study file, and the workloads, policies and metrics that it can name."""
     yield from (_STUDY, *_keys(_STUDY_TABLES), *_workloads(), *_policies(), *_common())
 
 
 def inventory() -> Iterator[str]:
-    """The keys of an inventory."""
+    """Yield the keys of an inventory."""
     yield from (_INVENTORY, *_keys(_INVENTORY_TABLES))
 
 
 def audit() -> Iterator[str]:
-    """The rules of the audit, the claims of makers of programs, and the structure of its JSON."""
+    """Yield the rules of the audit, the claims of makers of programs, and the structure of its JSON."""
     yield from (_AUDIT, *_rules(), *_claims(), *_audit_json())
 
 
 def report_json() -> Iterator[str]:
-    """The structure of report.json."""
+    """Yield the structure of report.json."""
     yield "# report.json"
     yield ""
     yield _GENERATED
@@ -229,7 +248,7 @@ def report_json() -> Iterator[str]:
 
 
 def fleet_json() -> Iterator[str]:
-    """The structure of fleet.json."""
+    """Yield the structure of fleet.json."""
     yield "# fleet.json"
     yield ""
     yield _GENERATED
@@ -246,7 +265,7 @@ def fleet_json() -> Iterator[str]:
 
 
 def compare_json() -> Iterator[str]:
-    """The structure of `compare --json`."""
+    """Yield the structure of `compare --json`."""
     yield "# The JSON of hugewise compare"
     yield ""
     yield _GENERATED
@@ -261,7 +280,7 @@ def compare_json() -> Iterator[str]:
 
 
 def inspect_json() -> Iterator[str]:
-    """The structure of `inspect --json`."""
+    """Yield the structure of `inspect --json`."""
     yield "# The JSON of hugewise inspect"
     yield ""
     yield _GENERATED
@@ -287,7 +306,7 @@ PAGES: dict[str, Callable[[], Iterator[str]]] = {
 
 
 def text(name: str) -> str:
-    """The page of that name, as Markdown."""
+    """Return the page of that name, as Markdown."""
     return "\n".join(PAGES[name]()).rstrip() + "\n"
 
 
@@ -337,7 +356,7 @@ def _audit_json() -> Iterator[str]:
 
 
 def _keys(tables: Iterable[tuple[str, type[msgspec.Struct]]]) -> Iterator[str]:
-    """Lines of Markdown: under each title every key of its table."""
+    """Yield lines of Markdown: under each title every key of its table."""
     for title, struct in tables:
         yield f"## {title}\n"
         yield f"{_summary(struct)}\n"
@@ -420,7 +439,7 @@ def _summary(struct: type[msgspec.Struct]) -> str:
 
 
 def _structures(first: type[msgspec.Struct]) -> Iterator[str]:
-    """Lines of Markdown: `first` and every struct in it, with what its docstring says, its keys, types and defaults."""
+    """Yield lines of Markdown: `first` and every struct in it, each with its docstring, keys, types and defaults."""
     for struct in _structs(first):
         yield from ("", f"## {struct.__name__}", "")
         yield from ("```text", inspect.cleandoc(struct.__doc__ or ""), "```")
@@ -431,8 +450,7 @@ def _structures(first: type[msgspec.Struct]) -> Iterator[str]:
 
 
 def _fields(struct: type[msgspec.Struct]) -> list[msgspec.structs.FieldInfo]:
-    """Those of its fields that are told."""
-    return [one for one in msgspec.structs.fields(struct) if struct is not Results or one.name not in LEFT_OUT]
+    return [field for field in msgspec.structs.fields(struct) if struct is not Results or field.name not in LEFT_OUT]
 
 
 def _field_default(field: msgspec.structs.FieldInfo) -> Any:
@@ -444,7 +462,7 @@ def _structs(first: type[msgspec.Struct]) -> list[type[msgspec.Struct]]:
 
     def visit(info: types.Type) -> None:
         if isinstance(info, types.StructType):
-            if info.cls not in found:
+            if info.cls not in found and not issubclass(info.cls, Base):
                 found.append(info.cls)
                 for field in _fields(info.cls):
                     visit(types.type_info(field.type))
@@ -472,10 +490,12 @@ def _inner(info: types.Type) -> list[types.Type]:
 
 def _name(info: types.Type) -> str:
     match info:
+        case types.StructType(cls=struct) if issubclass(struct, Base):
+            return "text"  # as it is written
         case types.StructType(cls=struct):
             return f"[{struct.__name__}](#{struct.__name__.lower()})"
         case types.UnionType(types=several):
-            return " or ".join(_name(one) for one in several)
+            return " or ".join(dict.fromkeys(_name(one) for one in several))
         case types.VarTupleType(item_type=item) | types.ListType(item_type=item):
             return f"list of {_name(item)}"
         case types.TupleType(item_types=items):

@@ -1,4 +1,4 @@
-"""How far a reader walks who follows one parameter: from file to file, through the calls that it is passed on by.
+"""Measure how far a reader walks who follows one parameter: from file to file, through the calls that pass it on.
 
     python tools/walk.py hugewise.session:run:study            module:function:parameter, below src/
     python tools/walk.py --src ../other/src pkg.module:Class.method:parameter
@@ -54,7 +54,7 @@ class Package:
             self.modules[name] = _read(name, path)
 
     def find(self, module: Module, name: str, hops: int = 8) -> tuple[Module, str] | None:
-        """The module and definition that a name, with dots or without, stands for within `module`."""
+        """Return the module and definition that a name, with dots or without, stands for within `module`."""
         if name in module.definitions:
             return module, name
         first, _, more = name.partition(".")
@@ -67,7 +67,7 @@ class Package:
         return self.find(self.modules[head], rest, hops - 1) if head and rest else None
 
     def walk(self, start: Entry) -> Iterator[tuple[Entry, bool]]:
-        """All entries in order, and those that are gone back to (True)."""
+        """Yield all entries in order, and those that are gone back to (True)."""
         seen = {start}
 
         def steps(entry: Entry) -> Iterator[tuple[Entry, bool]]:
@@ -101,7 +101,7 @@ def _read(name: str, path: Path) -> Module:
 
 
 class _Body:
-    """What a definition does with the value of one parameter."""
+    """Uses of one parameter's value in a definition."""
 
     def __init__(self, package: Package, entry: Entry) -> None:
         self.package, self.module = package, package.modules[entry.module]
@@ -138,7 +138,7 @@ class _Body:
         return isinstance(node, ast.Name) and node.id in self.names
 
     def followed(self) -> Iterator[Entry]:
-        """What the value is handed to, in order."""
+        """Yield the entries that the value is handed to, in order."""
         for call in _calls(self.node):
             owner, dot, name = ast.unparse(call.func).rpartition(".")
             owner = self.owner if owner in ("self", "cls") else self.classes.get(owner, owner)
@@ -148,25 +148,29 @@ class _Body:
             module, name = found
             name = f"{name}.__init__" if f"{name}.__init__" in module.definitions else name
             places, keywords = _parameters(module.definitions[name])
-            handed = [place for place, each in enumerate(call.args) if self._is_value(each)]
+            handed = [place for place, arg in enumerate(call.args) if self._is_value(arg)]
             taken = [places[min(place, len(places) - 1)] for place in handed if places]
-            taken += [str(each.arg) for each in call.keywords if each.arg in keywords and self._is_value(each.value)]
+            taken += [
+                str(keyword.arg)
+                for keyword in call.keywords
+                if keyword.arg in keywords and self._is_value(keyword.value)
+            ]
             yield from (Entry(module.name, name, each) for each in taken)
 
 
 def _parameters(node: Function | ast.ClassDef) -> tuple[list[str], list[str]]:
-    """Names of a definition's parameters: by place, and by keyword. A class has its fields."""
+    """Return the names of a definition's parameters: by place, and by keyword. A class has its fields."""
     if isinstance(node, ast.ClassDef):
         fields = [ast.unparse(each.target) for each in node.body if isinstance(each, ast.AnnAssign)]
         return fields, fields
     places = [each.arg for each in [*node.args.posonlyargs, *node.args.args]]
     places = places[1:] if places[:1] in (["self"], ["cls"]) else places
-    keywords = places + [each.arg for each in node.args.kwonlyargs]
+    keywords = places + [kwonlyarg.arg for kwonlyarg in node.args.kwonlyargs]
     return places + [each.arg for each in [node.args.vararg] if each is not None], keywords
 
 
 def _calls(node: ast.AST) -> Iterator[ast.Call]:
-    """Calls below `node`, those within arguments first."""
+    # calls within arguments come first
     for child in ast.iter_child_nodes(node):
         yield from _calls(child)
     if isinstance(node, ast.Call):

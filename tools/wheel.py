@@ -42,7 +42,7 @@ __all__ = [
     "prepare_metadata_for_build_wheel",
 ]
 
-# Static programs, and a library that takes what it finds, need no version of glibc: the oldest known one will do.
+# Static programs, and a library that uses what it finds, need no version of glibc: the oldest known tag will do.
 TAGS = ("manylinux_2_17_x86_64", "manylinux2014_x86_64")
 RUST = "x86_64-unknown-linux-gnu"
 LINKED = """\
@@ -59,7 +59,7 @@ The standard library of Rust (MIT OR Apache-2.0): copyright of the Rust Project 
 def build_wheel(
     wheel_directory: str, config_settings: Mapping[Any, Any] | None = None, metadata_directory: str | None = None
 ) -> str:
-    """The wheel for x86-64 in that folder; its name is returned."""
+    """Build the wheel for x86-64 in that folder; return its name."""
     with tempfile.TemporaryDirectory() as made:
         pure = Path(made, uv_build.build_wheel(made, config_settings, metadata_directory))
         probes = Path(made, "probes")
@@ -74,7 +74,7 @@ def build_wheel(
 
 
 def assemble(pure: Path, probes: Path, launcher: Path, target: Path) -> None:
-    """The wheel `pure` with more in it, under its new tag; the same inputs give the same bytes.
+    """Assemble the wheel from `pure` and the added files, under its new tag; the same inputs give the same bytes.
 
     `launcher` is a folder as tools/launcher.sh makes it.
     """
@@ -100,7 +100,7 @@ def assemble(pure: Path, probes: Path, launcher: Path, target: Path) -> None:
     files[f"{info}/RECORD"] = ("\n".join([*record, f"{info}/RECORD,,", ""]).encode(), 0o644)
     with zipfile.ZipFile(target, "w") as writing:
         for name, (data, mode) in files.items():
-            entry = zipfile.ZipInfo(name)  # of 1980, not of now
+            entry = zipfile.ZipInfo(name)  # dated 1980, not now
             entry.external_attr = (0o100000 | mode) << 16
             writing.writestr(entry, data, zipfile.ZIP_DEFLATED)
 
@@ -110,7 +110,7 @@ def _digest(data: bytes) -> str:
 
 
 def _linked() -> Iterator[str]:
-    """The licences of the crates that are linked into the probe: not those of macros, which run while it is built."""
+    """Yield the licences of the crates linked into the probe, not of macros, which run while it is built."""
     asked = ["cargo", "metadata", "--locked", "--format-version=1", f"--filter-platform={RUST}"]
     found = json.loads(
         subprocess.run([*asked, "--manifest-path=probe/Cargo.toml"], check=True, capture_output=True).stdout

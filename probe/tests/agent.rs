@@ -445,7 +445,7 @@ fn it_tells_its_clock() {
 fn after_a_silence_it_ends_with_all_that_runs() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = probe();
-    command.args(["agent", "--channel", "-", "--silence", "1"]).env("TMPDIR", folder.path());
+    command.args(["agent", "--channel", "-", "--silence", "8"]).env("TMPDIR", folder.path());
     let mut agent = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(agent.stdout.take().unwrap());
     let hello = next(&mut lines).unwrap();
@@ -475,6 +475,6 @@ fn a_command_reads_its_stdin_from_a_file_of_its_own_and_from_no_link() {
     guest.ok("spawn", json!({"process": 2, "spec": spec}));
     guest.ok("wait", json!({"process": 2}));
     let told: Vec<Value> = guest.events.iter().filter(|event| event["process"] == 2).cloned().collect();
-    assert!(told.iter().any(|event| event.to_string().contains("(stdin)")), "{told:?}");
+    assert!(told.iter().any(|event| event.to_string().contains("(stdin: ")), "{told:?}");
     guest.finish();
 }

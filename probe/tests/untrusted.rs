@@ -7,7 +7,6 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use common::attempt::Attempt;
 use common::{events, need, need_root, one, text};
@@ -123,20 +122,49 @@ fn a_file_that_is_opened_for_a_command_is_read_and_nothing_else_of_the_caller() 
 }
 
 #[test]
+fn a_pipe_in_the_place_of_a_disk_is_not_opened() {
+    let attempt = Attempt::script("true");
+    let pipe = attempt.path("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let _held = fs::File::options().read(true).write(true).open(&pipe).unwrap(); // to open it would not wait
+    let output = attempt.with("opens", vec![pipe.to_str().unwrap()]).output();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && said.contains("it is no file and no block device"), "{said}");
+}
+
+#[test]
+fn standard_input_is_opened_with_the_rights_of_the_account() {
+    if !need_root() {
+        return;
+    }
+    let attempt = Attempt::script("cat").by_stranger();
+    let file = attempt.path("input");
+    fs::write(&file, "words").unwrap();
+    let asked = |path: &str| Attempt::script("cat").by_stranger().with("stdin", path);
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+    let attempt = asked(file.to_str().unwrap());
+    attempt.run();
+    assert_eq!(attempt.all_said(), "words");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    for (path, why) in [(file.to_str().unwrap(), "Permission denied"), ("/", "Invalid argument")] {
+        let said = String::from_utf8(asked(path).output().stderr).unwrap();
+        assert!(said.contains("(stdin: ") && said.contains(why), "{path}: {said}");
+    }
+}
+
+#[test]
 fn output_without_end_is_ended_and_cut() {
     for (scan, script, stream) in [
         ("none", "exec yes", "stdout"),
         ("exit", "exec yes", "stdout"),
         ("every-exit", "yes; true", "stdout"),
         ("none", "exec yes >&2", "stderr"),
-        ("none", "yes & sleep 15", "stdout"),
+        ("none", "yes & sleep 1000", "stdout"),
     ] {
-        let started = Instant::now();
         let attempt = Attempt::script(script).with("scan", scan);
         let events = attempt.run();
         assert_eq!(exceeded(&events), format!("its {stream} has more than {MOST} bytes, the most that is kept"));
         assert_eq!(attempt.size(stream), MOST, "{scan} {script}");
-        assert!(started.elapsed() < Duration::from_secs(5), "{scan} {script}: {:?}", started.elapsed());
         assert_eq!((&one(&events, "exit")["code"], &one(&events, "exit")["timed_out"]), (&json!(null), &json!(false)));
     }
 }
@@ -174,7 +202,9 @@ fn the_last_of_a_disk_is_not_taken() {
     if !need_root() {
         return;
     }
-    let attempt = Attempt::script("while :; do head -c 256K /dev/zero >> $ROOM/large; sleep 0.01; done");
+    // Of 32 MiB a tenth is kept; what is left below that lasts for a minute, however late the first look is.
+    let fill = "head -c 30M /dev/zero > $ROOM/large; while :; do head -c 4K /dev/zero >> $ROOM/large; sleep 0.1; done";
+    let attempt = Attempt::script(fill);
     let room = attempt.path("room");
     fs::create_dir(&room).unwrap();
     let room = room.to_str().unwrap();
@@ -266,12 +296,14 @@ made = 0
 try:
     while made < 200:
         if os.fork() == 0:
-            time.sleep(20)
+            time.sleep(1000)
         made += 1
 except BlockingIOError:
     pass
 print(made)";
-    let attempt = Attempt::python(fork).by_stranger().with("limits", json!({"processes": 40}));
+    // Of an account that no other test has: the processes of all its programs count.
+    let (uid, limits) = (STRANGER + 2, json!({"processes": 40}));
+    let attempt = Attempt::python(fork).with("uid", uid).with("gid", uid).with("limits", limits);
     attempt.run();
     assert_eq!(attempt.all_said(), "39\n");
     let attempt = Attempt::script("grep 'Max processes' /proc/self/limits").by_stranger();
@@ -294,23 +326,27 @@ while True:
     except OSError:
         pass";
     for scan in ["none", "every-exit"] {
-        let limits = json!({"processes": 60});
         let account = STRANGER + 1;
-        let attempt = Attempt::python(bomb)
-            .with("uid", account)
-            .with("gid", account)
-            .with("limits", limits)
-            .with("scan", scan)
-            .with("timeout_s", 1.0);
-        let exit = one(&attempt.run(), "exit").clone();
-        assert_eq!(exit["timed_out"], json!(true));
-        assert!(exit["killed"].as_u64().unwrap() >= 50, "{exit}");
         let owned = |pid: &u32| {
             use std::os::unix::fs::MetadataExt;
             fs::metadata(format!("/proc/{pid}")).is_ok_and(|found| found.uid() == account)
         };
-        let pids = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
-        assert_eq!(pids.filter(owned).count(), 0);
+        let killed = |limit: f64| {
+            let attempt = Attempt::python(bomb)
+                .with("uid", account)
+                .with("gid", account)
+                .with("limits", json!({"processes": 60}))
+                .with("scan", scan)
+                .with("timeout_s", limit);
+            let exit = one(&attempt.run(), "exit").clone();
+            assert_eq!(exit["timed_out"], json!(true));
+            let names = fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().file_name());
+            let pids = names.filter_map(|name| name.to_str()?.parse().ok());
+            assert_eq!(pids.filter(owned).count(), 0);
+            exit["killed"].as_u64().unwrap()
+        };
+        // Where the machine is slow it has not yet grown.
+        assert!([4.0, 20.0, 60.0].into_iter().any(|limit| killed(limit) >= 50), "{scan}");
     }
 }
 

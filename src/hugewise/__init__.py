@@ -27,19 +27,18 @@ if TYPE_CHECKING:
 
 __all__ = ["Study", "command_study", "load", "make_plan", "open_results", "resume", "run", "tables", "write_reports"]
 
-# Imports inside functions: a verb or a script pays only for what it uses (scipy alone takes a second).
+# Imports are inside functions, so that a script pays only for what it uses (scipy alone takes a second).
 # ruff: noqa: PLC0415
 
 
-def make_plan(study: Study, *, results: Path | str = "results", client: ClientHost | None = None) -> Plan:
-    """What of `study` can run on this machine as this user, and what is left out and why. Raises StudyError.
+def make_plan(study: Study, *, client: ClientHost | None = None) -> Plan:
+    """Plan `study` for this machine and this user: what can run, and what is left out and why. Raises StudyError.
 
-    `results` is the folder whose calibrations decide where the study leaves the design to them; `client` the host that
-    the clients of its servers are on.
+    `client` is the host that the clients of its servers are on.
     """
     from hugewise.session import clients, identity
 
-    return identity.planned(clients.placed(study, client), Path(results))
+    return identity.planned(clients.placed(study, client))
 
 
 def run(
@@ -49,32 +48,39 @@ def run(
     seed: bytes | None = None,
     listener: Callable[[Event], None] = lambda _: None,
     anyway: bool = False,
+    wait: bool = False,
     client: ClientHost | None = None,
     command: Sequence[str] = (),
 ) -> Results:
     """Run `study` in a new folder below `results` and return what it found. An interrupt ends it cleanly: what was
     accepted is in the results, whose state says `interrupted`. `anyway`: as root, beside another account's run.
-    `client`: the host that the clients of its servers are on. `command`: the command line that asked for the run, which
-    is kept with it. Raises HugewiseError.
+    `wait`: until a run that holds the host has ended. `client`: the host that the clients of its servers are on.
+    `command`: the command line that asked for the run, which is kept with it. Raises HugewiseError.
     """
     from hugewise.session import session
 
-    folder = session.run(
-        study, Path(results), seed=seed, listener=listener, anyway=anyway, client=client, command=command
-    )
+    lock = session.host_lock(listener, anyway=anyway, wait=wait)
+    folder = session.run(study, Path(results), seed=seed, listener=listener, lock=lock, client=client, command=command)
     return open_results(folder.path)
 
 
-def resume(folder: Path | str, *, listener: Callable[[Event], None] = lambda _: None, anyway: bool = False) -> Results:
-    """Continue the interrupted run in `folder`. Raises HugewiseError."""
+def resume(
+    folder: Path | str,
+    *,
+    listener: Callable[[Event], None] = lambda _: None,
+    anyway: bool = False,
+    wait: bool = False,
+) -> Results:
+    """Continue the interrupted run in `folder`; `anyway` and `wait` as in `run`. Raises HugewiseError."""
     from hugewise.session import session
 
-    return open_results(session.resume(Path(folder), listener=listener, anyway=anyway).path)
+    lock = session.host_lock(listener, anyway=anyway, wait=wait)
+    return open_results(session.resume(Path(folder), listener=listener, lock=lock).path)
 
 
 def open_results(folder: Path | str, *, salvage: bool = False, expect: str | None = None) -> Results:
-    """What the run in `folder` has found so far; with `salvage` without what is damaged, which is told. `expect` is
-    the last running hash that it must have. Raises RunError.
+    """Read what the run in `folder` has found so far. `salvage` skips damaged parts and reports them; `expect` is the
+    last running hash that the run must have. Raises RunError.
     """
     from hugewise.analysis import analysis
 
@@ -92,7 +98,7 @@ def write_reports(results: Results) -> dict[str, Path]:
 
 
 def tables(folder: Path | str) -> duckdb.DuckDBPyConnection:
-    """The run's attempts as DuckDB views: attempts, observations, coverage, blocks. Raises RunError."""
+    """Return the run's attempts as DuckDB views: attempts, observations, coverage, blocks. Raises RunError."""
     from hugewise.store import tables as store
 
     return store.tables(Path(folder))

@@ -26,15 +26,15 @@ from hugewise.errors import StorageError
 MODE = 0o777
 """The bits of a mode that are kept."""
 PATIENCE_S = 600.0
-"""How long a removal goes on while somebody puts new things there."""
+"""Limit on the time that a removal takes while another process keeps adding files."""
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC  # a pipe is opened without a writer
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_NUMBERS = itertools.count()  # of names that none has had
+_NUMBERS = itertools.count()  # for names that were never used
 _ATTEMPTS = 16  # against an account that puts something where root has just removed something
 _FILLED = (errno.ENOTEMPTY, errno.EEXIST)
-_CHANGED = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)  # what was looked at is gone, or something else
+_CHANGED = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)  # the entry is gone, or something else by now
 
 
 class DirFd:
@@ -65,7 +65,6 @@ class DirFd:
             self._descriptor = -1
 
     def fileno(self) -> int:
-        """Its descriptor."""
         return self._descriptor
 
     def __enter__(self) -> DirFd:
@@ -77,18 +76,18 @@ class DirFd:
     # -- looking
 
     def names(self) -> list[str]:
-        """What is in it, in the order of the names."""
+        """Return the names in the folder, sorted."""
         return sorted(_names(self._descriptor))
 
     def status(self, name: str | None = None) -> os.stat_result:
-        """What a name stands for, a link for itself; None: the folder."""
+        """Return the status of `name` (of a link itself, not its target), or of the folder for None."""
         if name is None:
             return os.fstat(self._descriptor)
         with self._naming(name):
             return os.stat(name, dir_fd=self._descriptor, follow_symlinks=False)
 
     def target(self, name: str) -> str:
-        """Where a symbolic link points to."""
+        """Return the target of a symbolic link."""
         with self._naming(name):
             return os.readlink(name, dir_fd=self._descriptor)
 
@@ -110,7 +109,7 @@ class DirFd:
             found = os.fstat(descriptor)
             if not stat.S_ISREG(found.st_mode):
                 raise self._refused(name, "it is not a regular file")
-            self._check(name, found, self.owner)  # also a hard link to a file of somebody else
+            self._check(name, found, self.owner)  # refuses a hard link to a file of another account
         except StorageError:
             os.close(descriptor)
             raise
@@ -118,7 +117,7 @@ class DirFd:
             yield opened
 
     def read(self, name: str, most: int) -> bytes:
-        """A regular file as a whole. Refuses one of more than `most` bytes."""
+        """Read a regular file as a whole. Refuses one of more than `most` bytes."""
         found = bytearray()
         with self.file(name) as file:
             while len(found) <= most and (chunk := file.read(most + 1 - len(found))):
@@ -218,7 +217,7 @@ class DirFd:
                     os.close(filled)
         raise self._refused(name, "somebody else keeps writing there", "cannot be removed")
 
-    # -- what all of it rests on
+    # -- basis
 
     def _below(self, name: str, owner: int) -> DirFd:
         with self._naming(name):
@@ -248,7 +247,7 @@ class DirFd:
 
     @contextmanager
     def _naming(self, name: str) -> Iterator[None]:
-        """An error of the system says which file it was, by its whole path."""
+        """Add the whole path to an error of the system."""
         if "/" in name or name in ("", ".", "..") or "\0" in name:
             raise self._refused(name, "that is not the name of one file")
         try:
@@ -286,16 +285,16 @@ def _unlinked(folder: int, name: str) -> bool:
 
 
 def _take(folder: int) -> None:
-    """Let nobody else write in it; a caller who is not root may write in their own folder that was read-only."""
-    with suppress(OSError):  # what follows says what cannot be done
+    """Make the folder writable for its owner alone; other callers than root may write in their read-only folders."""
+    with suppress(OSError):  # the next call reports the error
         if os.geteuid() == 0:
             os.fchown(folder, 0, 0)
         os.fchmod(folder, 0o700)
 
 
 def _empty(top: int, end: float) -> None:
-    """Remove everything in a folder. A folder in a folder is moved up into `top` and is then one more in there: the
-    depth never matters, nor the length of a path. Raises OSError, when all that can be removed is.
+    """Remove everything in a folder. A folder in a folder is moved up into `top` and is then removed from there, so
+    that neither depth nor path length matters. Raises OSError after removing all that can be removed.
     """
     _take(top)
     stuck: dict[str, OSError] = {}
@@ -332,7 +331,7 @@ def _within(end: float) -> None:
 
 @contextmanager
 def _sticking(stuck: dict[str, OSError], name: str) -> Iterator[None]:
-    """What is something else by now is looked at again; any other error is kept."""
+    # An entry that has become something else is looked at again; any other error is kept.
     try:
         yield
     except OSError as error:
@@ -341,12 +340,12 @@ def _sticking(stuck: dict[str, OSError], name: str) -> Iterator[None]:
 
 
 def _with_folders(folder: int) -> list[str]:
-    """The folders in `folder` that may have folders in them: a link count of two says that they have none (a file
-    system that does not count them, as Btrfs, says one).
+    """Return the folders in `folder` that may have folders in them: a link count of two says that they have none (a
+    file system that does not count them, as Btrfs, says one).
     """
     found = []
     for name in _names(folder):
-        with suppress(OSError):  # it is gone by now
+        with suppress(OSError):  # it is gone
             status = os.stat(name, dir_fd=folder, follow_symlinks=False)
             if stat.S_ISDIR(status.st_mode) and status.st_nlink != 2:
                 found.append(name)
@@ -354,8 +353,8 @@ def _with_folders(folder: int) -> list[str]:
 
 
 def _lift(top: int, name: str, which: Callable[[int], list[str]], lifted: list[str], end: float) -> None:
-    """Take the folder `name` of `top`, and remove what `which` names of it; a folder with something in it is moved into
-    `top` instead: its new name is `lifted`. Raises OSError for the first that stays, when the others are done.
+    """Take the folder `name` of `top`, and remove its entries in `which`. A folder that is not empty is moved into
+    `top` instead, under the new name `lifted`. Raises OSError for the first entry that stays, after the others.
     """
     stuck: dict[str, OSError] = {}
     folder = os.open(name, _FOLDER, dir_fd=top)

@@ -18,7 +18,7 @@ class TextConsole(Console):
         super().__init__(file=file, highlight=False, markup=False, emoji=False)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """As rich does, with every text made printable."""
+        """Render as rich does, with every text made printable."""
         return self._printable(super().render(renderable, options))
 
     @staticmethod

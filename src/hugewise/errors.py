@@ -3,7 +3,7 @@
 HugewiseError                 exit 1: hugewise or the host failed
 ├── UserError                 exit 2: what was asked cannot be done; says where, what and the cure
 │   ├── StudyError            a mistake in a study file: names file, key, value and cure
-│   ├── LockedError           another run holds this host: names its pid
+│   ├── LockedError           another run holds this host: names its pid, user and command
 │   ├── DataError             a file of measurements made elsewhere (external.reader): names file, place and cure
 │   └── RunError              a run folder that cannot be continued or reported
 ├── SettingError              a page setting could not be turned, or not be put back
@@ -18,6 +18,8 @@ A `UserError` is printed as its message and its hint, never as a traceback.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 
 class HugewiseError(Exception):
@@ -61,15 +63,33 @@ class LockedError(UserError):
 
     account   whose socket it is, where it is another account's: a run of hugewise, or what passes for one
     anyway    whether root may go on beside it
+    about     what else is known of the process: its user, the time that it has left
+    command   its command line; empty where it is not to be seen
     """
 
-    def __init__(self, pid: int | None, *, account: str | None = None, anyway: bool = False) -> None:
+    def __init__(
+        self,
+        pid: int | None,
+        *,
+        account: str | None = None,
+        anyway: bool = False,
+        about: Sequence[str] = (),
+        command: str = "",
+    ) -> None:
         where = "in another pid namespace" if pid is None and account is None else f"pid {pid or 'unknown'}"
-        message = f"another hugewise run holds this host ({where})"
+        known = ", ".join((where, *about))
+        message = f"another hugewise run holds this host ({known})"
         if account is not None:
-            message = f"{account} holds the lock of this host ({where}): a run of hugewise, or what passes for one"
-        cures = ["wait for it", f"end it with: kill {pid}" if pid else "", "go on beside it with: --anyway"]
-        super().__init__(message, hint=", or ".join(cure for cure in (cures if anyway else cures[:2]) if cure))
+            message = f"{account} holds the lock of this host ({known}): a run of hugewise, or what passes for one"
+        cures = [
+            "wait for it (run and advise: --wait)",
+            f"end it with: kill {pid}" if pid else "",
+            "go on beside it with: --anyway",
+        ]
+        super().__init__(
+            f"{message}: {command}" if command else message,
+            hint=", or ".join(cure for cure in (cures if anyway else cures[:2]) if cure),
+        )
         self.pid = pid
 
 

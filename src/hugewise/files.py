@@ -1,4 +1,4 @@
-"""Writing files: whole, on disk, and where nobody else decides; with an error that says what failed."""
+"""Safe writing of files: whole, synced, and where no other account decides; errors name the file."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pwd
 import stat
 import struct
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +21,7 @@ from hugewise.errors import StorageError, UserError
 
 RESUME = "free some space or name another folder with --results; what was accepted is kept: hugewise resume"
 """The cure for a file of a run."""
-_MOST_LINKS = 40  # in one path, as the kernel
+_MOST_LINKS = 40  # in one path, the kernel's limit
 
 # linux/posix_acl_xattr.h: a version, then entries of tag, permissions and account or group
 _VERSION, _ENTRY = struct.Struct("<I"), struct.Struct("<HHI")
@@ -57,7 +58,7 @@ def write_whole(path: Path, data: bytes, mode: int = 0o644, owner: tuple[int, in
 def drafted(
     path: Path, mode: int = 0o644, owner: tuple[int, int] | None = None, *, over: bool = True, named: bool = True
 ) -> Iterator[BinaryIO]:
-    """A file to write, which is `path` when the block has ended well, and is gone where it has not. `over`: it takes
+    """Yield a file to write, which becomes `path` when the block ends well, and is removed otherwise. `over`: it takes
     the place of what is there; else FileExistsError, whoever put it there meanwhile.
 
     Written beside its place, synced, renamed, and the folder synced: without syncing a power cut may leave a name with
@@ -87,21 +88,29 @@ def drafted(
 
 
 @contextmanager
-def alone_in(folder: Path) -> Iterator[None]:
+def alone_in(folder: Path, patience: float = 600.0) -> Iterator[None]:
     """Wait until no other process holds the folder, and hold it: for whoever reads what is there, and writes it anew.
-    Raises OSError.
+    Raises OSError, also after `patience` seconds: whoever may read the folder can hold it.
     """
+    end = time.monotonic() + patience
     held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        fcntl.flock(held, fcntl.LOCK_EX)
+        while True:
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    raise TimeoutError(errno.ETIMEDOUT, "another process holds it, see: lslocks", str(folder)) from None
+            time.sleep(0.05)
         yield
     finally:
         os.close(held)
 
 
 def made_folder(path: Path, *, theirs: bool = False) -> None:
-    """Have the folder `path`, with those above it, on disk. `theirs`: new ones belong to who called sudo, where the
-    folder above does. Raises OSError.
+    """Make the folder `path`, with those above it, on disk. `theirs`: new ones belong to the account that called sudo,
+    where the folder above does. Raises OSError.
     """
     if not path.is_dir():
         made_folder(path.parent, theirs=theirs)
@@ -112,7 +121,7 @@ def made_folder(path: Path, *, theirs: bool = False) -> None:
 
 
 def caller() -> tuple[int, int] | None:
-    """The account and the group of who called root through sudo; None where nobody did."""
+    """Return the account and the group that called root through sudo; None where none did."""
     uid = _asked()
     if uid == 0:
         return None
@@ -125,10 +134,11 @@ def caller() -> tuple[int, int] | None:
 
 
 def hand_over(folder: Path) -> None:
-    """Give a folder of root's, with all in it that is root's own, to who called sudo; to nobody where nobody did.
+    """Give a folder of root's, with all of root's files in it, to the account that called sudo; to nobody where none
+    did.
 
-    As root, of what is written no more. Until then no account can put anything in it, and a folder is given away when
-    all in it was, so that no name leads elsewhere. Raises OSError.
+    Call it as root, when nothing more is written. Until then no account can put anything in the folder, and a folder is
+    given away when all in it was, so that no name leads elsewhere. Raises OSError.
     """
     who = caller()
     if who is None:
@@ -138,7 +148,7 @@ def hand_over(folder: Path) -> None:
         if os.fstat(top).st_uid != 0:
             return
         for _, _, names, held in os.fwalk(".", topdown=False, dir_fd=top):
-            if os.fstat(held).st_uid != 0:  # it was given away before: what is in it now its owner decides
+            if os.fstat(held).st_uid != 0:  # given away before: its owner decides about the contents
                 continue
             for name in names:
                 found = os.stat(name, dir_fd=held, follow_symlinks=False)
@@ -150,8 +160,8 @@ def hand_over(folder: Path) -> None:
 
 
 def _hand_over_empty(path: Path) -> None:
-    """Give a folder of root's that was just made to who called sudo: who owns what is above it may have put another one
-    in its place, of which an empty one is all that they gain.
+    """Give a new folder of root's to the account that called sudo. The owner of the folder above may have exchanged it:
+    then they gain an empty folder and no more.
     """
     who = caller()
     if who is None or path.parent.stat().st_uid != who[0]:
@@ -178,12 +188,12 @@ def own(path: Path, called: str, hint: str = OWN) -> None:
 
 
 def changeable(path: Path) -> str | None:
-    """Why an account that is neither root nor the caller could change where `path` leads; None where none can.
+    """Return why an account other than root and the caller could change where `path` leads, or None where none can.
 
-    Who calls root through sudo decides what root does anyway, and is trusted. In a sticky folder, such as /tmp, nobody
-    can rename what is root's. A group may write only where it is one of those accounts' own, private one; a POSIX ACL
-    counts as well, one of NFSv4 is not seen. What is not there yet is not looked at: look again when it
-    was made. Raises OSError, also for a circle of links.
+    The person who calls root through sudo decides what root does anyway, and is trusted. In a sticky folder, such as
+    /tmp, nobody can rename root's files. A group may write only where it is the private group of one of those accounts.
+    POSIX ACLs count as well; NFSv4 ACLs are not seen. Parts of the path that do not exist yet are not checked: check
+    again when they were made. Raises OSError, also for a circle of links.
     """
     trusted = {0, os.geteuid(), _asked()}
     here, left, links = Path("/"), list(reversed(path.absolute().parts[1:])), 0
@@ -209,13 +219,13 @@ def changeable(path: Path) -> str | None:
 
 
 def _asked() -> int:
-    """The account that called root through sudo; else root's own."""
+    """Return the account that called root through sudo; else root's own."""
     said = os.environ.get("SUDO_UID", "") if os.geteuid() == 0 else ""
     return int(said) if said.isascii() and said.isdigit() else 0
 
 
 def _shared(path: Path, found: os.stat_result, trusted: set[int]) -> str | None:
-    """How others can write in the folder: by its mode, or by what its POSIX ACL grants (acl(5)). Raises OSError."""
+    # acl(5)
     if found.st_mode & stat.S_IWOTH:
         return "others"
     if not found.st_mode & stat.S_IWGRP:  # of a folder with an ACL: its mask, the most that it grants
@@ -233,7 +243,7 @@ def _shared(path: Path, found: os.stat_result, trusted: set[int]) -> str | None:
 
 
 def _acl(path: Path) -> list[tuple[int, int, int]]:
-    """Tag, permissions and account or group of each entry; none where there is no ACL. Raises OSError."""
+    """Return tag, permissions and account or group of each entry; empty where there is no ACL. Raises OSError."""
     try:
         held = os.getxattr(path, "system.posix_acl_access", follow_symlinks=False)
     except OSError as error:
@@ -246,8 +256,8 @@ def _acl(path: Path) -> list[tuple[int, int, int]]:
 
 
 def _private(group: int, account: int) -> bool:
-    """Whether it is the group of that account alone: its own, named as it is, without members. So is root's, while root
-    has put nobody into it.
+    """Return whether `group` is private to `account`: its primary group, of the same name, without members. Root's own
+    group counts while it has no other member.
     """
     try:
         owner, members = pwd.getpwuid(account), grp.getgrgid(group)

@@ -1,30 +1,92 @@
-"""Processes of this host: whose they are, and what becomes of those whose parents have ended.
+"""Processes of this host: what /proc/PID/stat says of them, whose they are, and how orphans are adopted and ended.
 
-See prctl(2) and proc(5).
+See prctl(2) and proc_pid_stat(5).
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import re
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 1, 36, 37
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
-_TO_DIE_S: Final = 5.0  # for what was killed, and for what that had started meanwhile
+_TO_DIE_S: Final = 5.0  # for killed processes, and for those that they had started meanwhile
 _PAUSE_S: Final = 0.002
+_STAT: Final = re.compile(
+    r"([0-9]{1,10}) \((.*)\) (\S) ([0-9]{1,10})(?: -?[0-9]{1,10}){4}"  # up to tpgid
+    r" ([0-9]{1,10})" + r" ([0-9]{1,19})" * 4 + r" (-?[0-9]{1,19})" * 4 + r"(?: -?[0-9]{1,10}){2}"  # up to nice
+    r" ([0-9]{1,10}) [0-9]{1,19} ([0-9]{1,19}) [0-9]{1,20} (-?[0-9]{1,19})(?: .*)?",
+    re.DOTALL | re.ASCII,
+)
+_FLAGS: Final = re.compile(r"^flags:\s+([0-7]+)$", re.MULTILINE)
+
+TICK: Final = 1 / os.sysconf("SC_CLK_TCK")
+"""The unit of times in /proc/stat and /proc/PID/stat, in seconds."""
+
+
+class ProcessStat(NamedTuple):
+    """Fields of /proc/PID/stat, by their names in proc_pid_stat(5). Times are in clock ticks, `rss` is in pages."""
+
+    pid: int
+    comm: str
+    state: str
+    ppid: int
+    flags: int
+    minflt: int
+    cminflt: int
+    majflt: int
+    cmajflt: int
+    utime: int
+    stime: int
+    cutime: int
+    cstime: int
+    num_threads: int
+    starttime: int
+    rss: int
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state in ("Z", "X", "x")
+
+
+def parse_stat(text: str) -> ProcessStat | None:
+    """Parse the text of /proc/PID/stat; None for any other text. A name may hold blanks and parentheses."""
+    match = _STAT.fullmatch(text.rstrip("\n"))
+    if match is None:
+        return None
+    pid, comm, state, *numbers = match.groups()
+    return ProcessStat(int(pid), comm, state, *map(int, numbers))
+
+
+def stat(folder: Path) -> ProcessStat | None:
+    """Read the `stat` file of a process or thread folder (/proc/PID, /proc/PID/task/TID); None when it is gone."""
+    try:
+        return parse_stat((folder / "stat").read_bytes().decode("utf-8", "replace"))
+    except OSError:
+        return None
+
+
+def is_open_for_writing(folder: Path, descriptor: str) -> bool:
+    """Tell whether a descriptor of the process in `folder` (/proc/PID) is open for writing. Raises OSError.
+
+    Source: proc_pid_fdinfo(5).
+    """
+    match = _FLAGS.search((folder / "fdinfo" / descriptor).read_text())
+    return match is not None and int(match[1], 8) & os.O_ACCMODE != os.O_RDONLY
 
 
 @contextmanager
 def ended(uid: int) -> Iterator[None]:
-    """What processes of that user leave running meanwhile comes to this process, and is ended at the end of the last
-    `with` that is under way. What was a child of this process before the first is left alone.
+    """Adopt processes that the user's programs leave running, and end them when the outermost active `with` ends.
+    Earlier children of this process are left alone.
     """
     with _gathered.lock:
         if _gathered.under_way == 0:
@@ -61,7 +123,7 @@ def spawning() -> Iterator[None]:
 
 
 class _Gathered:
-    """How many programs and works are under way in this process, and how it was before the first of them."""
+    """Count of programs and works under way in this process, and the state before the first of them."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -99,7 +161,7 @@ def end(ours: Callable[[int], bool]) -> None:
 
 
 def _children() -> list[int]:
-    """Of all threads of this process; none where the kernel does not say (CONFIG_PROC_CHILDREN)."""
+    """Return the children of all threads of this process; none where the kernel lacks CONFIG_PROC_CHILDREN."""
     found: list[int] = []
     for task in Path("/proc/self/task").iterdir():
         with suppress(OSError):
@@ -108,7 +170,7 @@ def _children() -> list[int]:
 
 
 def user(pid: int) -> int | None:
-    """The real user id of a process, which it cannot hide; None when it is gone."""
+    """Return the real user id of a process, which it cannot hide; None when it is gone."""
     with suppress(OSError):
         lines = Path(f"/proc/{pid}/status").read_bytes().splitlines()
         return next((int(line.split()[1]) for line in lines if line.startswith(b"Uid:")), None)

@@ -16,7 +16,7 @@ _DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "
 
 
 def parse_size(text: str | int) -> int:
-    """Bytes in `text`, such as `4k`, `1.5g` or a plain number. Raises ValueError."""
+    """Return bytes in `text`, such as `4k`, `1.5g` or a plain number. Raises ValueError."""
     match = _SIZE.fullmatch(str(text).strip())
     if match is None:
         raise ValueError("not a size; write for example 64k, 2m, 1g or a number of bytes")
@@ -27,7 +27,7 @@ def parse_size(text: str | int) -> int:
 
 
 def format_size(size: int) -> str:
-    """The shortest exact form of `size` bytes: 65536 -> `64k`."""
+    """Return the shortest exact form of `size` bytes: 65536 -> `64k`."""
     for unit in ("t", "g", "m", "k"):
         shift = _SIZE_UNITS[unit]
         if size >= 1 << shift and size % (1 << shift) == 0:
@@ -45,7 +45,7 @@ def readable_size(size: int) -> str:
 
 
 def parse_duration(text: str | float) -> float:
-    """Seconds in `text`, such as `50ms`, `90s`, `5m`, `2h`, or a plain number. Raises ValueError."""
+    """Return seconds in `text`, such as `50ms`, `90s`, `5m`, `2h`, or a plain number. Raises ValueError."""
     if isinstance(text, int | float) and not isinstance(text, bool):
         seconds = _finite(text)
     else:
@@ -71,7 +71,7 @@ def format_duration(seconds: float) -> str:
 
 
 def parse_share(text: str | float) -> float:
-    """A share of one: `0.5%` or 0.005. Raises ValueError unless it lies within 0 and 1."""
+    """Return a share of one: `0.5%` or 0.005. Raises ValueError unless it lies within 0 and 1."""
     if isinstance(text, str):
         body = text.strip()
         scale = 0.01 if body.endswith("%") else 1.0
@@ -94,7 +94,7 @@ def _finite(number: float) -> float:
 
 
 def parse_cpus(text: str) -> tuple[int, ...]:
-    """The CPUs of a list as the kernel writes it (`0-3,8`), in the order of the list. Raises ValueError."""
+    """Return the CPUs of a list as the kernel writes it (`0-3,8`), in the order of the list. Raises ValueError."""
     cpus: list[int] = []
     for part in text.strip().split(","):
         match = _CPUS.fullmatch(part.strip())

@@ -1,4 +1,4 @@
-"""What others wrote, made into values: total functions with limits.
+"""Parse foreign data into values: total functions with limits.
 
     text(data)              bytes as text
     decoded(decoder, data)  JSON of a declared type
@@ -13,6 +13,8 @@
     sha256(path)            the SHA-256 of its bytes, however many
     opened(path)            a regular file that is no link, to be read
     digest(file)            the SHA-256 of what is left of it
+    key_digest(key)         the name of what a store keeps under a key
+    tree_digest(files)      the SHA-256 over the names and contents of files
     within(file, most)      its bytes, at most so many
     kept(path)              both: its bytes
     patiently(what)         at most so much processor time: for patterns of a user's
@@ -35,7 +37,7 @@ import signal
 import stat
 import threading
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -55,7 +57,7 @@ DEEPEST = 64
 DIGITS = 400
 """Characters of a printed number: those of the largest finite one, 309 digits, with a fraction."""
 
-_LARGEST = 1 << 63  # what the store keeps
+_LARGEST = 1 << 63  # the store's limit
 _PATIENCE = 5.0  # seconds of processor time
 _SHOWN = 60
 _LONGEST_REASON = 1000
@@ -72,7 +74,7 @@ _Kind = TypeVar("_Kind")
 
 
 class UnreadableError(ValueError):
-    """What somebody wrote is no value. Its text says why; `line` where, from 1, if that is known."""
+    """Foreign data that cannot be parsed. The text says why; `line` is the line, from 1, if known."""
 
     def __init__(self, reason: str, *, line: int | None = None) -> None:
         self.reason = reason if len(reason) <= _LONGEST_REASON else f"{reason[:_LONGEST_REASON]}..."
@@ -85,7 +87,7 @@ class AbsentError(UnreadableError):
 
 
 def shown(value: object) -> str:
-    """The beginning of a value's repr, also of one that has none."""
+    """Return the beginning of a value's repr, also of one that has none."""
     try:
         written = repr(value)
     except (ValueError, RecursionError):  # thousands of digits, thousands of levels
@@ -94,7 +96,7 @@ def shown(value: object) -> str:
 
 
 def content(path: Path, most: int = MOST, *, part: Literal["whole", "head", "tail"] = "whole") -> bytes:
-    """The bytes of a regular file, of no larger one than `most` bytes; else its first or last so many.
+    """Return the bytes of a regular file, of no larger one than `most` bytes; else its first or last so many.
 
     A pipe or a device is never waited for. Raises AbsentError, UnreadableError.
     """
@@ -108,14 +110,28 @@ def content(path: Path, most: int = MOST, *, part: Literal["whole", "head", "tai
 
 
 def sha256(path: Path) -> str:
-    """The SHA-256 of a regular file's bytes in hex digits, of any size. Raises AbsentError, UnreadableError."""
+    """Return the SHA-256 of a regular file's bytes in hex digits, of any size. Raises AbsentError, UnreadableError."""
     with _readable(path) as file:
         return digest(file)
 
 
 def digest(file: BinaryIO) -> str:
-    """The SHA-256 of what is left of an open file in hex digits, a piece in memory at a time. Raises OSError."""
+    """Return the SHA-256 of the rest of an open file in hex digits, a piece in memory at a time. Raises OSError."""
     return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # BinaryIO: without readinto
+
+
+def key_digest(key: object) -> str:
+    """Return the SHA-256 of a key in hex digits, by which a store names what is made of the key: of bytes as they are,
+    of any other value its JSON with sorted names.
+    """
+    data = key if isinstance(key, bytes) else msgspec.json.encode(key, order="deterministic")
+    return hashlib.sha256(data).hexdigest()
+
+
+def tree_digest(files: Mapping[str, str], head: str = "") -> str:
+    """Return the SHA-256 over `head` and the files of a folder, in their order: the SHA-256 of each by its name."""
+    lines = "".join(f"{name} {digest}\n" for name, digest in files.items())
+    return key_digest(f"{head}{lines}".encode())
 
 
 @contextmanager
@@ -135,8 +151,8 @@ def _readable(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
-    """A file of a run's folder, which anybody may have made: regular, and no link. A pipe or a device is never waited
-    for. Raises OSError, and UnreadableError.
+    """Open a file of a run's folder, which anybody may have made: regular, and no link. A pipe or a device is never
+    waited for. Raises OSError, and UnreadableError.
     """
     try:
         with _regular(path, os.O_NOFOLLOW) as file:
@@ -165,13 +181,13 @@ def _regular(path: Path, flags: int = 0) -> BinaryIO:
 
 
 def kept(path: Path, most: int = MOST_JSON) -> bytes:
-    """The bytes of a file of a run's folder, of no larger one than `most` bytes. Raises OSError, UnreadableError."""
+    """Return the bytes of a file of a run's folder, `most` at most. Raises OSError, UnreadableError."""
     with opened(path) as file:
         return within(file, most)
 
 
 def within(file: BinaryIO, most: int) -> bytes:
-    """The bytes of a regular file as it is now, if they are no more than `most`. Raises OSError, UnreadableError."""
+    """Return the bytes of an open regular file, `most` at most. Raises OSError, UnreadableError."""
     size = os.fstat(file.fileno()).st_size
     if size > most:
         raise UnreadableError(f"larger than {most:,} bytes")
@@ -213,14 +229,14 @@ def _decoded(decoder: msgspec.json.Decoder[_Kind], data: bytes) -> _Kind:
     except ValueError as error:  # msgspec's errors, and surrogates without their other half
         where = _BYTE.search(str(error))
         line = None if where is None else data.count(b"\n", 0, int(where[1])) + 1
-        if "truncated" in str(error):  # also said of an escape that is none
+        if "truncated" in str(error):  # also reported for an invalid escape
             line = data.count(b"\n") + 1
         reason = str(error).replace("JSON is malformed:", "it is not JSON:")
         raise UnreadableError(reason, line=line) from error
 
 
 def _modest(data: bytes) -> None:
-    """Fast for what is: few brackets, and no long row of digits even in a string. Raises UnreadableError."""
+    """Check cheaply that data has few brackets, and no long row of digits even in a string. Raises UnreadableError."""
     # A row of digits is sought in a translation: ten times as fast as by an expression.
     few = data.count(b"{") + data.count(b"[") <= DEEPEST
     if few and (_ROW not in data.translate(_DIGITS) or _LONG.search(data) is None):
@@ -236,7 +252,6 @@ def _modest(data: bytes) -> None:
 
 
 def _line(data: bytes) -> int | None:
-    """The line of the first byte that is not UTF-8."""
     try:
         data.decode()
     except UnicodeDecodeError as error:
@@ -261,12 +276,12 @@ def json(data: bytes, what: str | None = None) -> Any:
 
 
 def stored(path: Path, kind: type[_Kind]) -> _Kind:
-    """A file of JSON of that type. Raises AbsentError, UnreadableError."""
+    """Return a file of JSON of that type. Raises AbsentError, UnreadableError."""
     return decoded(msgspec.json.Decoder(kind), content(path, MOST_JSON))
 
 
 def toml(text: str) -> dict[str, Any]:
-    """The tables of a TOML text. Raises UnreadableError."""
+    """Return the tables of a TOML text. Raises UnreadableError."""
     try:
         found = tomllib.loads(text)
     except RecursionError as error:
@@ -277,7 +292,7 @@ def toml(text: str) -> dict[str, Any]:
 
 
 def _shallow(found: _Kind) -> _Kind:
-    """What was decoded, if it is not deeper than anything that is meant. Raises UnreadableError."""
+    """Return the decoded value unless it is nested deeper than DEEPEST; then raise UnreadableError."""
     level: list[Any] = [found]
     depth = 0
     while level:
@@ -292,7 +307,7 @@ def _shallow(found: _Kind) -> _Kind:
 
 
 def number(value: object, what: str = "it", *, low: float = -math.inf) -> float:
-    """A number that JSON holds: finite, at least `low`; `true` is none. Raises UnreadableError, which names `what`."""
+    """Return a number that JSON holds: finite, at least `low`, and not `true`. Raises UnreadableError with `what`."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise UnreadableError(f"{what} is {shown(value)}, not a number")
     try:
@@ -305,7 +320,7 @@ def number(value: object, what: str = "it", *, low: float = -math.inf) -> float:
 
 
 def count(value: object, what: str = "it") -> int:
-    """How many: a number that JSON holds, from 0 to what the store keeps. Raises UnreadableError with `what`."""
+    """Return a count that JSON holds, from 0 to the store's limit. Raises UnreadableError with `what`."""
     found = number(value, what, low=0)
     if found >= _LARGEST:
         raise UnreadableError(f"{what} is {shown(value)}, beyond all counts")
@@ -313,7 +328,7 @@ def count(value: object, what: str = "it") -> int:
 
 
 def figure(written: str, what: str = "it", *, low: float = -math.inf) -> float:
-    """A number as programs print it, in ASCII digits: finite, at least `low`. Raises UnreadableError with `what`."""
+    """Return a number printed in ASCII digits: finite, at least `low`. Raises UnreadableError with `what`."""
     stripped = written.strip()
     if len(stripped) > DIGITS or _FIGURE.fullmatch(stripped) is None:
         raise UnreadableError(f"{what} is {shown(written)}, not a number")
@@ -324,7 +339,7 @@ def figure(written: str, what: str = "it", *, low: float = -math.inf) -> float:
 
 
 def whole(written: str, what: str = "it", *, low: int = 0) -> int:
-    """A whole number as programs print it, from `low` to what the store keeps. Raises UnreadableError as `figure`."""
+    """Return a whole number as programs print it, from `low` to the store's limit. Raises UnreadableError."""
     if _WHOLE.fullmatch(written.strip()) is None or not low <= int(written) < _LARGEST:
         raise UnreadableError(f"{what} is {shown(written)}, not a whole number from {low}")
     return int(written)

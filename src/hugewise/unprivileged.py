@@ -39,10 +39,11 @@ _SETPRIV: Final = "/usr/bin/setpriv"  # util-linux
 _NOT_STARTED: Final = (126, 127)  # setpriv's exit status where it cannot start the program
 _MOST_SAID: Final = 4 << 20  # bytes on each of stdout and stderr
 _CHUNK: Final = 1 << 16
-_GRACE_S: Final = 1.0  # for what a program that has ended left in its pipes
-_LONGEST_TEXT: Final = 10_000  # characters of what work in another process says at once
+_GRACE_S: Final = 1.0  # for output that an ended program left in its pipes
+_LONGEST_WHY: Final = 500  # characters of a program's last line in an error
+_LONGEST_TEXT: Final = 10_000  # characters in one message of a working process
 _LONGEST: Final = 1 << 17  # bytes of it, and of a hint, as JSON
-# What a program may know of root's environment; the rest is root's.
+# Variables of root's environment that a program gets; the rest is root's.
 _PASSED: Final = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TZ")
 _PR_SET_NO_NEW_PRIVS = 38  # prctl(2)
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
@@ -51,7 +52,7 @@ _ERRORS: Final = {each.__name__: each for each in (HugewiseError, MachineError, 
 
 
 class Finished(msgspec.Struct, frozen=True):
-    """What a program did: its exit status (negative: a signal's number), and what it said."""
+    """Result of a program: its exit status (negative: a signal's number) and its output."""
 
     status: int
     stdout: str
@@ -59,13 +60,13 @@ class Finished(msgspec.Struct, frozen=True):
 
     @property
     def why(self) -> str:
-        """Its last words, or its exit status: for an error."""
+        """Return the program's last line of output, or its exit status, for an error message."""
         lines = (self.stderr.strip() or self.stdout.strip()).splitlines()
-        return lines[-1] if lines else f"exit status {self.status}"
+        return lines[-1][:_LONGEST_WHY] if lines else f"exit status {self.status}"
 
 
 def account() -> pwd.struct_passwd | None:
-    """The unprivileged account, under root; else None: the caller is one. Raises UserError where there is none."""
+    """Return the unprivileged account under root, else None. Raises UserError where there is no such account."""
     if os.geteuid() != 0:
         return None
     try:
@@ -100,7 +101,9 @@ def run(
     try:
         with _ended_whole(), _started(argv, cwd, environment, stdin, group) as running:
             try:
-                out, err = _heard(running, name, timeout, most)
+                out, err = read_to_end(running, name, timeout, most)
+            except TimeoutError as error:
+                raise HugewiseError(str(error)) from None
             finally:
                 _end_group(running.pid)
             status = running.wait()
@@ -113,7 +116,7 @@ def run(
 
 
 def as_whom() -> str:
-    """` as nobody`, under root; else nothing: for what is said of a program that was run."""
+    """Return ` as nobody` under root, else an empty text, for messages about a program that was run."""
     return f" as {NAME}" if os.geteuid() == 0 else ""
 
 
@@ -132,8 +135,8 @@ def _started(
 ) -> subprocess.Popen[bytes]:
     who = account()
     passed = dict(os.environ) if who is None else {name: os.environ[name] for name in _PASSED if name in os.environ}
-    # It ends when this process does, even when this is killed. setpriv(1) rather than a function between fork and
-    # exec, which may hang where there are threads.
+    # The program ends when this process does, even when this is killed. setpriv(1) instead of a function between fork
+    # and exec, which may hang where there are threads.
     guard = (_SETPRIV, "--no-new-privs", "--pdeathsig", "KILL", "--") if os.access(_SETPRIV, os.X_OK) else ()
     return subprocess.Popen(
         (*guard, *argv),
@@ -149,8 +152,11 @@ def _started(
     )
 
 
-def _heard(running: subprocess.Popen[bytes], name: str, timeout: float, most: int) -> tuple[bytes, bytes]:
-    """What it says until it has ended; what it started and left behind is not waited for."""
+def read_to_end(running: subprocess.Popen[bytes], name: str, timeout: float, most: int) -> tuple[bytes, bytes]:
+    """Return stdout and stderr of a program in a session of its own until it has ended, its children not waited for.
+
+    Raises TimeoutError, and HugewiseError where it says more than `most` bytes on one of them.
+    """
     assert running.stdout is not None
     assert running.stderr is not None
     said = {running.stdout.fileno(): bytearray(), running.stderr.fileno(): bytearray()}
@@ -163,7 +169,7 @@ def _heard(running: subprocess.Popen[bytes], name: str, timeout: float, most: in
             while ended in waiting.get_map() or open_streams:
                 ready = waiting.select(max(0.0, end - time.monotonic()))
                 if not ready and ended in waiting.get_map():
-                    raise HugewiseError(f"{name} has not ended within {timeout:g} s")
+                    raise TimeoutError(f"{name} has not ended within {timeout:g} s")
                 if not ready:
                     break
                 for key, _ in ready:
@@ -187,13 +193,12 @@ def _heard(running: subprocess.Popen[bytes], name: str, timeout: float, most: in
 
 
 def _end_group(pid: int) -> None:
-    """End what is left of a program's group: its number is no other's until the program is reaped."""
+    # the group's number is reused only when the program has been reaped
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
 
 
 def _ended_whole() -> AbstractContextManager[None]:
-    """What the account's processes leave running, under root, is ended with them."""
     who = account()
     return nullcontext() if who is None else processes.ended(who.pw_uid)
 
@@ -238,7 +243,7 @@ def _supervised(
         with os.fdopen(heard, "rb", buffering=0) as pipe:
             failed = _listen(_lines(pipe.fileno(), over, timeout), say)
     except BaseException:
-        os.kill(child, signal.SIGTERM)  # it ends what it has started, and then itself
+        os.kill(child, signal.SIGTERM)  # it ends its children, and then itself
         raise
     finally:
         select.select([over], [], [], _GRACE_S)
@@ -264,7 +269,7 @@ _TOLD: Final = msgspec.json.Decoder(_Told)
 
 
 def _work(work: Callable[[Say], None], who: tuple[int, int], told: int, keep: Sequence[int]) -> NoReturn:
-    """In the new process, which never returns into what called this one."""
+    # runs in the new process, and never returns into the caller's code
     status = 1
 
     def tell(line: _Told) -> None:
@@ -293,7 +298,7 @@ def _known(error: HugewiseError) -> str:
 
 
 def _become(who: tuple[int, int], keep: set[int]) -> None:
-    """Be that user and group for good, with nothing of root's at hand. Raises OSError."""
+    """Switch to that user and group for good, and close what is root's. Raises OSError."""
     for each in (signal.SIGINT, signal.SIGHUP):
         signal.signal(each, signal.SIG_DFL)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # whatever waits for a program ends that first
@@ -319,8 +324,8 @@ def _become(who: tuple[int, int], keep: set[int]) -> None:
 
 
 def _lines(pipe: int, over: int, timeout: float) -> Iterator[bytes]:
-    """What comes by the pipe until its end or that of the process, whoever else holds the pipe. A line that is too long
-    is given in parts. Raises HugewiseError after `timeout` seconds.
+    """Yield lines from the pipe until its end or the end of the process, whoever else holds the pipe. A line that is
+    too long is given in parts. Raises HugewiseError after `timeout` seconds.
     """
     end, rest = time.monotonic() + timeout, b""
     while True:
@@ -338,7 +343,7 @@ def _lines(pipe: int, over: int, timeout: float) -> Iterator[bytes]:
 
 
 def _listen(lines: Iterator[bytes], say: Say) -> HugewiseError | OSError | None:
-    """Pass on what the process says until it ends; the error that it ended with. It is believed in nothing else."""
+    """Pass on what the process says until it ends; return the error that it ended with. Nothing else is believed."""
     for line in lines:
         try:
             told = reading.decoded(_TOLD, line)

@@ -38,11 +38,11 @@ def say(text: str, *, err: bool = False) -> None:
 
 
 def json_text(value: object) -> str:
-    """A value as indented JSON, in which characters that are not printable are escaped."""
+    """Return a value as indented JSON, in which characters that are not printable are escaped."""
     told = msgspec.json.format(msgspec.json.encode(value), indent=1).decode()
     if told.replace("\n", "").isprintable():
         return told
-    # They stand in strings alone, but for the ends of lines.
+    # Unprintable characters stand in strings alone, except ends of lines.
     return "".join(one if one.isprintable() or one == "\n" else _escaped(one) for one in told)
 
 

@@ -6,17 +6,30 @@ from typing import Any
 import msgspec
 import pytest
 
-from hugewise.advise.advice import Advice, Confirmed, Screen, confirmed
+from hugewise.advise.advice import Advice, Confirmed, Screen, confirmed, with_earlier_runs
 from hugewise.advise.candidates import LeftOutCandidate, SettingCandidate
 from hugewise.advise.decision import FootprintChange, GainCauses, MeasuredSetting, SettingFootprint
-from hugewise.advise.question import Question, command
-from hugewise.advise.text import answer, details, growth_text, mib, objective, price_text, recommended, settings
+from hugewise.advise.question import Question, command, service
+from hugewise.advise.text import (
+    answer,
+    details,
+    growth_text,
+    in_short,
+    mib,
+    notes,
+    objective,
+    price_text,
+    recommended,
+    settings,
+)
+from hugewise.advise.text import whole as whole_text
 from hugewise.inspection.neighbours import Neighbours, ProgramBeside
 from hugewise.model.metric import Metric
+from hugewise.model.results import EarlierComparison
 from hugewise.quantity import format_size
 from tests.advise.test_pilot import SEEN
 from tests.build import known
-from tests.build.results import cell_result, comparison, summary
+from tests.build.results import cell_result, comparison, plain, summary
 
 TRIED = tuple(
     SettingCandidate(name=name, use={"name": name, "from": "thp"}, reach=reach, reason="good for something")  # type: ignore[arg-type]
@@ -73,17 +86,30 @@ def test_without_a_confirmation_it_says_how_far_it_came() -> None:
     nothing = found(tried=(), screen=None, chosen="", confirmed=None)
     assert answer(nothing).startswith("Leave it as it is: no setting can reach this program")
     early = found(confirmed=None, screen=None, chosen="", arrived="screening")
-    assert answer(early) == "No answer yet: it ended in the screening."
+    assert answer(early) == "No answer yet: interrupted in the screening."
     assert answer(found(confirmed=None, arrived="confirmation")) == (
-        "No answer yet: it ended in the confirmation. The screening, which claims nothing, has `advised` go on,"
-        " about −20.0%."
+        "No answer yet: interrupted in the confirmation. The screening chose `advised`, about −20.0%: an estimate, not"
+        " a verdict."
     )
 
 
 def test_a_setting_that_needs_root_is_not_told_not_to_be_there() -> None:
-    left = (LeftOutCandidate(name="always", reason="turning a setting of the whole machine needs root"),)
+    left = (LeftOutCandidate(name="always", reason="it is a setting of the host", needs_root=True),)
     said = answer(found(tried=(), screen=None, chosen="", confirmed=None, left_out=left))
     assert said == "Leave it as it is, or ask as root: what could still reach this program needs root to be tried."
+
+
+def test_without_time_for_a_verdict_it_says_how_much_to_give() -> None:
+    short = found(tried=(), screen=None, chosen="", confirmed=None, more_time="3m")
+    said = "Undecided: 10 min 00 s have no room for the pairs of runs that a verdict takes. Give --time 3m or more"
+    assert answer(short).startswith(said)
+    assert in_short(short) == "undecided"
+
+
+def test_one_reason_that_nothing_is_tried_is_the_answer() -> None:
+    left = tuple(LeftOutCandidate(name=name, reason="it has 1 MiB of memory") for name in ("advised", "always"))
+    said = answer(found(tried=(), screen=None, chosen="", confirmed=None, left_out=left))
+    assert said == "Leave it as it is: it has 1 MiB of memory."
 
 
 def test_the_price_of_a_pool_counts_the_pool() -> None:
@@ -100,6 +126,37 @@ def test_the_price_of_a_pool_counts_the_pool() -> None:
     said = list(details(found(confirmed=msgspec.structs.replace(made, huge_after=0.9))))
     most = "at most 115 MiB of memory, 110 MiB of it a pool that stays reserved, +15.0% by the most of all runs"
     assert said[-1] == f"Price: {most}."
+
+
+def test_advice_needs_the_evidence_of_the_earlier_runs_too() -> None:
+    arms = [summary(name, [], "wall_s") for name in ("as-is", "advised")]
+    one = comparison("advised", "wall_s", "better", baseline="as-is", ratio=0.8, low=0.7, high=0.9)
+    one = msgspec.structs.replace(one, evidence_larger=0.1, evidence_smaller=300.0)
+    cell = cell_result("command", "command", Metric("wall_s", "s", "lower", "time"), {}, arms, [one])
+
+    def after(*smaller: float) -> Advice:
+        shared = {
+            f"advise-confirmation/{n}": (EarlierComparison("command", "advised", "wall_s", 9, "undecided", 1.0, each),)
+            for n, each in enumerate(smaller)
+        }
+        results = msgspec.structs.replace(
+            plain(), cells=(cell,), earlier=tuple(shared), earlier_shared=shared, confidence=0.99
+        )
+        return found(confirmed=with_earlier_runs(confirmed("r/1", cell, one), results, cell, one))
+
+    assert recommended(after()) and known(after().confirmed).earlier == ""
+    assert recommended(after(0.9)) and "all together better" in " ".join(notes(after(0.9), short=True))
+    refused = after(0.5, 0.5)
+    assert not recommended(refused)
+    assert (
+        answer(refused).startswith("Undecided: by this run alone `advised` is clear (wall_s")
+        and in_short(refused) == "undecided: advised"
+    )
+    told = (
+        "2 earlier runs of the same question (advise-confirmation/0, advise-confirmation/1): all together undecided"
+        " (evidence 38 of 100), by this run alone better."
+    )
+    assert told in list(notes(refused, short=True)) and told in whole_text(refused)
 
 
 def test_middle_sized_pages_are_delivered_too() -> None:
@@ -277,10 +334,45 @@ def test_the_tail_is_named_by_its_metric() -> None:
     assert answer(made).startswith("Set `advised`: p99_us −20.0%")
 
 
+def test_a_direction_that_the_earlier_runs_do_not_bear_out_asks_for_another_run() -> None:
+    made = last(verdict="undecided", reason="of 2 runs.", earlier="of 2 runs.")
+    said = answer(made)
+    assert said.startswith("Undecided: by this run alone `advised` is clear (wall_s")
+    assert said.endswith("with the earlier runs not. Ask again: each run adds its evidence.")
+    assert "Ask again" not in answer(last(verdict="undecided", reason="of 14 pairs", earlier="of 2 runs."))
+
+
+def test_a_candidate_that_only_reaches_less_than_the_best_is_not_called_the_best() -> None:
+    made = last(verdict="equivalent", ratio=1.0, low=0.99, high=1.01)
+    assert answer(made).startswith("Leave it as it is: the best that was found, `advised`, usually")
+    assert made.screen is not None
+    estimates = {"advised": 0.99, "pool-2m": 0.98, "always": None}
+    made.screen = msgspec.structs.replace(made.screen, estimates=estimates)
+    said = "Leave it as it is: `advised`, which reaches less than `pool-2m` and was not clearly behind it, usually"
+    assert answer(made).startswith(said)
+
+
+def test_an_own_option_of_a_program_is_named_in_the_answer() -> None:
+    words = ["redis-server", "--port", "{port}"]
+    option = {"environment": {"MALLOC_CONF": "thp:always"}, "parameters": {"server": [*words, "--disable-thp", "no"]}}
+    own = SettingCandidate(
+        name="own-thp", use={"name": "own-thp", "from": "thp", **option}, reach="process", reason="r"
+    )
+    made = last(candidate="own-thp")
+    made.tried, made.chosen = (own,), "own-thp"
+    made.question = Question(workload=service(words, ("load",), seconds=60.0))
+    assert answer(made).startswith("Set `own-thp` (MALLOC_CONF=thp:always --disable-thp no): wall_s −20.0%")
+    elsewhere = {"name": "own-thp", "parameters": {"server": ["redis-server", "-c", "x"]}}
+    made.tried = (msgspec.structs.replace(own, use=elsewhere),)
+    assert answer(made).startswith("Set `own-thp`: wall_s")
+
+
 def test_of_one_candidate_it_is_not_called_the_best() -> None:
     made = last(verdict="equivalent", ratio=1.0, low=0.99, high=1.01)
     made.tried = made.tried[:1]
-    assert answer(made).startswith("Leave it as it is: `advised` makes no difference above 2% (wall_s")
+    said = answer(made)
+    assert said.startswith("Leave it as it is: `advised` usually makes no difference above 2% (wall_s")
+    assert "up to 28% of runs may stall" in said, "1 - .01^(1/14)"
 
 
 AROUND = Neighbours(

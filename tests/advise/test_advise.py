@@ -46,6 +46,7 @@ def few_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layouts, "_MOST", layouts._FEWEST)
 
 
+@pytest.mark.timeout(4 * AMPLE_S)
 def test_a_program_that_gains_is_told_what_to_set(tmp_path: Path) -> None:
     need_root()
     need_pages()
@@ -65,7 +66,9 @@ def test_a_program_that_gains_is_told_what_to_set(tmp_path: Path) -> None:
     assert last is not None
     # How the comparison ends is left to the machine: the words follow its verdict.
     assert last.verdict in {"better", "undecided"}, last.reason
-    assert answer(found).startswith(f"Set `{last.candidate}`: wall_s −") == (last.verdict == "better")
+    metric = found.question.workload["metric"]  # that of the pilot, which hangs on how busy the machine is
+    assert metric in {"cpu_s", "wall_s"}
+    assert answer(found).startswith(f"Set `{last.candidate}`: {metric} −") == (last.verdict == "better")
     assert known(last.huge_before) < 0.05
     assert known(last.huge_after) > 0.5
     rows = {row.name: row.seen for row in settings(found)}
@@ -164,7 +167,7 @@ def test_interrupted_it_says_how_far_it_came_and_goes_on(tmp_path: Path, phase: 
     need_pages()
     found, folder = phases.advise(ASKED, tmp_path, listener=interrupting(phase))
     assert found.arrived == phase
-    assert answer(found).startswith(f"No answer yet: it ended in the {phase}.")
+    assert answer(found).startswith(f"No answer yet: interrupted in the {phase}.")
     after, _ = phases.resume(folder)
     assert after.arrived == "finished"
     assert after.confirmed is not None
@@ -192,9 +195,9 @@ def interrupting(phase: str) -> progress.Listener:
 @pytest.mark.parametrize(
     ("argv", "seconds", "words"),
     [
-        ((sys.executable, "-c", "raise SystemExit(3)"), 60.0, "the command fails"),
-        ((sys.executable, "-c", "import sys; sys.stdin.read(1) or exit(4)"), 60.0, "the command fails"),
-        (("/bin/sleep", "1000"), 12.0, "the command does not end in time"),
+        ((sys.executable, "-c", "raise SystemExit(3)"), 600.0, "the command fails"),
+        ((sys.executable, "-c", "import sys; sys.stdin.read(1) or exit(4)"), 600.0, "the command fails"),
+        (("/bin/sleep", "1000"), 10.0, "the command does not end in time"),
         (("no-such-program-anywhere",), 60.0, "no such program"),
         (("/bin/true",), 2.0, "nothing can be found in less than 10 s"),
     ],
@@ -291,6 +294,6 @@ def test_a_service_that_cannot_be_measured_is_said_at_once(
     tmp_path: Path, words: tuple[str, ...], parameters: dict[str, Any], told: str, cure: str
 ) -> None:
     with pytest.raises(UserError) as caught:
-        phases.advise(of_service(*words, seconds=120.0, **parameters), tmp_path)
+        phases.advise(of_service(*words, **parameters), tmp_path)
     assert told in caught.value.message
     assert cure in (caught.value.hint or "")

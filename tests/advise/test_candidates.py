@@ -30,6 +30,14 @@ def test_what_reaches_least_comes_first() -> None:
     assert reach == sorted(reach, key=["process", "pool", "host"].index)
 
 
+def test_a_program_smaller_than_one_huge_page_has_nothing_to_try() -> None:
+    assert tried(memory=(2 << 20) - 4096) == []
+    assert left("always", memory=512 << 10) == "it has 512 KiB of memory at most, less than one huge page of 2m"
+    assert len({one.reason for one in candidates(msgspec.structs.replace(HERE, memory=512 << 10), 6)[1]}) == 1
+    assert tried(memory=2 << 20) == tried()
+    assert tried(memory=512 << 10, pmd=None) != []
+
+
 @pytest.mark.parametrize(
     ("name", "changes", "words"),
     [
@@ -47,6 +55,16 @@ def test_what_reaches_least_comes_first() -> None:
         ("always", {"root": False}, "needs root"),
         ("always", {"mode": "always"}, "it is set so already"),
         ("always-64k", {"mthp": ()}, "no transparent huge pages of 64k"),
+        ("own-thp", {"option": "MALLOC_CONF is set already"}, "MALLOC_CONF is set already"),
+        ("own-thp", {"option": {}, "mode": "never"}, "is set to never"),
+        ("own-thp", {"option": {}, "huge": 0.99}, "in huge pages already"),
+        ("own-thp", {"option": {}, "pmd": None}, "the kernel has no transparent huge pages"),
+        (
+            "heap-thp",
+            {"disabled": True, "threads": 3, "top": "always"},
+            "turns transparent huge pages off for itself",
+        ),
+        ("always", {"disabled": True}, "turns transparent huge pages off for itself"),
         ("always-shared", {}, "its pages were not seen"),
         ("always-shared", {"shared": 0.05}, "hardly any of its memory is shared"),
         ("always-shared", {"shared": 0.6, "root": False}, "needs root"),
@@ -162,3 +180,16 @@ def test_candidates_are_arms_of_ordinary_studies() -> None:
     last = confirmation(asked, chosen[0], 0, 200.4, 48)
     assert (last.method, last.confidence, len(last.policies), last.budget.time) == ("sequential", 0.99, 2, 200.0)
     assert last.workload[0].delivery.share == 0.0, "the setting is judged, with what it delivered beside it"
+
+
+def test_where_the_machine_is_not_set_to_always_redis_turns_nothing_off() -> None:
+    """Its checkTHPEnabled looks for [always]."""
+    assert {"heap-thp", "always-64k"} <= set(tried(disabled=True, threads=3))
+
+
+def test_an_option_of_the_program_itself_comes_before_a_pool_and_the_host() -> None:
+    option = {"environment": {"A": "b"}, "parameters": {"server": ["redis-server", "--disable-thp", "no"]}}
+    (own, *_), _ = candidates(msgspec.structs.replace(HERE, tuned=False, why="jemalloc", option=option), 6)
+    assert (own.name, own.reach) == ("own-thp", "process")
+    assert own.use == {"name": "own-thp", "from": "thp", "mechanism": "process", **option}
+    assert "own-thp" not in {one.name for one in candidates(HERE, 6)[1]}, "nothing is said where no option is known"

@@ -207,10 +207,21 @@ def test_interrupted_it_goes_on_with_its_curve(curved: Machine, tmp_path: Path) 
     curved.stops["advise-curve"] = 3
     found, folder = phases.advise(CURVED, tmp_path)
     assert (found.arrived, found.curve) == ("curve", None)
-    assert answer(found) == "No answer yet: it ended in the curve."
+    assert answer(found) == "No answer yet: interrupted in the curve."
     after, _ = phases.resume(folder)
     assert after.curve is not None
     assert (after.arrived, after.curve_folder, after.curve.blocks) == ("finished", found.curve_folder, 24)
+
+
+def test_a_curve_that_was_begun_keeps_its_pages(
+    curved: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    curved.stops["advise-curve"] = 3
+    _, folder = phases.advise(CURVED, tmp_path)
+    monkeypatch.setattr(phases, "_found", lambda *_: msgspec.structs.replace(HERE, **LAID, root=False))
+    after, _ = phases.resume(folder)
+    assert after.curve is not None
+    assert (after.arrived, after.curve.pages) == ("finished", "hugetlb-2m")
 
 
 def test_what_has_no_layout_is_refused_before_anything_is_run(curved: Machine, tmp_path: Path) -> None:

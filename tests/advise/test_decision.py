@@ -14,8 +14,11 @@ from hugewise.advise.decision import (
     MeasuredSetting,
     SettingFootprint,
     TradeOff,
+    decisive,
+    fails,
     measured,
     no_worse,
+    pairs_to_decide,
     runner_up,
     smallest,
     trade_offs,
@@ -177,3 +180,51 @@ def test_who_failed_is_nobodys_second(failed: float | None, better: str) -> None
     """A rate of an arm whose runs fail is 0 of what it was, a time infinite; where as-is fails it is the reverse."""
     assert runner_up({"dies": failed, "fine": 1.02, "chosen": 0.9}, better, "chosen") == "fine"
     assert runner_up({"dies": failed, "chosen": 0.9}, better, "chosen") == ""
+
+
+def paired(*pairs: tuple[float, float], metric: str = "cpu_s") -> list[tuple[Any, Any]]:
+    return [
+        (attempt("thp", 1.0, metrics={metric: one}), attempt("base", 1.0, metrics={metric: other}))
+        for one, other in pairs
+    ]
+
+
+def test_a_forecast_counts_the_pairs_that_decide_the_effect_that_is_seen() -> None:
+    """Of 4% with an sd of 4% it takes fewer than of 4% with an sd of 12%, and of no effect as many as of the margin."""
+    near, far = [(100 + step, 100.0) for step in (0, 8, 0, 8)], [(100 + step, 100.0) for step in (-8, 16, -8, 16)]
+    few, many = (pairs_to_decide(paired(*each), "cpu_s", margin=0.001, alpha=0.01) for each in (near, far))
+    assert few is not None and many is not None
+    assert 20 < few < many / 4
+    none = pairs_to_decide(paired((96, 100), (104, 100), (96, 100), (104, 100)), "cpu_s", margin=0.04, alpha=0.01)
+    assert none is not None and abs(none - few) <= 5
+    assert pairs_to_decide(paired(*near[:3]), "cpu_s", margin=0.02, alpha=0.01) is None
+    assert pairs_to_decide(paired(*near), "wall_s", margin=0.02, alpha=0.01) is None, "all pairs are equal"
+
+
+def test_another_metric_is_named_only_where_its_signs_reject() -> None:
+    lower, higher = [(90.0, 100.0)] * 9, [(110.0, 100.0)]
+    assert decisive(paired(*lower), ("cpu_s",), 0.01) == "cpu_s was lower in 9 of 9 pairs: --metric cpu_s judges by it"
+    assert decisive(paired(*[(b, a) for a, b in lower]), ("cpu_s",), 0.01).startswith("cpu_s was higher in 9 of 9")
+    assert decisive(paired(*lower[:7]), ("cpu_s",), 0.01) == "", "2 / 2^7 is more than 1%"
+    assert decisive(paired(*lower, *higher), ("cpu_s",), 0.01) == ""
+    assert decisive(paired(*lower, metric="wall_s"), ("cpu_s",), 0.01) == ""
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "more"),
+    [(0, 0, False), (1, 0, True), (3, 1, False), (7, 1, True), (1, 3, False), (20, 20, False)],
+)
+def test_a_setting_fails_more_often_by_an_exact_test_where_the_program_fails_as_it_is(
+    mine: int, theirs: int, more: bool
+) -> None:
+    """Of 20 runs each: 3 against 1 is a chance of 30%, 7 against 1 of 2%."""
+    whole = results(unjudged=True).cells[0]
+    failed = {whole.baseline: theirs, "advised": mine}
+    arms = tuple(
+        msgspec.structs.replace(one, n=20 - failed[one.arm], failed=failed[one.arm])
+        for one in whole.arms
+        if one.arm in failed
+    )
+    assert len(arms) == len(failed)
+    (one,) = (one for one in whole.comparisons if one.arm == "advised")
+    assert fails(one, msgspec.structs.replace(whole, arms=arms)) == more

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 
-from hugewise.advise.from_run import advice_of_run, details, sentences
+from hugewise.advise.from_run import advice_of_run, details, sentences, unanswered
 from hugewise.errors import RunError
 from hugewise.store.folder import RunFolder
 from hugewise.study.load import command_study
@@ -27,14 +28,14 @@ def compared(machine: Machine, folder: Path, levels: dict[str, float], most: int
     asked = command_study(uses, ["/bin/true"], margin=0.01, confidence=0.99, time="10m", **more)  # type: ignore[arg-type]
     machine.levels = levels
     machine.stops = {"command": most}
-    made: RunFolder = machine.run(asked, folder, listener=lambda _: None, anyway=False)
+    made: RunFolder = machine.run(asked, folder, listener=lambda _: None, lock=None)
     return made.path
 
 
 def test_a_run_with_a_better_arm_says_what_to_set(machine: Machine, tmp_path: Path) -> None:
     found, _ = advice_of_run(compared(machine, tmp_path, {"thp": -0.2, "base": 0.1}))
     (one,) = sentences(found)
-    assert one.startswith("Set `thp`: wall_s −18")
+    assert one.startswith("Set `thp`: wall_s is 18")
     assert found.unanswered == ()
     assert "2 comparisons share the error rate of 1%, so that all their verdicts and intervals hold" in found.selection
     told = list(details(found))
@@ -52,18 +53,27 @@ def test_an_undecided_one_says_how_many_more_pairs_it_needs(machine: Machine, tm
     folder = compared(machine, tmp_path, {"thp": 0.004}, most=14)
     found, _ = advice_of_run(folder)
     (one,) = sentences(found)
-    assert one.startswith("Undecided: whether `thp` is better than `as-is` is open; wall_s")
+    assert one.startswith("Undecided: whether `thp` is better than `as-is` cannot be told yet; `thp`: wall_s")
     (told,) = [each for each in found.unanswered if each.startswith("whether")]
     assert " pairs show a change of 1% nine times in ten, and it has 14" in told
-    assert f"It was interrupted: hugewise resume {folder} goes on" in told
+    assert found.decide.startswith(f"hugewise resume {folder} continues the run")
+    assert f"To decide what is open: {found.decide}." in details(found)
 
 
 def test_a_run_that_has_ended_undecided_names_the_budget_of_a_new_one(machine: Machine, tmp_path: Path) -> None:
     asked = compared(machine, tmp_path, {"thp": 0.004}, blocks=12)
     found, _ = advice_of_run(asked)
     assert (found.state, [one.state for one in found.answers]) == ("finished", ["undecided"])
-    (told,) = [each for each in found.unanswered if each.startswith("whether")]
-    assert "no run goes on behind its end: a new one of its study with a larger budget (hugewise run STUDY" in told
+    assert re.search(
+        r"a new run of the study \(hugewise run STUDY --blocks \d+ --time \d+s\), judged with this one", found.decide
+    )
+
+
+def test_how_to_decide_is_said_once_for_all_that_is_open() -> None:
+    found, _ = advice_of_run(RUNS / "demo")
+    assert sum(len(one.open) for one in found.answers) == 16
+    assert sum(each.startswith("To decide") for each in unanswered(found)) == 1
+    assert len(set(unanswered(found))) == len(found.unanswered) + 1
 
 
 def test_a_run_of_several_cells_has_a_sentence_for_each() -> None:

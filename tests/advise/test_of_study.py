@@ -20,6 +20,7 @@ from hugewise.session import progress
 from hugewise.study import load as studies
 from tests.advise.test_phases import TRIED, Machine, machine
 from tests.advise.test_pilot import SEEN
+from tests.build.hosts import Unheld
 from tests.requirements import need_program
 
 __all__ = ["machine"]
@@ -75,7 +76,7 @@ def test_the_tables_about_attempts_are_those_of_the_study(machine: Machine, tmp_
     ("design", "kind", "told"),
     [
         ({"kind": "auto", "slice": "90ms"}, "auto", None),
-        ({"kind": "resident", "slice": "90ms"}, "auto", "resident where a calibration of the same workload lets"),
+        ({"kind": "interleaved", "slice": "90ms"}, "auto", None),
         ({"kind": "duet", "slots": [0, 1], "slice": "90ms"}, "sequential", "no duet: it has a CPU for each arm"),
         ({"kind": "crossover", "slice": "90ms"}, "sequential", "no crossover: only hugewise's own programs"),
     ],
@@ -92,7 +93,7 @@ def test_a_design_is_taken_over_where_it_can_hold(design: dict[str, Any], kind: 
     ]
 
 
-def test_a_service_of_a_study_that_says_nothing_is_resident_where_it_may_be() -> None:
+def test_a_service_of_a_study_that_says_nothing_takes_turns_where_it_can() -> None:
     served = {"name": "service", "parameters": {"server": ["sh", "{port}"], "load": ["true"]}}
     for design, kind in ({}, "auto"), ({"kind": "sequential", "slots": ["0"]}, "sequential"):
         (cell,) = begun(design=design, workload=[served]).cells
@@ -160,6 +161,12 @@ def test_an_interrupted_one_goes_on_with_the_cell_that_it_was_in(
     assert len(machine.resumed) == 1
     assert kept(folder) == went_on
     assert of_study.resume(folder)[0] == went_on, "there is nothing left to be done"
+
+
+def test_an_advice_of_a_study_holds_the_host_through_all_its_cells(machine: Machine, tmp_path: Path) -> None:
+    held = Unheld(None)
+    assert of_study.advise(begun(), tmp_path, lock=held)[0].arrived == "finished"  # type: ignore[arg-type]
+    assert (held.taken, held.depth) == (1, 0)
 
 
 def test_an_interrupt_between_two_cells_leaves_what_is_known(

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from hugewise.advise import advise as phases
-from hugewise.advise import layouts
+from hugewise.advise import decision, ending, layouts
 from hugewise.advise import pilot as pilots
 from hugewise.advise import question as questions
 from hugewise.advise.advice import Advice
@@ -37,7 +37,7 @@ from hugewise.store.folder import RunFolder
 from hugewise.store.records import ArmRecord, Begun, BlockClosed, BlockOpened, CellRecord, Closed
 from hugewise.study.study import Study
 from tests.build import known
-from tests.build.studies import FakeHost
+from tests.build.hosts import FakeHost, Unheld
 from tests.build.trials import attempt, begun, delivery
 
 WALL = Metric("wall_s", "s", "lower", "time")
@@ -55,7 +55,7 @@ ASKED = Question(workload=command(TRUE), seconds=120.0, confidence=0.9)
 class Machine:
     """Where runs take no time. `levels`: log-times by arm; `memory`: peaks in 100 MiB; `stops`: after so many blocks,
     by study, or what is raised; `dies`: arms whose runs fail in every so-many-th block behind
-    the screening (1: from the screening on, in all); `better` of the metric.
+    the screening (1: from the screening on, in all); `better` of the metric; `noise`: sd of a log-time.
     """
 
     levels: Mapping[str, float] = field(default_factory=dict)
@@ -65,12 +65,14 @@ class Machine:
     dies: tuple[str, ...] = ()
     every: int = 1
     better: Literal["lower", "higher"] = "lower"
+    noise: float = 0.01
     begun: list[Study] = field(default_factory=list)
     resumed: list[Path] = field(default_factory=list)
+    host: FakeHost = field(default_factory=FakeHost)
     commands: list[tuple[str, ...]] = field(default_factory=list)
 
     def run(
-        self, study: Study, results: Path, *, listener: progress.Listener, anyway: bool, command: tuple[str, ...] = ()
+        self, study: Study, results: Path, *, listener: progress.Listener, lock: object, command: tuple[str, ...] = ()
     ) -> RunFolder:
         self.commands.append(command)
         gone = {left.policy for left in self.left_out}
@@ -105,7 +107,7 @@ class Machine:
             folder.append(BlockOpened(t=1000.0 + number, block=number, cell="command", session=1, arms=arms))
             for order, arm in enumerate(arms):
                 folder.append(Begun(t=1000.0 + number, block=number, arms=[arm], number=1))
-                wall: float | None = math.exp(self.levels.get(arm, 0.0) + random.normal(0, 0.01))
+                wall: float | None = math.exp(self.levels.get(arm, 0.0) + random.normal(0, self.noise))
                 late = study.name == "advise-confirmation" or (study.name != "advise-pilot" and self.every == 1)
                 died = arm in self.dies and late and number % self.every == 0
                 wall = None if died else wall
@@ -124,7 +126,7 @@ class Machine:
             folder.append(Closed(t=2000.0, state="finished", seed=bytes(16).hex()))
         return folder
 
-    def resume(self, path: Path, *, listener: progress.Listener, anyway: bool) -> RunFolder:
+    def resume(self, path: Path, *, listener: progress.Listener, lock: object) -> RunFolder:
         self.resumed.append(path)
         folder = RunFolder(path)
         return self.conducted(folder.read().study, folder, MOST)
@@ -136,6 +138,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setattr(session, "run", made.run)
     monkeypatch.setattr(session, "resume", made.resume)
     monkeypatch.setattr(phases, "candidates", lambda *_: (TRIED, []))
+    monkeypatch.setattr(phases, "LocalHost", lambda: made.host)
     return made
 
 
@@ -221,17 +224,32 @@ def test_an_interrupt_between_two_phases_leaves_what_is_known(
     with monkeypatch.context() as patched:
         patched.setattr(pilots, "judge_pilot", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
         found, folder = phases.advise(ASKED, tmp_path)
-    assert answer(found) == "No answer yet: it ended in the pilot."
+    assert answer(found) == "No answer yet: interrupted in the pilot."
     assert phases.resume(folder)[0].arrived == "finished"
+
+
+def test_an_advice_holds_the_host_through_all_its_phases(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, seen = Unheld(None), list[tuple[str, bool, int]]()
+
+    def run(study: Study, results: Path, *, lock: object, **more: Any) -> RunFolder:
+        seen.append((study.name, lock is held, held.depth))
+        return machine.run(study, results, lock=lock, **more)
+
+    monkeypatch.setattr(session, "run", run)
+    assert phases.advise(ASKED, tmp_path, lock=held)[0].arrived == "finished"  # type: ignore[arg-type]
+    assert seen == [(f"advise-{phase}", True, 1) for phase in ("pilot", "screening", "confirmation")]
+    assert (held.taken, held.depth) == (1, 0)
 
 
 def test_it_is_said_once_how_an_advice_goes_on(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def run(
-        study: Study, results: Path, *, listener: progress.Listener, anyway: bool, command: tuple[str, ...]
+        study: Study, results: Path, *, listener: progress.Listener, lock: object, command: tuple[str, ...]
     ) -> RunFolder:
-        made = machine.run(study, results, listener=listener, anyway=anyway, command=command)
+        made = machine.run(study, results, listener=listener, lock=lock, command=command)
         listener(progress.Interrupted("to go on: hugewise resume", str(made.path)))
         return made
 
@@ -262,10 +280,24 @@ def test_time_that_is_over_is_none_and_not_less(machine: Machine, tmp_path: Path
         said.extend([event.text] if isinstance(event, progress.Message) else [])
 
     found, _ = phases.resume(folder, listener=listener)
-    assert found.arrived == "finished"
-    assert "screening: 2 candidates, at most 0 s" in said
-    assert any(" room for about 0 pairs of runs" in one for one in found.remarks)
-    assert not any("-" in one.partition(":")[0] for one in found.remarks)
+    assert (found.arrived, found.tried, found.screen, found.confirmed) == ("finished", (), None, None)
+    assert found.more_time
+    assert not any(one.startswith(("screening", "confirmation")) for one in said)
+
+
+def test_of_short_time_one_candidate_has_all(machine: Machine, tmp_path: Path) -> None:
+    """The screening would take a third of it, and then no verdict could come."""
+    machine.stops["advise-pilot"] = 2
+    _, folder = phases.advise(ASKED, tmp_path)
+    (pilot,) = folder.parents[1].glob("advise-pilot/*")
+    edited(folder, lambda told: told.update(seconds=0.0))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pilots, "needed", lambda _, seconds, *rest: "2m" if seconds < 100 else "")
+        found, _ = phases.resume(folder)
+    assert pilot.is_dir()
+    assert (len(found.tried), found.screen) == (1, None)
+    assert found.confirmed is not None and found.confirmed.candidate == found.tried[0].name
+    assert "the time has room for 1 candidate:" in found.left_out[-1].reason
 
 
 def test_it_is_resumed_by_a_relative_name(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -392,18 +424,62 @@ def test_a_layout_that_is_better_is_told_apart(
     assert kept(folder) == found
 
 
-def test_interrupted_while_a_gain_is_told_apart_it_has_its_answer_and_goes_on(
-    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def interrupted_apart(machine: Machine, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Advice, Path]:
+    """An advice on a layout that was interrupted while the library's part of its gain was measured."""
     monkeypatch.setattr(phases, "candidates", lambda *_: ((HEAP,), []))
     machine.levels = {"heap-thp": -0.3, "library": -0.1}
     machine.stops["advise-apart"] = 2
-    found, folder = phases.advise(ASKED, tmp_path)
+    return phases.advise(ASKED, folder)
+
+
+def test_interrupted_while_a_gain_is_told_apart_it_has_its_answer_and_goes_on(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, folder = interrupted_apart(machine, tmp_path, monkeypatch)
     assert (found.arrived, found.apart) == ("confirmation", None)
     assert answer(found).startswith("Set `heap-thp`")
     after, _ = phases.resume(folder)
     assert after.apart is not None
     assert (after.arrived, after.apart_folder) == ("finished", found.apart_folder)
+
+
+def test_the_time_decides_how_many_candidates_are_screened(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks of two runs take 10 s; three candidates and the program as it is take 20 s a block."""
+    seen = SimpleNamespace(block_s=10.0)
+    wanted = []
+
+    def needed(_: object, seconds: float, *rest: float) -> str:
+        wanted.append(seconds)
+        return "" if seconds >= 100 else "9m"
+
+    monkeypatch.setattr(pilots, "needed", needed)
+    fits: Any = phases._candidates_that_fit
+    assert [fits(seen, 3, left, 0.01) for left in (99, 100, 151, 179, 181, 239, 241)] == [0, 1, 1, 1, 2, 2, 3]
+
+
+def test_an_undecided_answer_names_the_time_and_the_metric_that_decide(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(phases, "candidates", lambda *_: (TRIED[1:], []))
+    machine.levels, machine.noise = {"advised": -0.05}, 0.2
+    monkeypatch.setattr(decision, "decisive", lambda *_: "cpu_s was lower in 20 of 20 pairs")
+    found, folder = phases.advise(ASKED, tmp_path)
+    assert found.confirmed is not None and found.confirmed.verdict == "undecided"
+    assert found.more_time and f"give --time {found.more_time} or more" in answer(found)
+    assert "cpu_s was lower in 20 of 20 pairs." in ending.of_command(found, folder)
+
+
+def test_after_the_administrator_turned_a_setting_the_run_that_was_begun_goes_on(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, folder = interrupted_apart(machine, tmp_path, monkeypatch)
+    machine.host.turn(f"{THP}/enabled", "always")
+    after, _ = phases.resume(folder)
+    assert machine.resumed == [Path(found.apart_folder)]
+    assert (after.arrived, after.apart_folder) == ("finished", found.apart_folder)
+    assert after.apart is not None
 
 
 def test_a_layout_without_time_left_is_not_told_apart(
@@ -594,10 +670,8 @@ def test_a_setting_of_the_host_is_held_against_those_that_run_now(
         return around
 
     monkeypatch.setattr(phases, "neighbours", looked)
-    monkeypatch.setattr(phases, "LocalHost", lambda: FakeHost({f"{THP}/hpage_pmd_size": str(2 << 20)}))
     of_host = msgspec.structs.replace(TRIED[1], reach="host")
     monkeypatch.setattr(phases, "candidates", lambda *_: ((TRIED[0], of_host), []))
-    monkeypatch.setattr(phases, "_found", lambda *_: None)
     found, _ = phases.advise(ASKED, tmp_path)
     assert (found.neighbours, asked) == (around, [2 << 20])
     assert "1 process could not be looked into" in answer(found)

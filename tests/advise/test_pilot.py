@@ -7,9 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from hugewise.advise.pilot import ProgramAsIs, judge_pilot, needed, never_ran, remarks
+from hugewise.advise.pilot import ProgramAsIs, judge_pilot, needed, never_ran, remarks, time_option, time_remark
 from hugewise.errors import UserError
 from hugewise.model.trial import Attempt, Block
+from hugewise.quantity import parse_duration
 from hugewise.stats import power
 from tests.build import known
 from tests.build.trials import attempt, block, delivery
@@ -53,7 +54,33 @@ def test_outputs_that_differ_are_seen(tmp_path: Path) -> None:
         (folder / "stdout").write_text(f"{place}\n")
     found = judge_pilot(run, tmp_path, 600.0)
     assert found.same_output is False
-    assert any("output differs between runs" in one for one in remarks(found, 600.0, 0.01))
+    assert any("output differs between runs" in one for one in remarks(found))
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(118.2, "119s"), (120, "2m"), (10800, "180m"), (10801, "4h")])
+def test_a_time_is_proposed_as_the_option_takes_it(seconds: float, said: str) -> None:
+    assert time_option(seconds) == said
+    assert parse_duration(said) >= seconds
+
+
+@pytest.mark.parametrize(
+    ("memory", "service", "told"),
+    [(3 << 20, True, True), (3 << 20, False, False), (1 << 30, True, False), (0, True, False)],
+)
+def test_a_server_that_holds_hardly_any_data_is_noticed(memory: int, service: bool, told: bool) -> None:
+    seen = msgspec.structs.replace(SEEN, memory=memory)
+    assert any("the server has 3 MiB of memory" in one for one in remarks(seen, service=service)) == told
+
+
+def test_a_command_of_which_some_runs_fail_is_judged_by_the_others_and_the_failures_are_told(tmp_path: Path) -> None:
+    run = of((1.0, 1.1), (1.0, 0.9), (1.2, 1.2))
+    bad = ran(9.0, 1, "as-is", state="failed", reason="exit status 3")
+    run[0] = msgspec.structs.replace(run[0], attempts=(bad, *run[0].attempts[1:]))
+    found = judge_pilot(run, tmp_path, 600.0)
+    assert (found.runs, found.failed, found.wall_s) == (5, 1, 1.1)
+    assert "1 of 6 runs as it is failed: a failed run counts as the slowest" in list(remarks(found))
+    with pytest.raises(UserError, match="the service fails"):
+        judge_pilot(run, tmp_path, 600.0, service=True)
 
 
 def test_a_command_that_fails_is_an_error_with_its_reason(tmp_path: Path) -> None:
@@ -78,11 +105,11 @@ def test_a_command_that_fails_is_an_error_with_its_reason(tmp_path: Path) -> Non
 
 
 def test_it_says_at_once_what_the_time_can_show() -> None:
-    (said,) = remarks(SEEN, 600.0, 0.01)
+    said = time_remark(SEEN, 600.0, 0.01)
     assert said.endswith("or more would be found 4 times in 5 in 10 min 00 s (240 pairs of runs)")
     shown = SEEN.shown_in(600.0, 0.01)
     assert shown is not None
-    assert 0.002 < shown < 0.01
+    assert 0.002 < shown < 0.02
     wider = msgspec.structs.replace(SEEN, sd=0.2).shown_in(600.0, 0.01)
     assert wider is not None
     assert wider > 5 * shown
@@ -95,7 +122,10 @@ def test_what_it_says_is_shown_by_the_test_that_is_declared() -> None:
     assert (pairs, declared) == (15, 30)
     assert shown is not None
     assert few.sd is not None
-    assert power.power(math.log1p(shown) / few.sd, pairs, 0.01, declared) == pytest.approx(0.8, abs=0.05)
+    shift = math.log1p(shown) / few.sd
+    chance = power.averaged(lambda factor: power.power(shift * factor, pairs, 0.01, declared), few.runs // 2 - 1)
+    assert chance == pytest.approx(0.8, abs=0.05)
+    assert power.power(shift, pairs, 0.01, declared) > 0.9, "its spread was taken for known"
     assert msgspec.structs.replace(SEEN, block_s=70.0).shown_in(600.0, 0.01) is None
 
 
@@ -117,11 +147,9 @@ def test_what_a_program_says_of_time_is_no_time_out(tmp_path: Path) -> None:
 
 def test_too_little_time_is_said_with_what_is_needed() -> None:
     slow = msgspec.structs.replace(SEEN, block_s=90.0)
-    (said,) = remarks(slow, 600.0, 0.01, spent=100.0)
+    assert time_remark(slow, 600.0, 0.01) == ""
     least = known(power.least_pairs(0.01, 24))
-    assert f"room for about 6 pairs of runs, and a verdict needs {least} at least" in said
     minutes = math.ceil((100.0 + least * 1.5 * 90.0) / 60)  # the pilot, and a screening, come before it
-    assert f"give --time {minutes}m or more, or a shorter input" in said
     assert needed(slow, 600.0, 0.01, 100.0) == f"{minutes}m"
     assert needed(msgspec.structs.replace(SEEN, block_s=5.0), 10.0, 0.01, 3.0).endswith("s"), (
         "seconds below two minutes"
@@ -131,13 +159,13 @@ def test_too_little_time_is_said_with_what_is_needed() -> None:
 
 def test_a_run_that_is_too_short_is_said() -> None:
     short = msgspec.structs.replace(SEEN, wall_s=0.004, block_s=0.5)
-    assert any("of which starting it is a large part" in one for one in remarks(short, 600.0, 0.01))
+    assert any("of which starting it is a large part" in one for one in remarks(short))
 
 
 def test_a_load_that_does_not_say_how_much_it_does_is_remarked() -> None:
-    told = list(remarks(SEEN, 600.0, 0.01, loaded=True, uncounted=True))
+    told = list(remarks(SEEN, loaded=True, uncounted=True))
     assert any(one.startswith("how much its load does is not known") and "--value" in one for one in told)
-    assert not any("how much its load does" in one for one in remarks(SEEN, 600.0, 0.01, loaded=True))
+    assert not any("how much its load does" in one for one in remarks(SEEN, loaded=True))
 
 
 def test_the_share_in_huge_pages() -> None:
@@ -148,9 +176,9 @@ def test_the_share_in_huge_pages() -> None:
 
 def test_a_load_that_runs_by_the_clock_is_said() -> None:
     steady = msgspec.structs.replace(SEEN, wall_s=10.0, sd=0.0004)
-    assert any("runs by the clock" in one for one in remarks(steady, 600.0, 0.01, loaded=True))
+    assert any("runs by the clock" in one for one in remarks(steady, loaded=True))
     for other in (steady, SEEN, msgspec.structs.replace(steady, wall_s=0.5)):
-        assert not any("by the clock" in one for one in remarks(other, 600.0, 0.01, loaded=other is not steady))
+        assert not any("by the clock" in one for one in remarks(other, loaded=other is not steady))
 
 
 def test_what_fails_of_a_service_is_told_of_its_load_or_its_server(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from hugewise.store.folder import RunFolder
 from hugewise.study.study import Study
 from tests.advise.test_of_study import begun
 from tests.advise.test_phases import ASKED, Machine, machine
-from tests.test_handing_over import THEM, home
+from tests.test_files import THEM, home
 
 __all__ = ["home", "machine"]
 
@@ -40,13 +40,13 @@ def swapping(machine: Machine, monkeypatch: pytest.MonkeyPatch, advice: Path, vi
     """The program that is measured in that phase puts a link to the victim in the place of the advice."""
 
     def run(
-        study: Study, results: Path, *, listener: progress.Listener, anyway: bool, command: tuple[str, ...]
+        study: Study, results: Path, *, listener: progress.Listener, lock: object, command: tuple[str, ...]
     ) -> RunFolder:
         (place,) = advice.iterdir() if advice.is_dir() else (advice,)
         if study.name == phase and not place.is_symlink():
             place.rename(advice.parent / "away")
             place.symlink_to(victim)
-        return machine.run(study, results, listener=listener, anyway=anyway, command=command)
+        return machine.run(study, results, listener=listener, lock=lock, command=command)
 
     monkeypatch.setattr(session, "run", run)
 

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from hugewise.advise import advise as phases
+from hugewise.advise import ending
 from hugewise.advise.advice import RECORD, Advice
 from hugewise.advise.candidates import LeftOutCandidate, SettingCandidate
+from hugewise.advise.from_run import advice_of_run
 from hugewise.advise.layouts import GainPart, GainParts
-from hugewise.advise.text import DETAILS, answer, details, objective, summary, whole
+from hugewise.advise.of_study import CellAdvice, StudyAdvice
+from hugewise.advise.question import command
+from hugewise.advise.text import DETAILS, answer, details, objective, whole
+from hugewise.report.numbers import MINUS
+from tests.advise.test_advice import LAST
+from tests.advise.test_advice import whole as made_whole
 from tests.advise.test_phases import ASKED, Machine, machine
+from tests.golden import GOLDEN
 
 __all__ = ["machine"]
 
@@ -20,7 +31,18 @@ SIX = tuple(
     SettingCandidate(name=name, use={"name": name, "from": "thp", "mechanism": "process"}, reach="process", reason="r")
     for name in ("off", "advised", "heap-thp", "pool-2m", "always", "always-64k")
 )
+FOLDER = Path("results/advice/20261128T055520Z-da82")
 LEFT = [LeftOutCandidate(name=name, reason="no") for name in ("heap-2m", "heap-1g", "always-shared")]
+
+
+def rows(lines: Sequence[str]) -> int:
+    """Lines of a terminal of 80 columns."""
+    return sum(max(1, -(-len(line) // 80)) for line in lines)
+
+
+def measured(**changes: Any) -> Advice:
+    """An advice with figures of each setting and remarks."""
+    return msgspec.structs.replace(made_whole(), **changes)
 
 
 def test_what_is_told_at_once_is_short_and_the_rest_is_kept(
@@ -32,14 +54,14 @@ def test_what_is_told_at_once_is_short_and_the_rest_is_kept(
     part = GainPart(ratio=0.9, low=0.8, high=0.95)
     parts = GainParts(folder="/r", metric="wall_s", better="lower", n=9, confidence=0.9, library=part, pages=part)
     found = msgspec.structs.replace(found, apart=parts)
-    short, long = list(summary(found)), list(details(found))
-    assert len(short) + 2 <= 15, "with the objective and the answer"
+    short, long = ending.of_command(found, FOLDER), list(details(found))
+    assert rows(short) <= 15
     assert len(long) + 2 + 4 > 22
-    assert set(short) <= set(long)
-    assert short[:8] == long[:8], "the table"
+    assert [line.split()[0] for line in short[2:9]] == ["setting", "as-is", *(one.name for one in SIX[:5])], "the table"
     assert not any(line.startswith(("Tried: ", "Not tried: ", "As it is: ", "Price: ")) for line in short)
-    assert any(line.startswith("Of that, wall_s: the library alone") for line in short)
-    assert any(line.startswith("Cause: ") for line in short)
+    assert short[-1] == f"Advice: {FOLDER} (all in {DETAILS})"
+    assert any(line.startswith("Of that, wall_s: the library alone") for line in long)
+    assert any(line.startswith("Cause: ") for line in long)
     kept = whole(found).splitlines()
     assert kept[:2] == [objective(found), answer(found)]
     assert [line.strip() for line in kept[2 : 2 + len(long)]] == [line.strip() for line in long]
@@ -61,9 +83,95 @@ def test_what_stands_in_the_way_is_told_at_once(machine: Machine, tmp_path: Path
     machine.stops["advise-confirmation"] = 2
     found, _ = phases.advise(ASKED, tmp_path)
     remarks = ("a change of 2% or more would be found", "its output differs between runs")
-    found = msgspec.structs.replace(found, remarks=remarks)
-    assert [line for line in summary(found) if line.startswith("Note: ")] == [f"Note: {one}." for one in remarks]
+    parts = {"time_remark": remarks[0], "remarks": remarks[1:]}
+    found = msgspec.structs.replace(found, **parts)
+    assert [line for line in ending.of_command(found, FOLDER) if line.startswith("Note: ")] == [
+        f"Note: {one}." for one in remarks
+    ]
     decided, _ = phases.advise(ASKED, tmp_path)
-    decided = msgspec.structs.replace(decided, remarks=remarks)
-    assert [line for line in summary(decided) if line.startswith("Note: ")] == [f"Note: {remarks[1]}."]
+    decided = msgspec.structs.replace(decided, **parts)
+    assert [line for line in ending.of_command(decided, FOLDER) if line.startswith("Note: ")] == [
+        f"Note: {remarks[1]}."
+    ]
     assert f"Note: {remarks[0]}." in list(details(decided))
+
+
+def test_the_end_names_the_commands_that_try_and_deploy_a_setting_that_is_better() -> None:
+    made = measured()
+    tried = msgspec.structs.replace(LAST, variables={"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"})
+    lines = ending.of_command(msgspec.structs.replace(made, confirmed=tried), FOLDER)
+    assert "Try it: GLIBC_TUNABLES=glibc.malloc.hugetlb=1 x" in lines
+    given = command(("x",), stdin="/data/my file")
+    asked = msgspec.structs.replace(made.question, workload=given)
+    lines_of_input = ending.of_command(msgspec.structs.replace(made, confirmed=tried, question=asked), FOLDER)
+    assert "Try it: GLIBC_TUNABLES=glibc.malloc.hugetlb=1 x < '/data/my file'" in lines_of_input
+    deploy = f"Deploy: hugewise advise --resume {FOLDER} --output FILES"
+    assert deploy in lines and deploy in ending.of_command(made, FOLDER)
+    assert deploy not in ending.of_command(made, FOLDER, files=True)
+    worse = msgspec.structs.replace(tried, verdict="worse")
+    assert not any(
+        line.startswith(("Try", "Deploy"))
+        for line in ending.of_command(msgspec.structs.replace(made, confirmed=worse), FOLDER)
+    )
+
+
+def test_an_effect_of_one_or_two_pairs_is_not_shown() -> None:
+    made = measured()
+    assert made.confirmed is not None
+    for count, shown in ((2, False), (3, True)):
+        seen = tuple(msgspec.structs.replace(one, n=count) for one in made.confirmed.measured)
+        told = ending.of_command(
+            msgspec.structs.replace(made, confirmed=msgspec.structs.replace(made.confirmed, measured=seen)), FOLDER
+        )
+        (row,) = (line for line in told if line.startswith("pool-2m"))
+        assert f"n {count}" in row
+        assert ("-19" in row) == shown
+
+
+LONG = "it ended with status 1: " + "there was no room for its pages " * 30
+
+
+@pytest.mark.parametrize("files", [False, True])
+@pytest.mark.parametrize("confirmed", [False, True])
+def test_the_end_has_at_most_15_lines_however_much_there_is_to_tell(files: bool, confirmed: bool) -> None:
+    made = measured(remarks=(LONG,) * 9)
+    if not confirmed:
+        made = msgspec.structs.replace(made, confirmed=None, arrived="confirmation")
+    lines = ending.of_command(made, FOLDER, files=files)
+    assert rows(lines) <= (12 if files else 15)
+    assert lines[0].startswith("Set `advised`" if confirmed else "No answer yet: interrupted in the confirmation")
+    assert any(line.startswith("Only the confirmed" if confirmed else "The effects are estimates") for line in lines)
+    told = [line for line in lines if not line.startswith("Deploy: ")]
+    assert rows(told) == len(told), "no line but a command is longer than 80 columns"
+    failed = msgspec.structs.replace(LAST, verdict="none", reason=LONG)
+    lines = ending.of_command(msgspec.structs.replace(made, confirmed=failed), FOLDER, files=files)
+    assert rows(lines) <= (12 if files else 15)
+
+
+def test_of_many_cells_there_is_a_row_for_each_that_has_room() -> None:
+    cells = [
+        CellAdvice(cell=f"redis clients={number}", folder=f"f/{number}", advice=measured()) for number in range(20)
+    ]
+    cells += [CellAdvice(cell="other", why=LONG), CellAdvice(cell="last")]
+    found = StudyAdvice(study="many", time=60.0, cells=cells, remarks=(LONG,))
+    lines = ending.of_study(found, FOLDER)
+    assert rows(lines) <= 15
+    assert lines[0] == "many: 20 of 22 cells answered"
+    assert lines[1].split() == ["cell", "answer", "change", "(interval)"]
+    assert lines[2].split()[:4] == ["redis", "clients=0", "set", "advised"]
+    assert re.fullmatch(r"\(\d+ more rows of this table left out\)", lines[-2])
+    few = ending.of_study(msgspec.structs.replace(found, cells=[*cells[:3], *cells[20:]]), FOLDER)
+    assert rows(few) <= 15 and "other: no advice: it ended with status 1" in "\n".join(few) and "last: not begun" in few
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in (GOLDEN / "runs").iterdir()))
+def test_of_a_run_too(name: str) -> None:
+    found, results = advice_of_run(GOLDEN / "runs" / name)
+    lines = ending.of_run(found, Path("results/demo/RUN"))
+    assert rows(lines) <= 15
+    assert lines[-1] == f"Run: results/demo/RUN ({results.state}; all with --verbose)"
+    if len(found.answers) > 1:
+        told = {line.split()[0] for line in lines}
+        assert told >= {one.cell for one in found.answers}
+    else:
+        assert " ".join(lines).startswith(found.answers[0].text.replace(MINUS, "-"))

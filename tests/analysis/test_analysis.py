@@ -9,6 +9,7 @@ import pytest
 
 import hugewise
 from hugewise.model.pages import page_flags_readable
+from hugewise.report.reasons import in_words
 from hugewise.session import session
 from hugewise.study.load import parse
 from tests.report import told
@@ -52,7 +53,7 @@ def test_a_setting_has_its_verdict_where_the_backing_has_none(tmp_path: Path) ->
     shared, early = results.cells
     thp, setting = shared.comparisons
     assert (thp.judged, thp.verdict, thp.n) == ("backing", "none", 0)
-    assert "pages of thp not delivered" in thp.reason
+    assert "pages of thp not delivered" in in_words(thp.reason)
     assert (setting.judged, setting.n) == ("setting", 4)
     assert setting.verdict != "none"
     assert setting.delivered_share is not None

@@ -14,7 +14,9 @@ from msgspec.structs import replace
 from hugewise import published
 from hugewise.analysis.analysis import analyze
 from hugewise.analysis.published import agreement, agreement_of_change, published_rows, sign, size, trend
+from hugewise.model.reason import Known
 from hugewise.model.results import Beside, Level, Measured, Results
+from hugewise.report.reasons import in_words
 from hugewise.study.workload import cell_of
 from tests.analysis.test_forecast import DATA, normal, the_study, write_run
 from tests.build import known
@@ -84,7 +86,7 @@ def test_figures_stand_point_by_point() -> None:
     assert latency.measured is not None and latency.measured.verdict == "not judged"
     assert (latency.percent, latency.agreement) == (-36, "not judged here")
     walks = rows["memcached", "dtlb_walk_steps", "thp"]
-    assert (walks.measured, walks.reason) == (None, "this machine has no hardware counters")
+    assert (walks.measured, in_words(walks.reason)) == (None, "this machine has no hardware counters")
     assert rows["kernel-build", "real_time", "mthp-64k"].measured.metric == "wall_s"  # type: ignore[union-attr]
     assert "16K (16KPS)" in found.elsewhere and "2M (4KPS)" not in found.elsewhere
 
@@ -173,10 +175,10 @@ def test_one_level_is_no_trend() -> None:
     found = published_rows(source, [("pgbench", "pgbench"), ("spill", "pgbench")], arms, replace(results, cells=cells))
     (by_size,) = [f for f in found.findings if f.parameter == "database_share" and f.policy == "hugetlb-2m"]
     assert (by_size.agreement, by_size.measured) == ("not measured here", ())
-    assert by_size.reason == "database_share has one level here within what was published"
+    assert in_words(by_size.reason) == "database_share has one level here within what was published"
     fixed = replace(results, cells=results.cells[:1])
     found = published_rows(source, [("pgbench", "pgbench")], arms, fixed)
-    assert {f.reason for f in found.findings if f.parameter and f.policy} == {
+    assert {in_words(f.reason) for f in found.findings if f.parameter and f.policy} == {
         *("clients is not varied here", "database_share is not varied here")
     }
 
@@ -184,9 +186,11 @@ def test_one_level_is_no_trend() -> None:
 def test_what_was_left_out_says_why_once() -> None:
     absent = [f for f in of(percona_2018()).findings if f.policy == "hugetlb-1g"]
     assert len(absent) == 3
-    assert {f.reason for f in absent} == {"left out: the kernel granted 1 of 3 pages"}
+    assert {in_words(f.reason) for f in absent} == {"left out: the kernel granted 1 of 3 pages"}
     tpcc = [f for f in of(percona_2019()).findings if f.entry == "tpcc"]
-    assert [(f.agreement, f.reason) for f in tpcc] == [("not measured here", "left out: go-tpc is not on the PATH")]
+    assert [(f.agreement, in_words(f.reason)) for f in tpcc] == [
+        ("not measured here", "left out: go-tpc is not on the PATH")
+    ]
 
 
 def test_a_benchmark_brings_its_own_samples() -> None:
@@ -197,13 +201,13 @@ def test_a_benchmark_brings_its_own_samples() -> None:
     assert memory.agreement == "same sign"
     assert rows["iperf3"].percent == 0.4
     assert rows["iperf3"].agreement == "opposite sign"
-    assert (rows["gdb-build"].cell, rows["gdb-build"].reason) == ("", "no cell of it was measured")
+    assert (rows["gdb-build"].cell, rows["gdb-build"].reason) == ("", Known("no cell"))
 
 
 def test_arms_that_nothing_stands_for_are_shown_alone() -> None:
     rows = of(lkml()).points
     assert len(rows) == 9
-    assert {row.reason for row in rows} == {"no policy of the study stands for it"}
+    assert {in_words(row.reason) for row in rows} == {"no policy of the study stands for it"}
     cycles = next(row for row in rows if row.quantity == "cycles")
     assert (cycles.percent, cycles.baseline_sample.mean) == (3.63, 3_781_392_474)  # type: ignore[union-attr]
     assert next(row for row in rows if row.quantity == "page-faults").percent is None
@@ -215,11 +219,11 @@ def test_another_baseline_is_never_compared() -> None:
     found = published_rows(published.load("lpc-2024-mthp-arm64"), [("memcached", "memcached")], arms, results)
     thp = next(point for point in found.points if point.policy == "thp")
     assert thp.measured is None
-    assert thp.reason == "the baseline base stands for 64K (4KPS), not for 4K (4KPS)"
+    assert in_words(thp.reason) == "the baseline base stands for 64K (4KPS), not for 4K (4KPS)"
     found = published_rows(
         published.load("lpc-2024-mthp-arm64"), [("memcached", "memcached")], {"thp": "2M (4KPS)"}, results
     )
-    assert found.points[0].reason == "the baseline base stands for no published arm, not for 4K (4KPS)"
+    assert in_words(found.points[0].reason) == "the baseline base stands for no published arm, not for 4K (4KPS)"
 
 
 def test_two_policies_may_stand_for_one_arm() -> None:
@@ -298,7 +302,7 @@ def test_a_trend_needs_intervals_apart(first: Any, last: Any, better: str, words
         for n, (low, high) in enumerate((first, last))
     ]
     assert trend(levels, better)[0] == words
-    assert trend(levels[:1], better) == ("not measured here", "there is one level here")
+    assert trend(levels[:1], better) == ("not measured here", Known("one level"))
 
 
 def test_a_runs_folder_brings_the_published_side_with_it(tmp_path: Path) -> None:
@@ -307,5 +311,5 @@ def test_a_runs_folder_brings_the_published_side_with_it(tmp_path: Path) -> None
     found = analyze(write_run(tmp_path, of_study, normal(0.01, 8)))
     (finding,) = known(found.beside).findings
     assert (finding.entry, finding.policy, finding.agreement) == ("tpcb", "thp", "not measured here")
-    assert finding.reason == "no metric of this cell measures it (tps, tpmC, tpmc, tpm_c, TPS)"
+    assert in_words(finding.reason) == "no metric of this cell measures it (tps, tpmC, tpmc, tpm_c, TPS)"
     assert analyze(write_run(tmp_path, the_study(**DATA), normal(0.01, 8))).beside is None

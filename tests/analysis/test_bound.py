@@ -11,8 +11,8 @@ import dataclasses
 import pytest
 
 from hugewise.analysis.causes import ModeCounts, bound, lost, tlb_cost
-from hugewise.machine.pmu import families
-from hugewise.machine.pmu.families import ProcessorFamily
+from hugewise.machine import pmu
+from hugewise.machine.pmu import ProcessorFamily
 from hugewise.model.cause import Bound, FaultTime
 from hugewise.model.metric import SUMS
 from tests.build import known
@@ -38,7 +38,7 @@ QUIET = ModeCounts(
 
 
 def family(name: str) -> ProcessorFamily:
-    return next(one for one in families.every() if one.name == name)
+    return next(one for one in pmu.every() if one.name == name)
 
 
 def recorded(name: str, counts: ModeCounts = CHASE) -> ModeCounts:

@@ -52,7 +52,7 @@ def test_a_round_takes_what_the_newest_run_took_and_that_is_held_against_the_tim
 def test_without_a_run_the_measured_parts_and_leads_are_what_a_round_takes_at_least(tmp_path: Path) -> None:
     cells = [timed("a", "base", "thp", duration=10.0, lead=2.0), timed("b", "base", "thp", "madvise", duration=4)]
     assert budget.declared(cells).seconds == 2 * 12 + 3 * 4
-    resident = [msgspec.structs.replace(cells[0], kind="resident")]
+    resident = [msgspec.structs.replace(cells[0], kind="interleaved")]
     assert budget.declared(resident).seconds == 0, "arms that take turns share one lead"
     given = [timed("a", "base", duration=10.0, operations=5), timed("b", "base", duration=10.0, transactions=5)]
     assert budget.declared(given).seconds == 0, "the work is given, not the time"
@@ -76,6 +76,32 @@ def test_too_few_blocks_decide_nothing_and_the_number_that_is_told_does(tmp_path
     level = forecast.level(the_study(), 2)
     assert power.least_pairs(level, needed) is not None and power.least_pairs(level, needed - 1) is None
     assert budget.too_small(the_study(budget={"blocks": needed}), cells, tmp_path) is None
+
+
+def test_too_few_blocks_of_fixed_n_have_no_coins_for_a_verdict(tmp_path: Path) -> None:
+    """Ten coins that agree are rare enough for each of five comparisons at 99%, nine are not."""
+    arms = [f"arm{k}" for k in range(5)]
+    few = the_study(method="fixed-n", budget={"blocks": 9})
+    told = known(budget.too_small(few, [timed("a", "base", *arms)], tmp_path))
+    assert told.endswith(
+        "9 blocks cannot decide 5 comparisons at a confidence of 0.99 together, however large an effect"
+        " is: --blocks 10 or more"
+    )
+    enough = the_study(method="fixed-n", budget={"blocks": 10})
+    assert budget.too_small(enough, [timed("a", "base", *arms)], tmp_path) is None
+    pilot = msgspec.structs.replace(few, name=forecast.pilot_name(few.name))
+    assert budget.too_small(pilot, [timed("a", "base", *arms)], tmp_path) is None, "it asks for no verdict"
+
+
+@pytest.mark.parametrize("scale", ["small", "published"])
+@pytest.mark.parametrize(
+    "name", ["lkml-2009-paravirt", "lpc-2024-base-pages", "lpc-2024-base-pages-debian", "redhat-2021-vm"]
+)
+def test_our_studies_of_fixed_n_have_coins_for_a_verdict(name: str, scale: str, tmp_path: Path) -> None:
+    study = load.load(load.folder() / f"{name}.toml", scale=scale)
+    assert study.method == "fixed-n"
+    unlimited = msgspec.structs.replace(study, budget=msgspec.structs.replace(study.budget, time=None))
+    assert budget.too_small(unlimited, every_cell(study), tmp_path) is None
 
 
 def every_cell(study: Study) -> list[Any]:
@@ -135,7 +161,9 @@ def test_a_pilot_tells_the_time_of_a_cell_too(tmp_path: Path) -> None:
     write_run(tmp_path, pilot, normal(0.02, 6), pace=4.0)
     found = budget.in_part(of, planned, tmp_path)
     assert found.seconds == pytest.approx(3 * 6.0 + 2 * 6.0), "an arm that it had not takes as long as the others"
-    assert budget.in_part(of, [msgspec.structs.replace(one, kind="resident") for one in planned], tmp_path).seconds == 0
+    assert (
+        budget.in_part(of, [msgspec.structs.replace(one, kind="interleaved") for one in planned], tmp_path).seconds == 0
+    )
 
 
 @pytest.mark.parametrize("verb", ["dry run", "run"])
@@ -159,5 +187,5 @@ def test_it_is_told_before_anything_is_measured(tmp_path: Path, verb: str, monke
 def test_no_study_of_ours_has_a_budget_that_decides_nothing(name: str, tmp_path: Path) -> None:
     """On a host that has all that its workloads need: what cannot run here is left out, and takes no time."""
     study: Study = load.load(load.folder() / f"{name}.toml")
-    planned = hugewise.make_plan(study, results=tmp_path)
+    planned = hugewise.make_plan(study)
     assert budget.too_small(study, planned.cells, tmp_path) is None

@@ -113,28 +113,13 @@ def test_a_duet_needs_every_arm_to_agree_even_if_the_study_asks_for_nothing() ->
     assert "had not thp beside the baseline" in (reason(duet, other) or "")
 
 
-def test_residents_need_an_agreement_of_residents() -> None:
-    text = STUDY.format(kind="resident", required="false").replace("slots = [0, 1]\n", "")
-    asked = parse(text, "s.toml")
-    said = reason(asked, record()) or ""
-    assert said.startswith("a resident design must be calibrated, and there is none of this workload on this host")
-    assert "there is none" in (reason(asked, record(calibrated(agreements=(agreed(),)))) or ""), "that is of a duet"
-    mine = agreed(kind="resident", slice=0.05, wash_out=0.2)
-    assert reason(asked, record(calibrated(agreements=(mine,)))) is None
-    assert "there is none" in (reason(study("duet", required="false"), record(calibrated(agreements=(mine,)))) or "")
-    differing = msgspec.structs.replace(mine, agrees=False, reason="the effects differ")
-    assert "for thp the effects differ" in (reason(asked, record(calibrated(agreements=(differing,)))) or "")
-    assert "failed: no" in (reason(asked, record(calibrated(agreements=(mine,), passed=False, reason="no"))) or "")
-
-
-def test_a_resident_design_needs_one_with_its_own_turns() -> None:
-    """Turns without a wash-out measure the caches that the others left behind: they are another design."""
-    resident = parse(STUDY.format(kind="resident", required="false").replace("slots = [0, 1]", 'slice = "80ms"'), "s")
-    held = agreed(kind="resident", slice=0.08, wash_out=0.2)
-    assert reason(resident, record(calibrated(agreements=(held,)))) is None
-    for other in ({"slice": 0.25}, {"wash_out": 0.0}, {"slice": None, "wash_out": None}):
-        found = record(calibrated(agreements=(msgspec.structs.replace(held, **other),)))
-        assert "had other turns (slice, wash_out) for thp" in (reason(resident, found) or "")
+def test_the_interleaved_design_needs_no_calibration_unless_the_study_wants_one() -> None:
+    text = STUDY.replace("slots = [0, 1]\n", "")
+    assert reason(parse(text.format(kind="interleaved", required="false"), "s.toml"), record()) is None
+    wanted = parse(text.format(kind="interleaved", required="true"), "s.toml")
+    said = reason(wanted) or ""
+    assert said.startswith("the study requires a calibration, and there is none of this workload on this host")
+    assert reason(wanted, record(calibrated())) is None
 
 
 def test_a_treatments_name_is_not_its_identity() -> None:

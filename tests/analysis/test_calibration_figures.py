@@ -93,15 +93,15 @@ def test_a_duet_that_finds_another_effect_or_buys_nothing_is_not() -> None:
     assert "no more alike" in alone.reason
 
 
-def resident(n: int, seed: int, **how: float) -> Stream:
-    return msgspec.structs.replace(noise(n, seed, **how), kind="resident")
+def in_turns(n: int, seed: int, **how: float) -> Stream:
+    return msgspec.structs.replace(noise(n, seed, **how), kind="interleaved")
 
 
-def test_residents_that_see_no_other_effect_and_spread_less_are_believed() -> None:
+def test_interleaved_pairs_that_see_no_other_effect_and_spread_less_are_believed() -> None:
     """Even where both together spread too much for the margin that is asked of a duet."""
-    sequential, found = noise(40, 6, sd=0.2, shift=-0.2), resident(40, 9, shift=-0.2)
+    sequential, found = noise(40, 6, sd=0.2, shift=-0.2), in_turns(40, 9, shift=-0.2)
     said = agreement("thp", ("t", "b"), sequential, found, 0.09)
-    assert (said.kind, said.agrees) == ("resident", True)
+    assert (said.kind, said.agrees) == ("interleaved", True)
     assert known(said.low) < 0 < known(said.high)
     apart, times = 100 * max(abs(known(said.low)), known(said.high)), (sequential.sd / found.sd) ** 2
     assert times > 30
@@ -113,18 +113,18 @@ def test_residents_that_see_no_other_effect_and_spread_less_are_believed() -> No
 @pytest.mark.parametrize("pairs", [6, 12])
 def test_few_pairs_that_see_nothing_are_no_agreement(pairs: int) -> None:
     """They would see no difference where residence turned the effect round."""
-    sequential, found = noise(pairs, 6, sd=0.2, shift=-0.2), resident(pairs, 9, shift=-0.2)
+    sequential, found = noise(pairs, 6, sd=0.2, shift=-0.2), in_turns(pairs, 9, shift=-0.2)
     said = agreement("thp", ("t", "b"), sequential, found, 0.05)
     assert known(said.low) < 0 < known(said.high)
     assert (said.agrees, "more pairs would tell" in said.reason) == (False, True)
     assert "(at most 10.2%, twice the agreement)" in said.reason
 
 
-def test_residents_that_see_another_effect_or_spread_as_much_are_not() -> None:
+def test_interleaved_pairs_that_see_another_effect_or_spread_as_much_are_not() -> None:
     sequential = noise(60, 6, sd=0.05, shift=-0.2)
     for shift in (-0.3, -0.1):
-        other = agreement("thp", ("t", "b"), sequential, resident(60, 9, shift=shift), 0.9)
-        assert (other.agrees, other.reason) == (False, "the effects differ: residence changes what is measured")
-    wide = agreement("thp", ("t", "b"), sequential, resident(60, 9, sd=0.08, shift=-0.2), 0.9)
+        other = agreement("thp", ("t", "b"), sequential, in_turns(60, 9, shift=shift), 0.9)
+        assert (other.agrees, other.reason) == (False, "the effects differ: taking turns changes what is measured")
+    wide = agreement("thp", ("t", "b"), sequential, in_turns(60, 9, sd=0.08, shift=-0.2), 0.9)
     assert not wide.agrees
     assert "spread no less than sequential ones" in wide.reason

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hugewise.analysis.causes import Processor, causes, fault_time
-from hugewise.machine.pmu import families
+from hugewise.machine import pmu
 from hugewise.model.cause import Cause, FaultPrice
 from hugewise.model.metric import NOT_IN_EMULATION, Metric
 from hugewise.model.over_time import ArmStall, Stall
@@ -23,7 +23,7 @@ NO_PMU = Processor(costs=COSTS, uncounted="not offered by this processor or its 
 
 
 def machine(name: str, **changes: Any) -> Processor:
-    return Processor(family=next(one for one in families.every() if one.name == name), costs=COSTS, **changes)
+    return Processor(family=next(one for one in pmu.every() if one.name == name), costs=COSTS, **changes)
 
 
 def blocks(base: Mapping[str, float], arm: Mapping[str, float], *, count: int = 30, sd: float = 0.005) -> list[Block]:

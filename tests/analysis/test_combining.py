@@ -15,11 +15,13 @@ from click.testing import CliRunner, Result
 
 from hugewise.analysis import analysis, combining
 from hugewise.cli import combine
+from hugewise.cli.combine import main
 from hugewise.cli.main import cli
 from hugewise.errors import UserError
 from hugewise.model import guest as record
 from hugewise.model.guest import GuestsRecord, KernelRecord
 from hugewise.model.results import Results
+from hugewise.report.reasons import in_words, worded
 from hugewise.store.records import ArmRecord, CellRecord, Run
 from tests.analysis.test_forecast import cell, the_study, write_run
 from tests.build.logs import rewritten
@@ -41,7 +43,7 @@ def a_run(folder: Path, seed: int, *, mean: float = -0.1, cells: tuple[CellRecor
 
 def refused(*runs: Path, confidence: float | None = None) -> UserError:
     with pytest.raises(UserError) as caught:
-        combining.answer(runs, confidence)
+        main(runs, confidence, as_json=False)
     assert caught.value.hint
     return caught.value
 
@@ -76,7 +78,9 @@ def test_json_is_what_python_gives(tmp_path: Path) -> None:
     runs = [a_run(tmp_path, 1), a_run(tmp_path, 2)]
     done = called(*runs, "--json", "--confidence", "0.9")
     assert done.exit_code == 0
-    assert msgspec.json.decode(done.output, type=combining.Combination) == combining.answer(runs, 0.9)
+    assert msgspec.json.decode(done.output, type=combining.Combination) == msgspec.convert(
+        worded(combining.answer(runs, 0.9)), combining.Combination
+    )
 
 
 ENDS = ["mean", "slow", "p99"]
@@ -109,7 +113,9 @@ def test_end_points_are_combined_beside_the_typical_ratio(tmp_path: Path) -> Non
     assert "chase: mthp against base, ns_per_load, mean" in text
     assert "better: ns_per_load is smaller in sum (adjusted e-value" in text
     done = called(*runs, "--json")
-    assert msgspec.json.decode(done.output, type=combining.Combination) == found
+    assert msgspec.json.decode(done.output, type=combining.Combination) == msgspec.convert(
+        worded(found), combining.Combination
+    )
     assert [one["end_point"] for one in json.loads(done.output)["comparisons"]][:3] == [
         "typical ratio",
         "typical ratio",
@@ -159,7 +165,7 @@ def test_a_run_without_e_values_of_its_end_points_is_refused_for_these(
     found = {one.key[1:2] + one.key[4:]: one for one in combining.answer((old, new)).comparisons}
     assert found["thp", "typical ratio"].direction == "smaller"
     assert found["thp", "mean"].direction == "refused"
-    assert found["thp", "mean"].reason == "20261120T210001Z-0001 has no e-value: none was kept of its mean"
+    assert in_words(found["thp", "mean"].reason) == "20261120T210001Z-0001 has no e-value: none was kept of its mean"
 
 
 def test_an_arm_without_its_pages_is_refused_in_every_end_point(tmp_path: Path) -> None:
@@ -177,7 +183,9 @@ def test_an_arm_without_its_pages_is_refused_in_every_end_point(tmp_path: Path) 
         (name, "refused", "none") for name in ("typical ratio", "mean", "slow")
     ]
     for one in lost:
-        assert "20261120T210002Z-0002 has no e-value: pages of thp not delivered in 12 of 12 attempts" in one.reason
+        assert "20261120T210002Z-0002 has no e-value: pages of thp not delivered in 12 of 12 attempts" in in_words(
+            one.reason
+        )
     assert all(one.direction != "refused" for one in found.comparisons if one.arm == "mthp")
 
 

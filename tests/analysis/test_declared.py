@@ -16,9 +16,10 @@ from hugewise.analysis.pooling import summarised
 from hugewise.model.design import beside_its_own
 from hugewise.model.metric import Metric
 from hugewise.model.results import CellResult
-from hugewise.report import csv as tables
 from hugewise.report import forecast as report
 from hugewise.report.cell_answers import selection
+from hugewise.report.data_files import comparisons_csv
+from hugewise.report.reasons import in_words
 from hugewise.report.sections.effects import declared_table
 from hugewise.report.summary import summary
 from hugewise.store.records import CellRecord
@@ -62,7 +63,7 @@ def test_a_value_that_is_absent_on_a_side_is_no_value(tmp_path: Path) -> None:
     one = found(a_run(tmp_path, beside={COST.name: None, FAULTS.name: 0.15}))
     cost, faults = one.declared
     assert (cost.verdict, cost.n) == ("none", 0)
-    assert "server_cpu_us of thp absent" in cost.reason
+    assert "server_cpu_us of thp absent" in in_words(cost.reason)
     assert faults.verdict == "worse"
 
 
@@ -77,12 +78,12 @@ def test_a_metric_that_was_not_calibrated_has_no_verdict_where_the_cells_own_has
     withheld = {beside_its_own("chase", COST.name): "a resident design must be calibrated"}
     one = found(a_run(tmp_path, run={"withheld": withheld}))
     assert [each.verdict for each in one.judged] == ["undecided", "none", "worse"]
-    assert "must be calibrated" in one.declared[0].reason
+    assert "must be calibrated" in in_words(one.declared[0].reason)
 
 
 def test_tables_and_pages_have_their_unit_and_direction(tmp_path: Path) -> None:
     results = analysis.analyze(a_run(tmp_path))
-    rows = list(csv.DictReader(io.StringIO(tables.comparisons(results))))
+    rows = list(csv.DictReader(io.StringIO(comparisons_csv(results))))
     assert [(row["metric"], row["unit"], row["better"], row["verdict"]) for row in rows] == [
         ("ns_per_load", "ns", "lower", "undecided"),
         ("server_cpu_us", "us", "lower", "better"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +14,17 @@ from hugewise.analysis import analysis
 from hugewise.analysis.earlier import Earlier, comparable, earlier_runs
 from hugewise.model.metric import Metric
 from hugewise.model.results import EarlierComparison
-from hugewise.report import json as json_report
+from hugewise.report.data_files import report_json
 from hugewise.report.remarks import earlier
 from hugewise.session import session
 from hugewise.store.folder import RunFolder
 from hugewise.store.records import BlockClosed, BlockOpened, CellRecord, Opened
 from hugewise.study.load import parse, part
 from hugewise.study.study import Study
-from hugewise.study.tables import PolicyUse
+from hugewise.study.tables import Design, PolicyUse
 from tests.analysis import test_forecast as forecasts
 from tests.analysis.test_forecast import arm, cell
-from tests.build import logs
+from tests.build import known, logs
 from tests.build import trials as examples
 from tests.build.studies import study_of
 from tests.build.trials import opened
@@ -112,15 +113,18 @@ def test_a_run_of_other_comparisons_is_not_the_same(tmp_path: Path, other: dict[
     assert names(tmp_path, the_study()) == ()
 
 
-@pytest.mark.parametrize("change", ["settle", "pinned"])
-def test_a_run_whose_attempts_were_made_otherwise_is_not_the_same(tmp_path: Path, change: str) -> None:
-    if change == "settle":
-        other = parse(STUDY.replace("0ms", "1s").replace("NAME", "mine").replace("SIZE", "4m"), "mine.toml")
-    else:
-        use = the_study().workload[0]
-        other = replace(the_study(), workload=(replace(use, cpus=(0,)),))
-    begun(tmp_path, other, 10.0)
+def test_a_run_on_other_processors_is_not_the_same(tmp_path: Path) -> None:
+    use = the_study().workload[0]
+    begun(tmp_path, replace(the_study(), workload=(replace(use, cpus=(0,)),)), 10.0)
     assert names(tmp_path, the_study()) == ()
+
+
+def test_another_design_is_the_same_question(tmp_path: Path) -> None:
+    other = parse(STUDY.replace("0ms", "1s").replace("NAME", "mine").replace("SIZE", "4m"), "mine.toml")
+    begun(tmp_path, replace(other, design=Design(kind="duet")), 10.0)
+    values = {**CELLS[0].values, "pool_bytes": 4096, "ready_within": "9s"}
+    begun(tmp_path, the_study(), 20.0, cells=(replace(CELLS[0], kind="duet", together=True, values=values),))
+    assert len(names(tmp_path, the_study())) == 2
 
 
 def test_a_run_of_another_part_is_named_with_what_it_had_of_this_one(tmp_path: Path) -> None:
@@ -133,7 +137,8 @@ def test_a_run_of_another_part_is_named_with_what_it_had_of_this_one(tmp_path: P
     called = begun(tmp_path, study, 30.0, cells=(replace(CELLS[0], id="chase-again"),))
     found = before(tmp_path, study, cells=more)
     chase, mthp, store = (
-        EarlierComparison(*one, "ns_per_load") for one in (("chase", "thp"), ("chase", "mthp"), ("store", "thp"))
+        EarlierComparison(*one, "ns_per_load", 0, "undecided")
+        for one in (("chase", "thp"), ("chase", "mthp"), ("store", "thp"))
     )
     assert found.shared == {
         f"mine/{called.run}": (chase,),
@@ -152,17 +157,40 @@ def test_kernels_that_another_part_had_beside_are_no_other_machine(tmp_path: Pat
     assert names(tmp_path, the_study(), cells=(one,), versions={"kernel stock": "6.2"}) == ()
 
 
-def test_what_an_earlier_run_said_is_as_its_report_has_it(tmp_path: Path) -> None:
+def test_what_an_earlier_run_said_is_as_its_report_has_it_or_its_records(tmp_path: Path) -> None:
     study = forecasts.the_study()
     path = forecasts.write_run(tmp_path, study, forecasts.normal(0.02, 5), run={"host": HOST})
     name = f"mine/{path.name}"
-    assert before(tmp_path, study).shared == {name: (EarlierComparison("chase", "thp", "ns_per_load"),)}
-    (path / "report.json").write_bytes(json_report.encode(analysis.analyze(path)))
-    said = EarlierComparison("chase", "thp", "ns_per_load", 5, "undecided")
-    assert before(tmp_path, study).shared == {name: (said,)}
+    results = analysis.analyze(path)
+    (one,) = results.cells[0].comparisons
+    said = EarlierComparison(
+        "chase", "thp", "ns_per_load", 5, "undecided", known(one.evidence_larger), known(one.evidence_smaller)
+    )
+    assert before(tmp_path, study).shared == {name: (said,)}  # broken off: it has no report
+    (path / "report.json").write_bytes(report_json(results).replace(b'"n": 5', b'"n": 6'))
+    assert before(tmp_path, study).shared == {name: (replace(said, pairs=6),)}
     for damaged in ("{", '{"cells": 3}', "[" * 5000):
         (path / "report.json").write_text(damaged)
-        assert before(tmp_path, study).shared[name][0].pairs is None
+        assert before(tmp_path, study).shared == {name: (said,)}
+
+
+def test_of_pilots_and_of_the_same_coins_no_evidence_counts(tmp_path: Path) -> None:
+    def has_evidence(seed: int, **changes: Any) -> list[bool]:
+        found = before(tmp_path, forecasts.the_study(), seed_hash=f"{seed:064x}", **changes).shared
+        assert all(one.pairs == 5 and one.verdict == "undecided" for (one,) in found.values())
+        return [one.larger is not None and one.smaller is not None for (one,) in found.values()]
+
+    def write(study: Study, seed: int) -> Path:
+        opened = {"host": HOST, "seed_hash": f"{seed:064x}"}
+        return forecasts.write_run(tmp_path, study, forecasts.normal(0.02, 5), run=opened)
+
+    first = write(forecasts.the_study(), 1)
+    assert (has_evidence(2), has_evidence(1)) == ([True], [False])
+    shutil.copytree(first, tmp_path / "mine" / "copy")
+    assert sorted(has_evidence(2)) == [False, True]
+    write(replace(forecasts.the_study(), name="mine-pilot"), 3)
+    write(replace(forecasts.the_study(), name="advise-screening"), 4)
+    assert sorted(has_evidence(2)) == [False, False, False, True]
 
 
 def test_runs_of_other_cells_ask_another_question() -> None:
@@ -184,12 +212,15 @@ def test_damaged_folders_are_passed_over(tmp_path: Path) -> None:
     assert before(tmp_path, the_study()).unread == 4
 
 
-def test_only_the_first_record_of_a_run_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_a_run_of_other_comparisons_only_the_first_record_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = begun(tmp_path, the_study(), 10.0)
     folder.append(BlockOpened(t=11.0, block=1, cell="chase", session=1, arms=["base", "thp"]))
     folder.append(BlockClosed(t=12.0, block=1, state="complete"))  # its attempts are gone: the run cannot be reported
+    assert before(tmp_path, the_study()).shared[f"mine/{folder.run}"][0].pairs is None
     monkeypatch.setattr(RunFolder, "read", lambda self: pytest.fail("more than the first record was read"))
-    assert names(tmp_path, the_study()) == (f"mine/{folder.run}",)
+    assert names(tmp_path, the_study(), cells=(replace(CELLS[0], workload="fault"),)) == ()
 
 
 def test_a_run_from_before_they_were_looked_for_still_loads(tmp_path: Path) -> None:

@@ -53,9 +53,9 @@ def test_no_attempt_is_read_again(whole: Path, tmp_path: Path, monkeypatch: pyte
     read: list[str] = []
     records = RunFolder._attempt_records
 
-    def counted(self: RunFolder, files: list[Path]) -> dict[str, bytes]:
+    def counted(self: RunFolder, files: list[Path], most: int) -> dict[str, bytes]:
         read.extend(file.parent.name for file in files)
-        return records(self, files)
+        return records(self, files, most)
 
     monkeypatch.setattr(RunFolder, "_attempt_records", counted)
     followed, there = Followed(tmp_path / "run"), []

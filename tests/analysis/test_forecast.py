@@ -24,6 +24,7 @@ from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Deployment, Treatment
 from hugewise.model.trial import DeliveryThreshold
 from hugewise.report import forecast as report
+from hugewise.report.reasons import in_words
 from hugewise.stats import paired, power
 from hugewise.store.folder import RunFolder
 from hugewise.store.records import ArmRecord, Begun, BlockClosed, BlockOpened, CellRecord, Resumed
@@ -199,7 +200,7 @@ def test_each_end_point_has_a_plan_or_a_reason(tmp_path: Path) -> None:
     assert "\n  p99 " in text and "never ask for more" in " ".join(text.split())
     assert all(len(line.rstrip()) <= 80 for line in text.splitlines())
     short = forecast.forecast(of, [write_run(tmp_path, of, [*normal(0.1, 20), None])])
-    reasons = {row.end_point: row.reason or "" for row in short.rows}
+    reasons = {row.end_point: in_words(row.reason or "") for row in short.rows}
     assert reasons["typical"] == ""
     assert reasons["mean"] == "1 of 21 pairs have a failure, with which there is no mean"
     assert "40 runs are too few to tell a tail from: 100 are the least" in reasons["p99"]
@@ -251,13 +252,15 @@ def test_failures_count_as_the_worst_and_hardly_widen_the_forecast(tmp_path: Pat
     assert (row.pairs, row.failures) == (41, 1)
     assert row.scale == pytest.approx(plain.scale, rel=0.2)
     (row,) = forecast.forecast(of, [write_run(tmp_path, of, [*normal(0.02, 8), *[None] * 9])]).rows
-    assert row.needed is None and "9 of 17 pairs have a failure" in (row.reason or "")
+    assert row.needed is None and "9 of 17 pairs have a failure" in (in_words(row.reason or ""))
 
 
 def test_equal_pairs_have_no_spread(tmp_path: Path) -> None:
     of = the_study()
     (row,) = forecast.forecast(of, [write_run(tmp_path, of, [0.1] * 10, shared=0.0)]).rows
-    assert row.needed is None and row.reason == "all pairs have the same ratio: any number of them will do"
+    assert (
+        row.needed is None and in_words(row.reason or "") == "all pairs have the same ratio: any number of them will do"
+    )
 
 
 def test_a_screening_makes_no_verdict_that_could_be_planned(tmp_path: Path) -> None:
@@ -327,7 +330,7 @@ def test_runs_on_different_machines_are_not_put_together(tmp_path: Path, other: 
 def test_runs_of_different_designs_are_not_put_together(tmp_path: Path) -> None:
     """Under `kind = "auto"` a cell is resident from the calibration on that lets it be."""
     of = the_study()
-    resident = (msgspec.structs.replace(cell("chase", "thp"), kind="resident"),)
+    resident = (msgspec.structs.replace(cell("chase", "thp"), kind="interleaved"),)
     runs = [write_run(tmp_path, of, normal(0.02, 8)), write_run(tmp_path, of, normal(0.02, 8), cells=resident)]
     with pytest.raises(UserError, match="measured chase in another design than"):
         forecast.forecast(of, runs)

@@ -11,6 +11,7 @@ import pytest
 from hugewise.analysis.pooling import HostSummary, MeasuredHost, compared, summarised
 from hugewise.errors import UserError
 from hugewise.model.fleet import FleetComparison
+from hugewise.report.reasons import in_words
 from hugewise.stats.pooling import HostEstimate
 from hugewise.store.records import CellRecord
 from tests.analysis.test_combining import a_run
@@ -25,7 +26,7 @@ ONE = (cell("chase", "thp"),)
 @pytest.fixture(scope="module")
 def summaries(tmp_path_factory: pytest.TempPathFactory) -> list[HostSummary]:
     folder = tmp_path_factory.mktemp("runs")
-    return [summarised(a_run(folder, seed, mean=-0.1, cells=ONE)) for seed in range(1, 8)]
+    return [summarised(a_run(folder, seed, mean=-0.1, cells=ONE)) for seed in range(1, 10)]
 
 
 def pooled(summaries: list[HostSummary], strata: str, **shares: float) -> FleetComparison:
@@ -65,17 +66,17 @@ def test_every_run_that_was_ever_written_can_be_summarised(name: str) -> None:
 
 
 def test_one_class(summaries: list[HostSummary]) -> None:
-    found = pooled(summaries, "aaaaaaa")
+    found = pooled(summaries, "aaaaaaaaa")
     assert found.fleet is None
     (only,) = found.strata
-    assert (only.asked, only.hosts, only.verdict) == (7, 7, "better")
+    assert (only.asked, only.hosts, only.verdict) == (9, 9, "better")
     assert known(only.low) < known(only.ratio) < known(only.high) < 1
     assert known(only.next_low) < known(only.low) and known(only.next_good) > 0.99
     assert known(only.spread_low) <= known(only.spread) <= known(only.spread_high)
-    assert [one.host for one in only.without] == [f"h{number}" for number in range(1, 8)]
+    assert [one.host for one in only.without] == [f"h{number}" for number in range(1, 10)]
     (evidence,) = only.evidence
-    assert evidence.hosts == 7 and evidence.verdict == "better"
-    assert [host.host for host in found.hosts] == [f"h{number}" for number in range(1, 8)]
+    assert evidence.hosts == 9 and evidence.verdict == "better"
+    assert [host.host for host in found.hosts] == [f"h{number}" for number in range(1, 10)]
     assert all(known(host.error) > 0 and host.pooled_ratio is not None for host in found.hosts)
 
 
@@ -96,18 +97,30 @@ def test_one_host_of_a_class_speaks_for_itself(summaries: list[HostSummary]) -> 
     found = pooled(summaries, "aab")
     first, alone = found.strata
     assert first.ratio is not None and alone.ratio is None
-    assert alone.verdict == "none" and "one host speaks for itself" in alone.reason
-    assert known(found.fleet).ratio is None and "no typical effect is known of b" in known(found.fleet).reason
+    assert alone.verdict == "none" and "one host speaks for itself" in in_words(alone.reason)
+    assert known(found.fleet).ratio is None and "no typical effect is known of b" in in_words(known(found.fleet).reason)
 
 
 def test_where_attempts_fail_no_typical_effect_is_claimed(summaries: list[HostSummary]) -> None:
-    failing = [*summaries[:6], without_estimate(summaries[6], failures_arm=12, verdict="undecided")]
-    (only,) = pooled(failing, "aaaaaaa").strata
-    assert (only.hosts, only.asked, only.verdict) == (6, 7, "undecided")
-    assert "failed" in only.reason and "h7" in only.reason
+    failing = [*summaries[:8], without_estimate(summaries[8], failures_arm=12, verdict="undecided")]
+    (only,) = pooled(failing, "aaaaaaaaa").strata
+    assert (only.hosts, only.asked, only.verdict) == (8, 9, "undecided")
+    assert "failed" in in_words(only.reason) and "h9" in in_words(only.reason)
     # One that lacks pages is left out by the proof alone.
-    lacking = [*summaries[:6], without_estimate(summaries[6], verdict="none")]
-    assert pooled(lacking, "aaaaaaa").strata[0].verdict == "better"
+    lacking = [*summaries[:8], without_estimate(summaries[8], verdict="none")]
+    assert pooled(lacking, "aaaaaaaaa").strata[0].verdict == "better"
+
+
+def test_the_signs_of_few_hosts_show_nothing_and_an_outlying_host_is_named(summaries: list[HostSummary]) -> None:
+    (few,) = pooled(summaries[:7], "aaaaaaa").strata
+    assert few.verdict == "undecided" and known(few.high) < 1 and known(few.p_signs) == pytest.approx(2**-6)
+    assert "a difference takes at least 8 hosts" in in_words(few.reason)
+    assert few.outlying == ()
+    (one,) = summaries[8].comparisons
+    estimate = known(one.estimate)._replace(centre=0.2)
+    odd = msgspec.structs.replace(summaries[8], comparisons=(msgspec.structs.replace(one, estimate=estimate),))
+    (only,) = pooled([*summaries[:8], odd], "aaaaaaaaa").strata
+    assert only.outlying == ("h9",) and only.verdict == "undecided"
 
 
 def test_the_same_run_twice_is_refused(summaries: list[HostSummary]) -> None:
@@ -120,4 +133,4 @@ def test_what_is_neither_good_high_nor_low_is_shown_and_never_judged(tmp_path: P
     summaries = [summarised(a_run(tmp_path, seed, cells=cells)) for seed in range(1, 6)]
     (only,) = pooled(summaries, "aaaaa").strata
     assert only.verdict == "none" and only.next_good is None and only.confidence is None
-    assert "never judged" in only.reason
+    assert "never judged" in in_words(only.reason)

@@ -19,12 +19,24 @@ from hugewise.cli.main import cli
 from hugewise.errors import UserError
 from hugewise.model.metric import Metric
 from hugewise.model.two_runs import TwoRuns
+from hugewise.report.reasons import in_words, worded
 from tests.analysis.test_combining import a_run
 from tests.analysis.test_forecast import cell, the_study, write_run
+from tests.build import known
 from tests.build.logs import rewritten
 from tests.golden import GOLDEN
 
 FIXED = the_study(method="fixed-n", budget={"blocks": 12})
+
+
+def test_a_run_is_judged_by_the_rule_that_it_began_with(tmp_path: Path) -> None:
+    """Three blocks whose coins agree: enough for Student's t, by which runs of before were judged, not for coins."""
+    of = the_study(method="fixed-n", budget={"blocks": 3})
+    said = []
+    for coins in (False, True):
+        run = write_run(tmp_path / str(coins), of, [-0.0999, -0.1, -0.1001], run={"coins": coins})
+        said.append(analysis.analyze(run).cells[0].comparisons[0].verdict)
+    assert said == ["better", "undecided"]
 
 
 def called(*arguments: str | Path) -> Result:
@@ -38,7 +50,10 @@ def flat(text: str) -> str:
 def test_an_effect_that_differs_is_told_with_its_interval_and_one_that_does_not_is_not(tmp_path: Path) -> None:
     one, other = a_run(tmp_path, 1, mean=-0.1), a_run(tmp_path, 2, mean=-0.5)
     found = compared(one, other)
-    assert [(each.arm, each.relation) for each in found.effects] == [("thp", "lower"), ("mthp", "lower")]
+    assert [(each.arm, each.relation, each.runs) for each in found.effects] == [
+        ("thp", "spread unknown", (1, 1)),
+        ("mthp", "spread unknown", (1, 1)),
+    ]
     for each in found.effects:
         assert each.first.low is not None and each.first.high is not None
         assert each.second.low is not None and each.second.high is not None
@@ -48,18 +63,73 @@ def test_an_effect_that_differs_is_told_with_its_interval_and_one_that_does_not_
         assert each.low < np.exp(-0.4) < each.high < 1
     assert found.confidence == pytest.approx(0.98)
     again = compared(a_run(tmp_path, 3, mean=-0.1), one)
-    assert {each.relation for each in again.effects} == {"not told apart"}
-    assert all("reaches beyond the margin" in each.reason for each in again.effects)
+    assert {each.relation for each in again.effects} == {"spread unknown"}
+    assert all("two of each show how far runs spread" in in_words(each.reason) for each in again.effects)
+    said = flat(called(one, other).output)
+    assert "mthp against base, ns_per_load: second over first -3" in said and "in these two runs alone" in said
+    assert "higher in the second" not in said and "lower in the second" not in said
 
 
-def test_a_difference_is_said_with_whom_it_favours(tmp_path: Path) -> None:
-    one, other = a_run(tmp_path, 1, mean=-0.1), a_run(tmp_path, 2, mean=-0.5)
-    assert "lower in the second, in favour of thp: second over first -3" in flat(called(one, other).output)
+def kinds(results: Path, *runs: tuple[str, float], **of: Any) -> list[Path]:
+    """Runs of a host in one folder of results, one after another: the kernel of each, and its effect."""
+    found = []
+    for seed, (kernel, mean) in enumerate(runs, 1):
+        differences = list(np.random.default_rng(seed).normal(mean, 0.02, 12))
+        path = write_run(results, of.get("of", the_study()), differences, seed=seed)
+        host = {"name": "here", "machine": "m1", "kernel": {"release": kernel}}
+        changed = {"run": f"20261120T210000Z-{seed:04x}", "seed_hash": f"{seed:064x}", "t": float(seed), "host": host}
+        rewritten(path, lambda records, changed=changed: [records[0] | changed, *records[1:]])  # type: ignore[misc]
+        found.append(path)
+    return found
+
+
+def test_a_difference_is_claimed_with_the_spread_between_runs(tmp_path: Path) -> None:
+    each = [("old", -0.1), ("new", -0.6), ("old", -0.11), ("new", -0.61), ("old", -0.1), ("new", -0.6)]
+    *_, one, other = kinds(tmp_path, *each)
+    (found,) = compared(one, other).effects
+    assert (found.relation, found.runs) == ("lower", (3, 3))
+    assert known(found.low) < np.exp(-0.5) < known(found.high) < 1
+    assert "lower in the second, in favour of thp: second over first -39" in flat(called(one, other).output)
+    assert "over 3 and 3 runs" in flat(called(one, other).output)
     assert "higher in the second, against thp: second over first +" in flat(called(other, one).output)
 
 
+def test_runs_that_spread_as_far_as_they_differ_are_not_told_apart(tmp_path: Path) -> None:
+    each = [("old", -0.1), ("old", -0.4), ("new", -0.1), ("new", -0.4), ("old", -0.1), ("new", -0.4)]
+    *_, one, other = kinds(tmp_path, *each)
+    (found,) = compared(one, other).effects
+    assert (found.relation, found.runs) == ("not told apart", (3, 3))
+    assert known(found.first.high) > known(found.second.high) and known(found.low) < 1 < known(found.high)
+
+
+def test_a_run_of_another_kind_or_begun_later_repeats_neither(tmp_path: Path) -> None:
+    _, one, other, _ = kinds(tmp_path, ("odd", -0.1), ("old", -0.1), ("new", -0.6), ("new", -0.6))
+    assert compared(one, other).effects[0].runs == (1, 1)
+
+
+def test_a_run_of_another_kernel_repeats_no_run_of_this_one(tmp_path: Path) -> None:
+    """The two runs of `new` agree in the kernel, which an older run does not."""
+    *_, one, other = kinds(tmp_path, ("old", -0.1), ("old", -0.1), ("new", -0.6), ("new", -0.6))
+    assert compared(one, other).effects[0].runs == (1, 1)
+
+
+def test_a_run_of_another_budget_repeats_where_the_budget_is_no_difference_of_the_two(tmp_path: Path) -> None:
+    (few,) = kinds(tmp_path, ("same", -0.1), of=the_study(budget={"blocks": 12}))
+    named = {"run": "20261120T200000Z-0000", "seed_hash": "f" * 64, "t": 0.0}
+    rewritten(few, lambda records: [records[0] | named, *records[1:]])
+    _, one, other = kinds(tmp_path, *[("same", -0.1)] * 3)
+    assert compared(one, other).effects[0].runs == (3, 1)
+    assert compared(few, other).effects[0].runs == (1, 3)
+
+
+def test_where_nothing_differs_the_runs_of_before_are_the_first_ones(tmp_path: Path) -> None:
+    _, one, _, other = kinds(tmp_path, *[("same", -0.1)] * 4)
+    assert compared(one, other).effects[0].runs == (2, 2)
+    assert compared(other, one).effects[0].runs == (2, 2)
+
+
 def test_the_second_over_the_first_is_turned_with_the_runs(tmp_path: Path) -> None:
-    one, other = a_run(tmp_path, 1, mean=-0.1), a_run(tmp_path, 2, mean=-0.5)
+    *_, one, other = kinds(tmp_path, *[("old", -0.1), ("new", -0.6)] * 3)
     there, back = compared(one, other), compared(other, one)
     for each, turned in zip(there.effects, back.effects, strict=True):
         assert (turned.relation, turned.first, turned.second) == ("higher", each.second, each.first)
@@ -91,8 +161,7 @@ def _named(seed: int) -> Any:
 
 def test_alike_is_said_only_when_all_of_the_interval_is_within_the_margin(tmp_path: Path) -> None:
     of = the_study(method="fixed-n", budget={"blocks": 12}, margin="20%")
-    one = a_run(tmp_path, 1, of=of)
-    other = a_run(tmp_path, 2, of=of)
+    *_, one, other = kinds(tmp_path, *[("old", -0.1), ("new", -0.1)] * 3, of=of)
     assert {each.relation for each in compared(one, other).effects} == {"alike"}
     assert "alike: second over first" in flat(called(one, other).output)
 
@@ -102,7 +171,7 @@ def test_before_the_planned_number_nothing_is_said_of_a_fixed_n(tmp_path: Path) 
     found = compared(a_run(tmp_path, 1, of=of), a_run(tmp_path, 2, of=FIXED, mean=-0.5))
     assert {each.relation for each in found.effects} == {"not comparable"}
     assert all(each.low is None and each.high is None for each in found.effects)
-    assert "has 12 of 200 planned pairs" in found.effects[0].reason
+    assert "has 12 of 200 planned pairs" in in_words(found.effects[0].reason)
 
 
 def test_the_intervals_of_fixed_n_are_at_levels_that_do_not_hang_on_the_data(tmp_path: Path) -> None:
@@ -215,7 +284,7 @@ def test_json_is_the_type(tmp_path: Path) -> None:
     one, other = _two(tmp_path)
     done = called(one, other, "--json")
     told = json.loads(done.output)
-    assert msgspec.convert(told, TwoRuns, strict=False) == compared(one, other)
+    assert msgspec.convert(told, TwoRuns, strict=False) == msgspec.convert(worded(compared(one, other)), TwoRuns)
 
 
 def test_a_run_and_its_copy_are_one_run(tmp_path: Path) -> None:

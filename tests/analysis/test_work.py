@@ -11,6 +11,7 @@ from hugewise.analysis.analysis import with_work
 from hugewise.model.metric import COMMON, WALL_US
 from hugewise.model.results import Comparison
 from hugewise.model.trial import Block
+from hugewise.report.reasons import in_words
 from hugewise.store.records import CellRecord
 from tests.analysis.test_forecast import cell
 from tests.build.results import comparison
@@ -47,11 +48,13 @@ def found(pairs: list[Block], metric: str = "wall_s", workload: str = "service",
 def test_less_work_is_no_better_time(workload: str) -> None:
     one = found(blocks(*[(1000.0, 2000.0)] * 3), workload=workload)
     assert one.verdict == "none" and one.reach is None
-    assert one.reason.startswith("withheld: under thp it did 50% less work than under base (operations, 3 pairs)")
-    assert "metric wall_us" in one.reason and one.reason.endswith("; by the test")
+    assert in_words(one.reason).startswith(
+        "withheld: under thp it did 50% less work than under base (operations, 3 pairs)"
+    )
+    assert "metric wall_us" in in_words(one.reason) and in_words(one.reason).endswith("; by the test")
     assert one.ratio == 0.5, "what was measured stands"
     none = found(blocks(*[(0.0, 2000.0)] * 3), workload=workload)
-    assert none.verdict == "none" and "100% less work" in none.reason
+    assert none.verdict == "none" and "100% less work" in in_words(none.reason)
 
 
 def test_as_much_work_changes_nothing() -> None:
@@ -63,7 +66,9 @@ def test_as_much_work_changes_nothing() -> None:
 def test_a_little_less_work_than_the_margin_is_told() -> None:
     one = found(blocks(*[(1990.0, 2000.0)] * 5))
     assert one.verdict == "better"
-    assert one.warnings == ("under thp it did 0.5% less work than under base (operations, 5 pairs)",)
+    assert tuple(map(in_words, one.warnings)) == (
+        "under thp it did 0.5% less work than under base (operations, 5 pairs)",
+    )
     assert found(blocks(*[(1990.0, 2000.0)] * 5), margin=0.001).verdict == "none"
 
 
@@ -74,7 +79,7 @@ def test_work_that_varies_is_less_where_the_signs_say_so() -> None:
 
 
 def test_who_does_more_is_told_as_well() -> None:
-    assert "49% more work" in found(blocks(*[(2980.0, 2000.0)] * 3)).reason
+    assert "49% more work" in in_words(found(blocks(*[(2980.0, 2000.0)] * 3)).reason)
 
 
 def test_what_is_of_each_operation_or_said_by_the_load_needs_no_equal_work() -> None:
@@ -92,7 +97,8 @@ def test_a_load_that_tells_no_count_is_said_to_be_unknown() -> None:
     one = with_work(better(), of("service"), [], 0.02)
     assert one.verdict == "better"
     (said,) = one.warnings
-    assert said.startswith("whether the load did as much work under both is not known") and "--value" in said
+    told = in_words(said)
+    assert told.startswith("whether the load did as much work under both is not known") and "--value" in told
     assert with_work(better("rate"), of("service", ("rate,higher=json:.x",)), [], 0.02).warnings == ()
     assert with_work(better(), of("command"), [], 0.02) == better()
     assert with_work(better(), of("chase"), [], 0.02) == better()

@@ -15,8 +15,7 @@ from hugewise.host.knob import Settings
 from hugewise.host.local_host import LocalHost
 from hugewise.host.local_machine import LocalMachine
 from hugewise.machine import probe
-from hugewise.machine.machine import Contained, Folders
-from hugewise.machine.serving import ClientSite, Site
+from hugewise.machine.machine import ClientSite, Contained, Folders, Site
 from hugewise.model.procedure import Places, RoleUse
 
 

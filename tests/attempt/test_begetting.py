@@ -14,7 +14,7 @@ import pytest
 from hugewise.attempt.under_test import count_children
 from hugewise.host.local_host import LocalHost
 from hugewise.host.network import tree
-from tests.build.hosts import Files
+from tests.build.hosts import Files, stat_text
 from tests.wait import until
 
 EXECUTED, COPY = 0x400000, 0x400040
@@ -25,9 +25,7 @@ def host(*processes: tuple[int, int, int, int], ignored: str = "0000000000001000
     files = {}
     for pid, flags, faults, threads in processes:
         name = f"a ) b\n({pid}"
-        files[f"/proc/{pid}/stat"] = (
-            f"{pid} ({name}) S 1 1 1 0 -1 {flags} 50 {faults} 0 0 1 2 3 4 20 0 {threads} 0 9 9\n"
-        )
+        files[f"/proc/{pid}/stat"] = stat_text(pid, name, flags=flags, cminflt=faults, num_threads=threads)
         files[f"/proc/{pid}/status"] = f"Name:\tx\nSigBlk:\t0000000000000000\nSigIgn:\t{ignored}\n"
     return Files(files)
 

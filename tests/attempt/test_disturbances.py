@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -15,7 +14,7 @@ from hugewise.attempt.recording import disturbances
 from hugewise.host.local_host import LocalHost
 from hugewise.machine import noise
 from hugewise.study.tables import Validity
-from tests.build.hosts import Files
+from tests.build.hosts import Files, stat_text
 
 TICKS = os.sysconf("SC_CLK_TCK")
 FOLDER = "/sys/kernel/mm/transparent_hugepage/hugepages-64kB/stats"
@@ -24,9 +23,9 @@ POOL = "/sys/kernel/mm/hugepages/hugepages-2048kB"
 FILES = {
     "/proc/stat": "cpu  100 10 50 9000 7 3 2 40 5 0\ncpu0 50 5 25 4500 3 1 1 20 0 0\ncpu1 50 5 25 4500 4 2 1 20 5 0\n",
     "/proc/loadavg": "0.50 0.12 0.07 1/91 9120",
-    "/proc/self/stat": "77 (a) b) R 1 1 1 0 -1 0 0 0 0 0 30 20 5 5 20 0",
-    "/proc/38/stat": "38 (khugepaged) S 2 0 0 0 -1 0 0 0 0 0 0 100 0 0 20 0",
-    "/proc/99/stat": "99 (khugepaged) S 1 0 0 0 -1 0 0 0 0 0 0 900 0 0 20 0",
+    "/proc/self/stat": stat_text(77, "a) b", "R", utime=30, stime=20, cutime=5, cstime=5),
+    "/proc/38/stat": stat_text(38, "khugepaged", ppid=2, stime=100),
+    "/proc/99/stat": stat_text(99, "khugepaged", stime=900),
     "/proc/vmstat": "pswpin 3\npswpout 4\ncompact_stall 5\nthp_fault_alloc 9\nnr_free_pages 1",
     "/proc/meminfo": "MemTotal:  4194304 kB\nAnonHugePages:    2048 kB\nShmemHugePages:       0 kB",
     "/proc/pressure/cpu": "some avg10=0.64 avg60=2.41 avg300=1.07 total=8432533\nfull avg10=0.00 total=0",
@@ -161,11 +160,13 @@ class Watched(LocalHost):
 
     def __init__(self) -> None:
         self.read_files: list[str] = []
+        self.texts: dict[str, str] = {}
         self.listed: list[str] = []
 
     def read(self, path: str) -> str:
         self.read_files.append(path)
-        return super().read(path)
+        self.texts[path] = super().read(path)
+        return self.texts[path]
 
     def names(self, path: str) -> list[str]:
         self.listed.append(path)
@@ -177,6 +178,7 @@ def test_a_second_look_lists_nothing_and_reads_each_file_once_and_no_other_progr
     noise.snapshot(host)
     assert host.listed, "the first look finds the files"
     host.read_files.clear()
+    host.texts.clear()
     host.listed.clear()
     found = noise.snapshot(host)
     assert host.listed == []
@@ -184,7 +186,7 @@ def test_a_second_look_lists_nothing_and_reads_each_file_once_and_no_other_progr
     assert found.busy_s > 0
     # By their parents, kernel threads; everything else of /proc/PID is a program's.
     of_programs = [path for path in host.read_files if re.match(r"/proc/\d+/", path)]
-    assert all(Path(path).read_text().rpartition(")")[2].split()[1] == "2" for path in of_programs)
+    assert all(host.texts[path].rpartition(")")[2].split()[1] == "2" for path in of_programs if path in host.texts)
     assert len(host.read_files) > 5
 
 

@@ -6,7 +6,8 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -19,14 +20,14 @@ from hugewise.host.knob import Settings
 from hugewise.host.local_machine import LocalLauncher, LocalMachine
 from hugewise.host.scratch import Scratch
 from hugewise.machine import probe
-from hugewise.machine.machine import Contained
-from hugewise.machine.serving import Site
+from hugewise.machine.machine import Contained, Site
 from hugewise.model.policy import Treatment
 from hugewise.model.procedure import Data, Outputs, Places, Procedure, Reading, Server, Step, Window, Write
 from hugewise.model.workload import Launch, ParameterValue, RunsAs
 from tests.build import known
 from tests.build.studies import FakeWorkload, an_arm, cell_of
 from tests.requirements import need
+from tests.wait import until
 
 PAGES = 4096
 # A child for each connection, as PostgreSQL has them: it touches so many base pages, and says so.
@@ -88,14 +89,13 @@ class Touching(FakeWorkload):
 
 
 ROUNDS = "for _ in range(3): assert ask(b'touch') == b'done'"
-FOREVER = "while True: ask(b'touch')"
+FOREVER = "while True: ask(b'touch'); open('answered', 'ab', 0).write(b'.')"
 
 
 @pytest.fixture
 def scratch() -> Iterator[Scratch]:
     # Short: a socket lies in it.
-    made = Scratch(Path(f"/tmp/hugewise-{os.getpid()}"), None, None)
-    made.path.mkdir()
+    made = Scratch(Path(tempfile.mkdtemp(prefix="hw-", dir="/tmp")), None, None)
     yield made
     made.clear()
     made.path.rmdir()
@@ -138,7 +138,9 @@ def played(
             if window is None:
                 alongside([LocalLauncher(client)])
             else:
-                wait = made.procedure_runner.attend(window, made.mark, client.kill)
+                answered = Path(made.procedure_runner.places.run, "answered")
+                until(lambda: answered.exists() and answered.stat().st_size, "the client is answered")
+                wait = made.procedure_runner.attend(window, asked_at_both(made.mark, answered), client.kill)
                 wait([LocalLauncher(client)])
         made.timed()
         made.conclude()
@@ -147,6 +149,19 @@ def played(
         made.close()
     assert made.problem is None, made.problem
     return made
+
+
+def asked_at_both(mark: Callable[[], None], answered: Path) -> Callable[[], None]:
+    """Marks an end of the window; the last one when two more answers have come: the second was asked for within."""
+    seen: list[int] = []
+
+    def marked() -> None:
+        if seen:
+            until(lambda: answered.stat().st_size >= seen[0] + 2, "the client is answered in the window")
+        mark()
+        seen.append(answered.stat().st_size)
+
+    return marked
 
 
 def faults(made: ServiceDriver) -> int:

@@ -53,30 +53,26 @@ def need_python() -> None:
 
 
 @pytest.fixture
-def runner(tmp_path: Path) -> Iterator[ProcedureRunner]:
+def runner(reached: Path) -> Iterator[ProcedureRunner]:
     """Without cgroups, as whoever runs the tests."""
     need_python()
     account = pwd.getpwnam("nobody") if LocalHost().privileged() else None
     for name in ("data", "run", "outputs"):
-        (tmp_path / name).mkdir()
+        (reached / name).mkdir()
         if account is not None:
-            os.chown(tmp_path / name, account.pw_uid, account.pw_gid)
-    folder = tmp_path
-    while account is not None and folder != Path("/tmp"):
-        folder.chmod(folder.stat().st_mode | 0o011)
-        folder = folder.parent
+            os.chown(reached / name, account.pw_uid, account.pw_gid)
     cpus = tuple(sorted(os.sched_getaffinity(0)))
-    places = Places(data=str(tmp_path / "data"), run=str(tmp_path / "run"), ports=(), sut=cpus, client=cpus)
+    places = Places(data=str(reached / "data"), run=str(reached / "run"), ports=(), sut=cpus, client=cpus)
     treatment = Treatment(policy="x", mechanism="process", target=PageTarget("any", 0), environment={"TREATED": "yes"})
     made = ProcedureRunner(
-        LocalMachine(), tmp_path / "outputs", places, account, Contained(), Contained(), treatment, "smaps"
+        LocalMachine(), reached / "outputs", places, account, Contained(), Contained(), treatment, "smaps"
     )
     yield made
     made.end()
 
 
-def server(*words: str, patience: float = 5.0) -> Server:
-    ready = Step(name="ready", argv=(PYTHON, "-c", ASK), timeout=5)
+def server(*words: str, patience: float = 60.0) -> Server:
+    ready = Step(name="ready", argv=(PYTHON, "-c", ASK), timeout=60)
     return Server(name="server", argv=(PYTHON, "-c", SERVER, *words), ready=ready, named="shared", patience=patience)
 
 
@@ -138,7 +134,7 @@ def asked_at(port: int, kind: str) -> Server:
     """A server that listens so, in a while, and of which a command says that it is up that says so of anybody."""
     ready = Step(name="ready", argv=("/bin/true",))
     argv = (PYTHON, "-c", LISTENS, kind, str(port))
-    return Server(name="server", argv=argv, ready=ready, port=port, ready_within=2.0 if kind == "none" else 20.0)
+    return Server(name="server", argv=argv, ready=ready, port=port, ready_within=2.0 if kind == "none" else 60.0)
 
 
 def test_who_answers_at_the_servers_port_must_be_the_server(runner: ProcedureRunner) -> None:
@@ -212,6 +208,11 @@ def test_a_recipe_writes_files_and_ends_its_servers(runner: ProcedureRunner) -> 
     runner.run_all([Write("sub/conf", "x = 1\n"), server(), Step(name="ask", argv=(PYTHON, "-c", ASK))])
     assert Path(runner.places.data, "sub/conf").read_text() == "x = 1\n"
     assert runner.running == []
+
+
+def test_a_step_that_cannot_be_started_says_why(runner: ProcedureRunner) -> None:
+    with pytest.raises(ProcedureError, match=r"ask \(true\): did not start: .*No such file"):
+        runner.do(Step(name="ask", argv=("/bin/true",), stdin="/nowhere/gone"))
 
 
 def attended(
@@ -310,7 +311,7 @@ def test_a_command_ends_by_a_file_that_it_looks_for(runner: ProcedureRunner) -> 
 
 def test_a_command_that_ends_before_its_window_does_is_an_error(runner: ProcedureRunner) -> None:
     with pytest.raises(ProcedureError, match="before its measured part"):
-        attended(runner, ["/usr/bin/sleep", "0.1"], Window(0.05, 5.0), [])
+        attended(runner, ["/usr/bin/sleep", "0.1"], Window(0.05, 600.0), [])
 
 
 def test_a_server_that_dies_meanwhile_ends_the_command(runner: ProcedureRunner) -> None:
@@ -338,10 +339,11 @@ def test_servers_die_with_the_process_that_started_them(tmp_path: Path) -> None:
     started.wait()
     script = f"""
 import os, pathlib, signal
-from hugewise.machine import probe, serving
+from hugewise.machine import probe
+from hugewise.machine.machine import Serving
 from hugewise.host.local_machine import LocalMachine
 spec = probe.Spec(argv=("/usr/bin/sleep", "60"), env={{}}, stdout="/dev/null", stderr="/dev/null", announce=True)
-server = serving.Serving(LocalMachine(), probe.Job.below(pathlib.Path({str(tmp_path)!r}), "server", spec))
+server = Serving(LocalMachine(), probe.Job.below(pathlib.Path({str(tmp_path)!r}), "server", spec))
 print(server.pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """

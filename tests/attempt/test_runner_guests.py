@@ -15,8 +15,7 @@ from hugewise.attempt import recording, runner
 from hugewise.attempt.context import Backed, Boarding, Disturbed, RunContext
 from hugewise.errors import MachineError
 from hugewise.machine import noise, probe
-from hugewise.machine.machine import Contained, Drift, Running
-from hugewise.machine.serving import Site
+from hugewise.machine.machine import Contained, Drift, Running, Site
 from hugewise.model.metric import NOT_IN_EMULATION, Metric
 from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Treatment
@@ -190,7 +189,7 @@ class Heard(Fault):
     def named(self, values: Mapping[str, ParameterValue]) -> tuple[Metric, ...]:
         return ()
 
-    def hear(self, stdout: str, stderr: str, values: Mapping[str, ParameterValue]) -> Mapping[str, float]:
+    def parse(self, stdout: str, stderr: str, values: Mapping[str, ParameterValue]) -> Mapping[str, float]:
         return {"words": float(len(stdout.split()))}
 
 
@@ -298,6 +297,29 @@ def test_a_twin_is_held_against_its_attempt_in_pages_of_their_guest(
     planned = msgspec.structs.replace(cell(), arms=(cell().arms[0], arm), delivery=DeliveryThreshold(0.9, 0.01))
     found = attempted(bench(tmp_path, FakeGuest(Twice(), base_size=base_size)), planned).delivery
     assert (found.proof, found.delivered) == ("twin", delivered)
+
+
+class GivesBack(FakeMachine):
+    """Its command gives its memory back before it ends; in a second run it is looked at before that."""
+
+    def start(self, job: probe.Job, inherited: tuple[int, ...] = ()) -> Running:
+        size = 1 << 30 if self.started else 8192
+        seen = {"ev": "coverage", "pid": 7, "command": "true", "named": False, "source": "kpageflags",
+                "bytes": {"anon:2097152": size}, "thp_disabled": False, "scan_ns": 1}  # fmt: skip
+        self.said = (SAID[0], seen, {**usage(600), "peak_bytes": self.most}, SAID[-1])
+        return super().start(job, inherited)
+
+    most = 1 << 30
+
+
+@pytest.mark.parametrize(("most", "proof"), [(1 << 30, "twin"), (8192, "exit")], ids=["gives back", "keeps"])
+def test_memory_that_was_given_back_before_the_exit_is_proven_by_a_twin(tmp_path: Path, most: int, proof: str) -> None:
+    arm = an_arm("thp", PageTarget("thp", 2 << 20), kernel="k")
+    planned = msgspec.structs.replace(cell(), arms=(cell().arms[0], arm), delivery=DeliveryThreshold(0.9, 0.01))
+    machine = GivesBack()
+    machine.most = most
+    found = attempted(bench(tmp_path, FakeGuest(machine)), planned).delivery
+    assert (found.proof, found.delivered) == (proof, True)
 
 
 def test_a_guest_that_counts_is_not_looked_at_and_tells_instructions(tmp_path: Path) -> None:

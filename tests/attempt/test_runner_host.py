@@ -13,8 +13,7 @@ from hugewise.attempt.context import HostBoarding
 from hugewise.errors import StorageError
 from hugewise.host.local_machine import LocalMachine
 from hugewise.machine import probe
-from hugewise.machine.machine import Contained
-from hugewise.machine.serving import Site
+from hugewise.machine.machine import Contained, Site
 from tests.attempt.test_runner_guests import Heard, Knobs, attempted, bench, both, cell
 
 

@@ -17,6 +17,7 @@ from hugewise.host.cgroup import Hierarchy, Leaf
 from hugewise.host.local_machine import LocalLauncher
 from hugewise.machine.machine import Contained
 from tests import wait
+from tests.build import known
 from tests.host.test_cgroup import entered
 from tests.host.test_freezer import rests
 from tests.requirements import need
@@ -196,8 +197,8 @@ def test_the_server_goes_on_before_its_client_and_stands_still_after_it() -> Non
 class Watched(Side):
     """A side that notes the CPU time of its group each time that it goes on or stands still, in seconds."""
 
-    leaf: Leaf
-    used: list[float]
+    leaf: Leaf = field(kw_only=True)
+    used: list[float] = field(default_factory=list)
 
     def now(self) -> float:
         return self.leaf.used().cpu_s or 0.0
@@ -227,7 +228,7 @@ def test_real_loops_get_cpu_time_in_their_turns_alone() -> None:
         need(leaves[0].used().cpu_s is not None, "a cgroup that counts CPU time")
         with entered(leaves[0], "while :; do :; done") as one, entered(leaves[1], "while :; do :; done") as other:
             pairs = zip(leaves, (one, other), strict=True)
-            sides = [Watched((leaf,), LocalLauncher(loop), leaf, []) for leaf, loop in pairs]
+            sides = [Watched((leaf,), LocalLauncher(loop), leaf=leaf) for leaf, loop in pairs]
             turns = take_turns(sides, [0, 1, 1, 0, 1, 0, 0], length=0.05, wash_out=0.01)
             for side in sides:
                 stood, went_on = side.used[0::2], side.used[1::2]
@@ -235,7 +236,7 @@ def test_real_loops_get_cpu_time_in_their_turns_alone() -> None:
                 playing = [after - before for before, after in zip(went_on, stood[1:], strict=True)]
                 assert len(playing) == [turn.player for turn in turns].count(sides.index(side))
                 assert set(resting) == {0.0} and min(playing) > 0.0, (resting, playing)
-                side.running.close()
+                known(side.running).close()
         assert [turn.player for turn in turns] == [0, 1, 1, 0, 1, 0, 0]
         assert all(before.end <= after.thawed for before, after in itertools.pairwise(turns))
         assert all(turn.thawed < turn.begin < turn.end and not turn.ended for turn in turns)

@@ -29,12 +29,12 @@ def test_every_rule_and_claim_is_in_the_reference() -> None:
 
 def test_rules_are_whole_and_their_ids_stable() -> None:
     rules = discover()
-    assert len({rule.title for rule in rules.values()}) == len(rules) == 67
+    assert len({rule.title for rule in rules.values()}) == len(rules) == 77
     for rule in rules.values():
         assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)+", rule.id)
         assert rule.why.endswith(".") and not rule.title.endswith(".") and not rule.cure.endswith(".")
         assert rule.sources and all(
-            re.match(r"https?://|Linux|systemd|libvirt: |QEMU: |[a-z.-]+\(\d\)", one) for one in rule.sources
+            re.match(r"https?://|Linux|systemd|libvirt: |QEMU: |[a-z.-]+\(\d\)", source) for source in rule.sources
         )
 
 
@@ -53,7 +53,7 @@ def test_json_is_the_documented_structure(tree: Tree, audit: Audit) -> None:
     report = msgspec.json.decode(said, type=AuditReport, strict=True)
     assert (status, report.format, report.systemd, report.glibc) == (3, 1, 260, "2.36")
     assert [trap.rule for trap in report.traps] == ["thp-lost-at-boot", "defrag-always"]
-    assert {one.label.state for one in report.settings} == {"not tested here"}
+    assert {setting.label.state for setting in report.settings} == {"not tested here"}
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_everything_in_force_is_shown_with_its_place(tree: Tree, audit: Audit) -
     assert shown["tmpfiles.d", f"{thp}/hugepages-64kB/enabled"] == ("never", "/etc/tmpfiles.d/t.conf:1")
     assert shown["tuned (mine)", f"{thp}/enabled"] == ("always", "/usr/lib/tuned/profiles/base/tuned.conf:2")
     assert shown["tuned (mine)", f"{thp}/defrag"] == ("defer", "/etc/tuned/profiles/mine/tuned.conf:4")
-    assert shown["scripts at boot", f"{thp}/khugepaged/defrag"] == ("written", "")
+    assert shown["scripts at boot", f"{thp}/khugepaged/defrag"] == ("1", "/etc/rc.local")
     assert shown["kernel command line", "transparent_hugepage"] == ("madvise", "")
     assert ("kernel command line", "secret") not in shown
     assert shown["cgroup limits on hugetlb pages", "/a.slice, 2m"] == (
@@ -168,13 +168,13 @@ def test_this_host(audit: Audit) -> None:
     status, said = audit("--root", "/", "--json", "--exit-zero")
     assert status == 0
     report = msgspec.json.decode(said.partition("\nhugewise: ")[0], type=AuditReport)
-    assert report.root == "/" and any(one.name == "enabled" for one in report.settings)
+    assert report.root == "/" and any(setting.name == "enabled" for setting in report.settings)
     assert "\n" in audit("--root", "/", "--exit-zero")[1]
 
 
 def shown(audit: Audit) -> dict[tuple[str, str], str]:
     """The values in force by section and name."""
-    return {(one["section"], one["name"]): one["value"] for one in json.loads(audit("--json")[1])["settings"]}
+    return {(load["section"], load["name"]): load["value"] for load in json.loads(audit("--json")[1])["settings"]}
 
 
 def test_of_files_only_what_is_about_pages_is_shown(tree: Tree, audit: Audit) -> None:

@@ -181,6 +181,6 @@ def test_what_makers_say_is_held_against_runs(tree: Tree, audit: Audit, run: Cal
     tree.program("/usr/bin/redis-server")
     tree.process(200, "redis-server")
     _, said = audit("--json", results=run("redis-server"))
-    (claim,) = [one for one in json.loads(said)["settings"] if one["section"] == "what their makers say"]
+    (claim,) = [load for load in json.loads(said)["settings"] if load["section"] == "what their makers say"]
     assert claim["value"].startswith("transparent huge pages cost redis latency")
     assert claim["label"]["state"] == "contradicted here"

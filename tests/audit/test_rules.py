@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import errno
+import json
+import re
+import shutil
 from collections.abc import Callable
 
 import pytest
@@ -10,11 +13,13 @@ import pytest
 from hugewise.audit import collect
 from hugewise.audit.root import Root
 from hugewise.audit.rules import discover
-from hugewise.host.ledger import JournalClosed, JournalRecord, PoolReturn
+from hugewise.host.ledger import Intent, JournalClosed, JournalRecord, KnobTurn, PoolReturn, Turned
 from tests.audit.conftest import Audit
+from tests.build.hosts import stat_text
 from tests.build.trees import KERNEL, Tree
 
 Change = Callable[[Tree], None]
+GRUB_MORE = 'GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX transparent_hugepage=never"\n'
 
 THP = "/sys/kernel/mm/transparent_hugepage"
 REPORTING = "/sys/module/page_reporting/parameters/page_reporting"
@@ -57,6 +62,11 @@ def service(*lines: str, name: str = "app") -> Change:
     return lambda tree: tree.service(name, "ExecStart=/usr/bin/app", *lines)
 
 
+def turning(mode: str, name: str, *lines: str) -> Change:
+    """A service that writes a mode to `enabled`."""
+    return service(f"ExecStartPre=/bin/sh -c 'echo {mode} | tee {THP}/enabled >/dev/null'", *lines, name=name)
+
+
 def boot(words: str) -> Change:
     return lambda tree: tree.boot(words)
 
@@ -67,6 +77,17 @@ def pool(kib: int = 2048, total: int = 0, **given: int) -> Change:
 
 def run(pages: int, *records: JournalRecord, **given: int | str) -> Change:
     return lambda tree: tree.run(pages, *records, **given)  # type: ignore[arg-type]
+
+
+def turned(name: str, before: str, wrote: str) -> tuple[JournalRecord, ...]:
+    """Records of a run that has turned a knob."""
+    return Intent((KnobTurn(f"{THP}/{name}", before, wrote),)), Turned()
+
+
+def grub(words: str, mode: str = "") -> Change:
+    """What /etc/default/grub asks for; `mode`: transparent_hugepage= of the running kernel."""
+    asks = put("/etc/default/grub", f'GRUB_DEFAULT=0\nGRUB_CMDLINE_LINUX="{words}"\n')
+    return both(asks, boot(f"transparent_hugepage={mode}"), kept("enabled", mode)) if mode else asks
 
 
 def asked(pages: int) -> Change:
@@ -97,13 +118,40 @@ def postgres(huge: str, shared: str | None, *, settings: str = "", unit: str | N
     )
 
 
+def sized(shared: str) -> Change:
+    """PostgreSQL at rest with so large shared buffers."""
+    return put("/etc/postgresql/15/main/postgresql.conf", f"huge_pages = on\nshared_buffers = {shared}\n")
+
+
+REFUSED_SIZES: tuple[str, ...] = (
+    "24 GB",
+    "1.5GB",
+    "'1.5 gb'",
+    "1.5",
+    "24g",
+    "24G",
+    "24K",
+    "24kb",
+    "24kB",
+    "24KB",
+    "1e3",
+    "1e3kB",
+    "8",
+)
+REFUSED_SIZES = (*REFUSED_SIZES, "-5", "''", "512B", "010", "10%", "24GB x", "'24'GB", "128MB; x")
+TAKEN_SIZES = ("24GB", "'24 GB'", "'1.5GB'", "'1e3kB'", "0x30000", "0x30000kB", "'24GB ' # x", "16", "24GB#x", "+64MB")
+
+
 SAME = "<currentMemory unit='GiB'>1</currentMemory>"
 HUGE_2M = "<memoryBacking><hugepages><page size='2048'/></hugepages></memoryBacking>"
 SHARED = "<memoryBacking><source type='memfd'/><access mode='shared'/></memoryBacking>"
+ON_FILE = "<memoryBacking><access mode='shared'/></memoryBacking>"
 SHARED_HUGE = (
     "<memoryBacking><hugepages><page size='2048'/></hugepages><source type='memfd'/><access mode='shared'/>"
     "</memoryBacking>"
 )
+CELL = "<cpu><numa><cell id='0' cpus='0' memory='1' unit='GiB'/></numa></cpu>"
+PLUGGED = "<memory model='{}'><target><size unit='GiB'>8</size></target></memory>"
 BALLOON = "<memballoon model='virtio' {}/>"
 HOSTDEV = "<hostdev mode='subsystem' type='pci'><source/></hostdev>"
 VIRTIOFS = "<filesystem type='mount'><driver type='virtiofs'/></filesystem>"
@@ -156,6 +204,14 @@ CASES: dict[str, tuple[Change, Change]] = {
     "advising-allocator-stalls": (
         both(program("app", environ=ADVISED), kept("defrag", "defer+madvise")),
         both(program("app", environ=ADVISED), kept("defrag", "defer")),
+    ),
+    "allocator-advice-without-effect": (
+        program("app", environ={"MALLOC_CONF": "thp:always"}, thp="0"),
+        program("app", environ={"MALLOC_CONF": "thp:always"}),
+    ),
+    "jemalloc-option-invalid": (
+        program("app", environ={"MALLOC_CONF": "thp:allways"}),
+        program("app", environ={"MALLOC_CONF": "thp:default,retain:true"}),
     ),
     "thp-top-not-followed": (
         kept("hugepages-2048kB/enabled", "never"),
@@ -244,6 +300,10 @@ CASES: dict[str, tuple[Change, Change]] = {
         both(tuned("[vm]", "transparent_hugepages=never"), put(TMPFILES, f"w {THP}/enabled - - - - madvise\n")),
         both(tuned("[vm]", "transparent_hugepages=madvise"), put(TMPFILES, f"w {THP}/enabled - - - - madvise\n")),
     ),
+    "services-write-differently": (
+        both(turning("never", "old"), turning("always", "new")),
+        both(turning("never", "old"), turning("never", "new")),
+    ),
     "pool-asked-twice": (
         both(asked(8), tuned("[sysctl]", "vm.nr_hugepages=4"), pool(total=8, free=8)),
         both(asked(8), tuned("[sysctl]", "vm.nr_hugepages=8"), pool(total=8, free=8)),
@@ -256,10 +316,16 @@ CASES: dict[str, tuple[Change, Change]] = {
         put(TMPFILES, f"w {THP}/defrag - - - - defer\n"),
         put(TMPFILES, f"w {THP}/defrag - - - - madvise\n"),
     ),
+    "boot-word-unknown": (boot("transparent_hugepages=always"), boot("transparent-hugepage=madvise")),
+    "boot-file-not-in-force": (grub("quiet transparent_hugepage=never"), grub("quiet", "never")),
     "tuned-profile-missing": (tuned(profile="gone"), tuned()),
     "thp-lost-at-boot": (
         knob("enabled", "always"),
         both(knob("enabled", "always"), service(f'ExecStartPre=sh -c "echo always > {THP}/enabled"', name="turn")),
+    ),
+    "knobs-of-a-run": (
+        both(knob("enabled", "always"), run(0, *turned("enabled", "madvise", "always"))),
+        both(knob("enabled", "madvise"), run(0, *turned("enabled", "madvise", "always"))),
     ),
     "pool-lost-at-boot": (pool(total=8, free=8), both(pool(total=8, free=8), asked(8))),
     # virtual machines
@@ -275,6 +341,7 @@ CASES: dict[str, tuple[Change, Change]] = {
     ),
     "vm-vfio": (domain("", HOSTDEV), both(domain(HUGE_2M, HOSTDEV), pool(total=512, free=512), asked(512))),
     "vm-shared-memory-not-huge": (domain(SHARED), both(domain(SHARED_HUGE), pool(total=512, free=512), asked(512))),
+    "vm-shared-memory-on-file": (domain(ON_FILE), domain(SHARED)),
     "vm-sharer-without-shared-memory": (
         domain("", VIRTIOFS),
         both(domain(SHARED_HUGE, VIRTIOFS), pool(total=512, free=512), asked(512)),
@@ -301,6 +368,10 @@ CASES: dict[str, tuple[Change, Change]] = {
     "pool-stranded": (
         both(asked(512), pool(total=512, free=500, reserved=100)),
         both(asked(512), pool(total=512, free=500, reserved=480)),
+    ),
+    "pool-smaller-than-asked": (
+        both(postgres("try", None), asked(400), pool(total=400, free=400)),
+        both(postgres("try", None), asked(600), pool(total=600, free=600)),
     ),
     "pool-of-a-run": (
         both(asked(100), pool(total=612, free=600), run(512, before=100)),
@@ -331,6 +402,10 @@ CASES: dict[str, tuple[Change, Change]] = {
         both(postgres("on", None), asked(400), pool(total=400, free=400)),
         both(postgres("on", None), asked(600), pool(total=600, free=600)),
     ),
+    "postgresql-need-within-margin": (
+        both(postgres("on", None), asked(540), pool(total=540, free=540)),
+        both(postgres("on", None), asked(600), pool(total=600, free=600)),
+    ),
     "postgresql-over-group-limit": (
         both(
             postgres("try", "/dev/zero (deleted)", unit="db.service"),
@@ -345,6 +420,7 @@ CASES: dict[str, tuple[Change, Change]] = {
         postgres("try", None, settings="huge_page_size = 32MB\n"),
         postgres("try", None, settings="huge_page_size = 2MB\n"),
     ),
+    "server-value-refused": (sized("24gb"), sized("24GB")),
     "mysql-large-pages-short": (
         put("/etc/mysql/my.cnf", "[mysqld]\nlarge-pages\ninnodb_buffer_pool_size = 2G\n"),
         put("/etc/mysql/my.cnf", "[mysql]\nlarge-pages\ninnodb_buffer_pool_size = 2G\n"),
@@ -445,6 +521,12 @@ def test_a_pattern_means_the_knobs_that_are_there(at_boot: Change, tree: Tree, a
     [
         ("MALLOC_CONF=dirty_decay_ms:0,thp:always", True),
         ("MALLOC_CONF=metadata_thp:always", False),
+        ("_RJEM_MALLOC_CONF=background_thread:true,thp:always,metadata_thp:auto", True),
+        ("JE_MALLOC_CONF=hpa:true", True),
+        ("MALLOC_CONF=hpa:false,thp:default", False),
+        ("MALLOC_CONF=thp:always,thp:never", False),
+        ("MALLOC_CONF=narenas=1,thp:always", False),
+        ("MALLOC_CONFIG=thp:always", False),
         ("MALLOC_CONF=thp:never", False),
         ("MIMALLOC_ALLOW_THP=2", True),
         ("MIMALLOC_ALLOW_THP=1", False),
@@ -454,6 +536,24 @@ def test_which_allocators_advise(variable: str, advises: bool, tree: Tree, audit
     key, _, value = variable.partition("=")
     tree.process(200, "app", environ={key: value})
     assert ("advising-allocator-stalls" in audit("--traps")[1]) == advises
+
+
+@pytest.mark.parametrize(
+    ("lines", "advises"),
+    [
+        (("disable-thp yes",), False),
+        (("port 1",), False),
+        (('disable-thp "no"',), True),
+    ],
+)
+def test_redis_that_turns_huge_pages_off_does_not_advise(
+    lines: tuple[str, ...], advises: bool, tree: Tree, audit: Audit
+) -> None:
+    tree.put("/etc/redis/redis.conf", "\n".join(lines))
+    tree.service("kv", "ExecStart=/usr/bin/redis-server /etc/redis/redis.conf", "Environment=MALLOC_CONF=thp:always")
+    said = audit("--traps")[1]
+    assert ("advising-allocator-stalls" in said) == advises
+    assert ("allocator-advice-without-effect" in said) != advises
 
 
 def test_the_kernel_that_can_is_not_accused(tree: Tree, audit: Audit, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -470,8 +570,34 @@ def test_the_pages_of_a_run_are_said_to_be_its_own(tree: Tree, audit: Audit) -> 
     assert "500 of 512 pages of 2m are of the run demo, which was killed" in told
     assert "0 stranded; 500 of a run of hugewise" in told
     assert status == 0, "a note is no fault"
-    tree.put("/proc/77/stat", f"77 (python3) S {'0 ' * 18}4242 0 0\n")
+    tree.put("/proc/77/stat", stat_text(77, "python3", starttime=4242))
     assert "are of the run demo (process 77)" in audit("--traps")[1]
+
+
+def test_the_knobs_of_a_run_are_no_settings_of_the_host(tree: Tree, audit: Audit) -> None:
+    """They were called turned by hand, with lines of tmpfiles.d as a cure."""
+    tree.knob("enabled", "madvise")
+    tree.knob("khugepaged/max_ptes_none", "511")
+    before = {one["name"]: one["value"] for one in json.loads(audit("--json")[1])["settings"]}
+    both(
+        knob("enabled", "always"),
+        knob("khugepaged/max_ptes_none", "0"),
+        run(0, *turned("enabled", "madvise", "always"), *turned("khugepaged/max_ptes_none", "511", "0")),
+    )(tree)
+    tree.put("/proc/77/stat", stat_text(77, "python3", starttime=4242))
+    status, told = audit("--json")
+    report = json.loads(told)
+    assert (status, [trap["rule"] for trap in report["traps"]]) == (0, ["knobs-of-a-run"])
+    assert report["traps"][0]["found"] == (
+        "enabled = always (before: madvise), khugepaged/max_ptes_none = 0 (before: 511), by the run demo (process 77)"
+    )
+    assert {one["name"]: one["value"] for one in report["settings"]} == before
+
+
+def test_a_knob_that_another_turned_during_a_run_is_the_hosts(tree: Tree, audit: Audit) -> None:
+    both(knob("enabled", "always"), run(0, *turned("enabled", "madvise", "never")))(tree)
+    report = json.loads(audit("--json")[1])
+    assert [trap["rule"] for trap in report["traps"]] == ["thp-lost-at-boot"]
 
 
 def test_a_journal_of_another_version_is_told(tree: Tree, audit: Audit) -> None:
@@ -480,6 +606,107 @@ def test_a_journal_of_another_version_is_told(tree: Tree, audit: Audit) -> None:
     told = " ".join(audit()[1].split())
     assert "/var/lib/hugewise/journal.jsonl: line 1: not a record of this version" in told
     assert "pool-stranded" in told
+
+
+GRUB = "/etc/default/grub"
+
+
+@pytest.mark.parametrize(
+    ("files", "shown"),
+    [
+        ({GRUB: "GRUB_CMDLINE_LINUX='a transparent_hugepage=never b'"}, {"transparent_hugepage": "never"}),
+        ({GRUB: 'GRUB_CMDLINE_LINUX="hugepages=1"\nGRUB_CMDLINE_LINUX="hugepages=2"  # now\n'}, {"hugepages": "2"}),
+        ({GRUB: '# GRUB_CMDLINE_LINUX="hugepages=1"\n'}, {}),
+        (
+            {GRUB: 'GRUB_CMDLINE_LINUX="hugepages=1"\n', "/etc/default/grub.d/50.cfg": GRUB_MORE},
+            {"hugepages": "1", "transparent_hugepage": "never"},
+        ),
+        ({GRUB: 'GRUB_CMDLINE_LINUX_DEFAULT="quiet \\\n hugepages=3"\n'}, {"hugepages": "3"}),
+        (
+            {
+                "/boot/loader/entries/a.conf": "version 5.14\noptions $kernelopts $tuned_params\n",
+                "/boot/grub2/grubenv": "# GRUB Environment Block\nkernelopts=root=/dev/sda hugepages=4\n####\n",
+            },
+            {"hugepages": "4"},
+        ),
+    ],
+)
+def test_files_of_the_boot_loader_are_read(
+    files: dict[str, str], shown: dict[str, str], tree: Tree, audit: Audit
+) -> None:
+    for path, text in files.items():
+        tree.put(path, text)
+    report = json.loads(audit("--json")[1])
+    found = [one for one in report["settings"] if one["section"] == "files of the boot loader"]
+    assert {one["name"]: one["value"] for one in found} == shown
+
+
+def test_of_an_image_files_say_what_it_is_booted_with(tree: Tree, audit: Audit) -> None:
+    for path in ("/proc", "/sys"):
+        shutil.rmtree(tree.at(path))
+    tree.put("/boot/loader/entries/a.conf", ENTRY.format("5.14"))
+    tree.put(TMPFILES, f"w {THP}/enabled - - - - always\n")
+    tree.put("/etc/mysql/my.cnf", "[mysqld]\nlarge-pages\n")
+    tree.service("j", "ExecStart=/usr/bin/java -XX:+UseLargePages -jar a.jar")
+    tree.service("k", "ExecStart=/usr/bin/java -XX:+UseTransparentHugePages -jar a.jar")
+    status, said = audit()
+    whole = " ".join(said.split())
+    assert "boot says never (/boot/loader/entries/a.conf:4), tmpfiles.d says always" in whole
+    assert "enabled not known: it is not in this folder" in whole
+    assert "pools not known: they are not in this folder" in whole
+    assert "the words of /boot/loader/entries/a.conf:4 are taken for it" in whole
+    assert status == 0, "what is not known is no fault"
+    assert "1 note" in said
+
+
+def test_of_a_capture_without_processes_pages_that_are_held_may_be_the_servers_own(tree: Tree, audit: Audit) -> None:
+    """PostgreSQL runs there and holds the pool: that few are free says nothing."""
+    both(postgres("on", None), LARGE, asked(1700), pool(total=1700, free=3))(tree)
+    assert "postgresql-will-not-start" in audit("--traps")[1], "processes are seen, and none of them holds the pages"
+    for process in tree.at("/proc").glob("[0-9]*"):
+        shutil.rmtree(process)
+    said = " ".join(audit("--traps")[1].split())
+    assert "postgresql-will-not-start" not in said and "mysql-large-pages-short" not in said
+    assert "who holds pages of pools, is not known" in said
+
+
+def test_the_folder_of_shared_memory_is_named(tree: Tree, audit: Audit) -> None:
+    domain(ON_FILE)(tree)
+    said = " ".join(audit("--traps")[1].split())
+    assert "a file below /var/lib/libvirt/qemu/ram (libvirt's default), which may be on a disk" in said
+    tree.put("/etc/libvirt/qemu.conf", 'memory_backing_dir = "/dev/shm/ram"\n')
+    tree.put("/proc/self/mountinfo", "1 1 8:1 / / rw - ext4 /dev/sda rw\n2 1 0:5 / /dev/shm rw - tmpfs tmpfs rw\n")
+    said = " ".join(audit("--traps")[1].split())
+    assert "below /dev/shm/ram (/etc/libvirt/qemu.conf), on a file system of the kind tmpfs" in said
+
+
+def test_what_postgresql_needs_is_said_with_its_margin(tree: Tree, audit: Audit) -> None:
+    """The request of a server with shared_buffers = 112GB was 123,243,331,584 bytes: 58,767 pages."""
+    both(sized("112GB"), asked(57344), pool(total=57344, free=57344))(tree)
+    said = " ".join(audit("--traps")[1].split())
+    found = re.search(r"alone are 57344, with what belongs to them at least (\d+), up to (\d+)\)", said)
+    assert found is not None
+    assert 57344 < int(found[1]) <= 58767 <= int(found[2]) < 58767 * 1.05
+    assert "pool-stranded" not in said, "a pool that is too small is not to be lowered"
+
+
+def test_of_a_capture_without_sysfs_meminfo_says_the_default_pool(tree: Tree, audit: Audit) -> None:
+    shutil.rmtree(tree.at("/sys/kernel"))
+    tree.put(
+        "/proc/meminfo",
+        "MemTotal: 8000000 kB\nHugePages_Total: 300\nHugePages_Free: 300\nHugePages_Rsvd: 0\n"
+        "HugePages_Surp: 0\nHugepagesize: 2048 kB\n",
+    )
+    both(asked(512), boot("hugepagesz=1G hugepages=2"))(tree)
+    whole = " ".join(audit()[1].split())
+    assert "300 pages of 2m, asked for 512" in whole
+    assert "boot-hugepages-pairs" not in whole, "whether it has 1 GiB pages is not known"
+
+
+def no_processes(tree: Tree) -> None:
+    """A capture that has none."""
+    for process in tree.at("/proc").glob("[0-9]*"):
+        shutil.rmtree(process)
 
 
 MORECORE = program("app", environ={"HUGETLB_MORECORE": "yes"})
@@ -502,6 +729,11 @@ NODE = "/sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages"
 OURS = both(pool(total=512, free=500), run(512))
 GIVEN_BACK = both(pool(total=512, free=500), run(512, PoolReturn(NODE, 512, 0)))
 MORE = both(pool(total=512, free=500), run(400))
+
+
+RC_LOCAL = f"#!/bin/sh\necho always > {THP}/enabled\nexit 0\n"
+ENTRY = "title x\nversion {}\nlinux /vmlinuz\noptions root=/dev/sda ro transparent_hugepage=never\n"
+MENU = "menuentry 'x' {{\n\tlinux /boot/vmlinuz-{} root=/dev/sda ro transparent_hugepage=never\n}}\n"
 
 
 def tmpfile(path: str) -> Change:
@@ -530,13 +762,145 @@ def tmpfile(path: str) -> Change:
         *((name, MORE, True) for name in ("pool-stranded", "pool-lost-at-boot", "pool-of-a-run")),
         ("pool-of-a-run", both(pool(total=512, free=500), run(512, boot="before")), False),
         ("pool-stranded", both(pool(total=512, free=500), run(512, boot="before")), True),
+        ("boot-hugepages-pairs", boot("default_hugepagesz=1G hugepages=4"), False),
+        ("boot-hugepages-pairs", boot("hugepages=4"), False),
+        *(
+            ("boot-hugepages-pairs", boot(f"hugepagesz={size} hugepages=1"), False)
+            for size in ("1GB", "1g", "1GiB", "1024M", "1073741824", "0x40000000", '"1G"', "2048k", "2MB")
+        ),
+        *(
+            ("boot-hugepages-pairs", boot(f"hugepagesz={size} hugepages=1"), True)
+            for size in ("1.5G", "G", "0", "3M", "1 G")
+        ),
+        ("boot-hugepages-pairs", boot("hugepagesz=2M hugepages=8 hugepagesz=2MB hugepages=9"), True),
+        ("boot-hugepages-pairs", boot("hugepagesz=1G hugepages=4G"), True),
+        ("boot-hugepages-pairs", boot("-- hugepagesz=x hugepages=1"), False),
+        *(
+            ("boot-word-unknown", boot(word), True)
+            for word in (
+                "transparent_hugepage=Never",
+                "transparent_hugepage=off",
+                "Transparent_hugepage=never",
+                "transparent_huge_page=never",
+                "hugepagesize=2M",
+                "hugepage=8",
+                "hugepagez=8",
+                "thp=never",
+                "thp_anon=64K",
+                "transparent_hugepage_shmem=madvise",
+            )
+        ),
+        *(
+            ("boot-word-unknown", boot(word), False)
+            for word in (
+                'transparent_hugepage="madvise"',
+                '"transparent_hugepage=madvise"',
+                "hugepagesz=2M hugepages=0:1,1:1",
+                "thp_anon=16K-64K,128K:inherit;256K:always",
+                "thp_shmem=64K:advise",
+                "kvm.nx_huge_pages=force",
+                "nohugevmalloc",
+                "hugetlb_cma=2G",
+                "-- transparent_hugepages=never",
+            )
+        ),
+        ("boot-file-not-in-force", tuned("[bootloader]", "cmdline_huge=+hugepagesz=2M hugepages=512"), True),
+        (
+            "boot-file-not-in-force",
+            both(tuned("[bootloader]", "cmdline_a=+hugepagesz=2MB hugepages=8"), boot("hugepages=8")),
+            False,
+        ),
+        ("boot-file-not-in-force", put("/boot/loader/entries/a.conf", ENTRY.format("5.14.0")), False),
+        ("boot-file-not-in-force", put("/boot/loader/entries/a.conf", ENTRY.format(KERNEL)), True),
+        ("boot-file-not-in-force", put("/boot/loader/entries/0-rescue.conf", ENTRY.format(KERNEL)), False),
+        ("boot-file-not-in-force", put("/boot/grub/grub.cfg", MENU.format(KERNEL)), True),
+        ("boot-file-not-in-force", put("/boot/grub/grub.cfg", MENU.format("6.1")), False),
+        ("boot-file-not-in-force", put("/etc/kernel/cmdline", "ro hugepages=9\n"), True),
         ("boot-hugepages-pairs", boot("hugepagesz=16G hugepages=1"), True),
         ("boot-hugepages-pairs", boot("hugepagesz=x hugepages=1"), True),
         ("mysql-large-pages-short", both(LARGE, pool(total=1024, free=1024)), False),
         ("mysql-large-pages-short", both(LARGE, pool(total=1023, free=1023)), True),
         ("mysql-large-pages-short", both(LARGE, boot("default_hugepagesz=16G")), True),
-        ("postgresql-will-not-start", both(postgres("on", None), pool(total=512, free=512)), False),
-        ("postgresql-will-not-start", both(postgres("on", None), pool(total=511, free=511)), True),
+        ("postgresql-will-not-start", both(postgres("on", None), pool(total=600, free=600)), False),
+        # 1 GiB of buffers needs more than 512 pages: at least 528.
+        ("postgresql-will-not-start", both(postgres("on", None), pool(total=512, free=512)), True),
+        ("postgresql-will-not-start", both(postgres("on", None), pool(total=527, free=527)), True),
+        ("postgresql-will-not-start", both(postgres("on", None), pool(total=540, free=540)), False),
+        ("postgresql-will-not-start", both(postgres("off", None), pool(total=1, free=1)), False),
+        *(
+            ("postgresql-will-not-start", both(postgres(huge, None), pool(total=100, free=100)), True)
+            for huge in ("'ON'", "yes", "'true'", "1", "On")
+        ),
+        *(
+            ("postgresql-will-not-start", both(sized(size), pool(total=780, free=780)), found)
+            for size, found in (
+                ("'1.5 GB'", True),
+                ("'1.5GB'", True),
+                ("1536MB", True),
+                ("1572864kB", True),
+                ("196608", True),
+                ("0x30000", True),
+                ("'1.4 GB'", False),
+                ("1.4GB  # less", False),
+                ("1.5gb", False),
+            )
+        ),
+        (
+            "pool-smaller-than-asked",  # a server that cannot start asks for nothing
+            both(postgres("try", None, settings="max_connections = 9kB\n"), asked(400), pool(total=400, free=400)),
+            False,
+        ),
+        # As PostgreSQL 15 answered, asked with -C.
+        *(("server-value-refused", sized(size), True) for size in REFUSED_SIZES),
+        *(("server-value-refused", sized(size), False) for size in TAKEN_SIZES),
+        *(
+            ("server-value-refused", postgres(huge, None), found)
+            for huge, found in (("t", True), ("always", True), ("auto", True), ("'Try'", False), ("1", False))
+        ),
+        *(
+            ("server-value-refused", postgres("on", None, settings=f"{line}\n"), found)
+            for line, found in (
+                ("max_connections = 100kB", True),
+                ("max_connections = 1e2", True),
+                ("max_connections = 99.6", False),
+                ("huge_page_size = 2M", True),
+                ("huge_page_size = 2MB", False),
+                ("wal_buffers = -1", False),
+                ("max_wal_senders = 'ten'", True),
+            )
+        ),
+        # As MariaDB 10.11 and OpenJDK 17 answered.
+        *(
+            ("server-value-refused", put("/etc/mysql/my.cnf", f"[mysqld]\ninnodb_buffer_pool_size = {size}\n"), found)
+            for size, found in (("1.5G", True), ("0x8000000", True), ("128 M", True), ("1GB", False), ("1g", False))
+        ),
+        *(
+            ("server-value-refused", java("17", f"-Xmx{size}"), found)
+            for size, found in (("24gb", True), ("1.5g", True), ("64B", True), ("64m", False), ("0x4000000", False))
+        ),
+        ("pool-stranded", both(postgres("on", None), pool(total=400, free=400)), False),
+        ("pool-stranded", both(postgres("try", None), pool(total=400, free=400)), False),
+        ("pool-stranded", both(postgres("off", None), pool(total=400, free=400)), True),
+        ("pool-stranded", both(postgres("on", None), pool(total=600, free=600)), False),
+        ("pool-stranded", both(postgres("on", None), pool(total=1000, free=1000)), True),
+        ("pool-stranded", both(LARGE, pool(total=1024, free=1024)), False),
+        ("pool-stranded", both(domain(HUGE_2M), pool(total=512, free=512)), False),
+        ("pool-smaller-than-asked", both(postgres("on", None), LARGE, pool(total=1100, free=1100)), True),
+        ("pool-smaller-than-asked", both(postgres("on", None), LARGE, pool(total=1700, free=1700)), False),
+        ("pool-smaller-than-asked", both(postgres("off", None), LARGE, pool(total=1100, free=1100)), False),
+        # Another program holds the pages that the buffer pool would need.
+        ("mysql-large-pages-short", both(LARGE, pool(total=2000, free=500)), True),
+        *(
+            ("mysql-large-pages-short", put("/etc/mysql/my.cnf", f"[mysqld]\n{line}\n"), found)
+            for line, found in (
+                ("large_pages = '1'  # on", True),
+                ("loose-large-pages=ON", True),
+                ("enable-large-pages", True),
+                ("large-pages\nskip-large-pages", False),
+                ("large-pages=OFF", False),
+                ("large_pages = ON", True),
+            )
+        ),
         (
             "postgresql-over-group-limit",
             both(postgres("try", "/dev/zero (deleted)", unit="db.service"), group(**LIMITED)),
@@ -547,6 +911,43 @@ def tmpfile(path: str) -> Change:
         ("cgroup-thp-invented", tmpfile("/sys/fs/cgroup/huge.slice/memory.high"), False),
         ("cgroup-thp-invented", tmpfile("/sys/fs/cgroup/a.slice/hugetlb.2MB.max"), False),
         ("cgroup-thp-invented", tmpfile("/sys/fs/cgroup/hugetlb.slice/memory.huge_pages"), True),
+        ("jvm-large-pages-short", both(java("21", "-XX:+UseLargePages", "-Xmx1g"), pool(total=512, free=511)), True),
+        ("jvm-large-pages-short", both(java("21", "-XX:+UseLargePages", "-Xmx1g"), pool(total=512, free=512)), False),
+        ("jvm-large-pages-short", both(java("21", "-XX:+UseLargePages"), pool(total=1, free=1)), False),
+        ("services-write-differently", both(turning("never", "old"), put("/etc/rc.local", RC_LOCAL)), True),
+        ("services-write-differently", both(turning("never", "old"), tmpfile(f"{THP}/enabled")), True),
+        ("services-write-differently", both(turning("never", "old"), tmpfile(f"{THP}/defrag")), False),
+        (
+            "services-write-differently",
+            both(service("ExecStartPre=sysctl -w vm.nr_hugepages=9", name="pool"), asked(8)),
+            True,
+        ),
+        ("pool-lost-at-boot", both(pool(1048576, 4, free=4), boot("hugepages=4 default_hugepagesz=1GB")), False),
+        ("pool-lost-at-boot", both(pool(2048, 4, free=4), boot("hugepages=4 default_hugepagesz=1GB")), True),
+        ("vm-pool-too-small", both(domain(HUGE_2M), pool(total=512, free=0)), True),
+        ("vm-pool-too-small", both(domain(HUGE_2M), pool(total=512, free=0), no_processes), False),
+        ("vm-ballooned-at-boot", domain(SAME, PLUGGED.format("virtio-mem")), False),
+        ("vm-ballooned-at-boot", domain(SAME, PLUGGED.format("nvdimm")), False),
+        ("vm-ballooned-at-boot", domain(CELL + SAME, PLUGGED.format("dimm")), True),
+        ("vm-ballooned-at-boot", domain(CELL + SAME, PLUGGED.format("virtio-mem")), False),
+        ("vm-shared-memory-not-huge", domain(ON_FILE), False),
+        ("vm-shared-memory-on-file", domain(CELL.replace("id=", "memAccess='shared' id=")), True),
+        ("vm-shared-memory-on-file", domain(ON_FILE.replace("<access", "<hugepages/><access")), False),
+        ("vm-shared-memory-on-file", domain(ON_FILE.replace("<access", "<source type='file'/><access")), True),
+        ("vm-shared-memory-on-file", domain(ON_FILE.replace("shared", "private")), False),
+        *(
+            ("jemalloc-option-invalid", program("app", environ={name: value}), found)
+            for name, value, found in (
+                ("_RJEM_MALLOC_CONF", "metadata_thp:true", True),
+                ("MALLOC_CONF", "hpa:1", True),
+                ("MALLOC_CONF", "narenas:2, thp:always", True),
+                ("MALLOC_CONF", "thp=always", True),
+                ("MALLOC_CONF", "thp:Always", True),
+                ("MALLOC_CONF", "", False),
+                ("MALLOC_CONF", "narenas=2", False),
+                ("MALLOC_CONF", "thp:always,metadata_thp:auto,hpa:true,abort_conf:true", False),
+            )
+        ),
         ("jvm-thread-stacks", both(ALWAYS, java("22")), False),
         ("jvm-thread-stacks", both(ALWAYS, java("21")), True),
         ("jvm-thread-stacks", both(ALWAYS, java("21.0.1")), False),

@@ -73,5 +73,5 @@ def greeted(
 ) -> Iterator[tuple[Agent, FakeGuest]]:
     """One that has said hello."""
     with fake_guest(reacts, patience=patience) as (agent, guest):
-        agent.hello(10)
+        agent.hello(60)
         yield agent, guest

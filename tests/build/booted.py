@@ -92,10 +92,10 @@ def lpc() -> Results:
         "real_time": (None,) * 6,
     }
     one, attempts = cell("compile", "build", FAULTS, {"project": "lua"}, levels, more, spread=0.002)
-    for place, each in enumerate(attempts):
-        if each.arm in allocations:
-            told = {"allocations_64k": allocations[each.arm], "allocations_2m": 0.0}
-            attempts[place] = replace(each, metrics={**each.metrics, **told})
+    for place, attempt in enumerate(attempts):
+        if attempt.arm in allocations:
+            told = {"allocations_64k": allocations[attempt.arm], "allocations_2m": 0.0}
+            attempts[place] = replace(attempt, metrics={**attempt.metrics, **told})
     kernels = {
         "4k": _kernel("4k", 4096, "build", ()),
         "16k": _kernel(
@@ -142,7 +142,7 @@ def in_guests(
     counting: bool = False,
 ) -> Results:
     """The cell as if its arms had run in emulated guests: no times, and facts of a guest. `arms`: arm -> kernel."""
-    told = [_emulated(each, kernels[arms[each.arm]], seed) for seed, each in enumerate(attempts, 1)]
+    told = [_emulated(attempt, kernels[arms[attempt.arm]], seed) for seed, attempt in enumerate(attempts, 1)]
     record = CellRecord(
         id=one.cell,
         workload=one.workload,

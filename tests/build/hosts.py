@@ -10,6 +10,7 @@ from hugewise.errors import StorageError
 from hugewise.host.knob import NODES
 from hugewise.host.ledger import JournalRecord
 from hugewise.model.pages import HUGETLB, THP
+from hugewise.processes import ProcessStat
 
 __all__ = ["BOOT_ID", "MIN_FREE", "SIZED", "FakeHost", "Files", "Killed", "Notes"]
 
@@ -191,7 +192,17 @@ class FakeHost:
 
     def alive(self, pid: int, start: int, state: str = "S") -> None:
         """Let a process be seen in /proc, by its start time in ticks."""
-        self.fixed[f"/proc/{pid}/stat"] = f"{pid} (a (b) c) {state} " + "0 " * 18 + f"{start} 0 0"
+        self.fixed[f"/proc/{pid}/stat"] = stat_text(pid, "a (b) c", state, starttime=start)
+
+
+def stat_text(pid: int, comm: str = "x", state: str = "S", ppid: int = 1, **numbers: int) -> str:
+    """/proc/PID/stat of such a process; `numbers` are fields of `hugewise.processes.ProcessStat`."""
+    stat = ProcessStat(pid, comm, state, ppid, *(numbers.get(name, 0) for name in ProcessStat._fields[4:]))
+    faults_and_times = " ".join(map(str, stat[5:13]))
+    return (
+        f"{pid} ({comm}) {state} {ppid} 1 1 0 -1 {stat.flags} {faults_and_times} 20 0 {stat.num_threads}"
+        f" 0 {stat.starttime} 4096 {stat.rss} 18446744073709551615 1 1 0\n"
+    )
 
 
 class Notes:
@@ -209,3 +220,24 @@ class Notes:
         if self.full:
             raise StorageError("disk full")
         self.records.append(record)
+
+
+class Unheld:
+    """A lock that keeps nobody out."""
+
+    def __init__(self, host: object, **_: object) -> None:
+        self.host = host
+        self.remarks = ()
+        self.depth = 0
+        self.taken = 0
+
+    def __enter__(self) -> Unheld:
+        self.taken += self.depth == 0
+        self.depth += 1
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.depth -= 1
+
+    def expect_end(self, seconds: float) -> None:
+        """Tell nobody."""

@@ -48,7 +48,7 @@ def started(folder: Path, *arguments: str) -> Iterator[tuple[socket.socket, subp
     finally:
         ours.close()
         try:
-            process.wait(20)
+            process.wait(60)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -61,7 +61,7 @@ def live(folder: Path, *, emulated: bool = True) -> Iterator[Live]:
     with started(folder) as (channel, process):
         agent = Agent(channel, "guest live")
         try:
-            agent.hello(20)
+            agent.hello(60)
             yield Live(RemoteMachine(agent, emulated=emulated, outputs=str(folder / "out")), process, folder)
         finally:
             agent.close()

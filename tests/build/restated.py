@@ -167,4 +167,6 @@ def beside_nothing(entry: str, studies: Sequence[Study]) -> list[Study]:
     def bare(use: WorkloadUse) -> WorkloadUse:
         return replace(use, published=None) if use.published == entry else use
 
-    return [each if each.guest is None else replace(each, workload=tuple(map(bare, each.workload))) for each in studies]
+    return [
+        study if study.guest is None else replace(study, workload=tuple(map(bare, study.workload))) for study in studies
+    ]

@@ -77,6 +77,6 @@ def service(*words: str, asked: int = 50, status: int = 0, **parameters: Any) ->
     return {
         "server": [*_PYTHON, SERVER, "{port}", *words],
         "load": [*_PYTHON, LOAD, "{port}", str(asked), *([str(status)] if status else [])],
-        "stop_within": "5s",
+        "stop_within": "60s",
         **parameters,
     }

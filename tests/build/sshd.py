@@ -78,11 +78,11 @@ def serving(
             [*within, SSHD, "-D", "-e", "-f", str(settings)], stdin=subprocess.DEVNULL, stdout=said, stderr=said
         )
     try:
-        end = time.monotonic() + 20
+        end = time.monotonic() + 120
         while "Server listening" not in log.read_text():
             assert running.poll() is None and time.monotonic() < end, log.read_text()
             time.sleep(0.01)
         yield running
     finally:
         running.terminate()
-        running.wait(10)
+        running.wait(60)

@@ -121,11 +121,11 @@ def stuck() -> Iterator[int]:
         # By force: the connection is aborted, so whoever waits for the server goes on, and its own reading ends, too.
         # (To close the device alone does neither while a read of it is under way.)
         _LIBC.umount2(folder.encode(), _MNT_FORCE | _MNT_DETACH)
-        server.join(10)
+        server.join(60)
         os.close(device)
         for each in (held, looking):
             if each is not None:
-                each.wait(10)
+                each.wait(60)
                 for pipe in (each.stdin, each.stdout):
                     if pipe is not None:
                         pipe.close()

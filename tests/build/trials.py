@@ -10,9 +10,8 @@ import msgspec
 
 from hugewise.model.metric import Metric
 from hugewise.model.pages import PageTarget
-from hugewise.model.randomisation import commitment
 from hugewise.model.results import Comparison
-from hugewise.model.trial import Attempt, Block, Delivery
+from hugewise.model.trial import Attempt, Block, Delivery, commitment
 from hugewise.stats.end_points import TailEffect
 from hugewise.stats.fixed import FixedN
 from hugewise.stats.method import Contrast

@@ -96,7 +96,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = [*HUGEWISE, "run", str(tiny(folder)), "--results", str(folder / "漢字 [x]"), "--seed", SEED]
     plain = {**os.environ, "COLUMNS": "80", "TERM": "dumb", "SECRET": "of the caller"}
     plain.pop("HOME", None)
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=plain, cwd="/")
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240, env=plain, cwd="/")
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
     assert "漢字 [x]" in done.stderr

@@ -90,7 +90,7 @@ def test_this_very_process_is_looked_at(call: Call) -> None:
         (("1", "--policy", "nonsense"), "--policy nonsense: not a policy of this machine"),
         (("1", "--share", "x"), "--share x: not a share"),
         (("1", "--share", "120%"), "a share lies between 0 and 1"),
-        ((), "Missing argument 'PID|UNIT|DOMAIN'"),
+        ((), "nothing to verify"),
     ],
 )
 def test_bad_input_is_said_with_its_cure(words: tuple[str, ...], said: str, call: Call) -> None:
@@ -99,3 +99,55 @@ def test_bad_input_is_said_with_its_cure(words: tuple[str, ...], said: str, call
     assert said in " ".join(err.split())
     assert "cure: " in err or not words
     assert err.replace("\n", "").isprintable()
+
+
+_TOUCHED = """
+import mmap, os, sys
+kept = mmap.mmap(-1, 64 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+kept.madvise({"huge": mmap.MADV_HUGEPAGE, "base": mmap.MADV_NOHUGEPAGE}[sys.argv[1]])
+block = sys.stdin.buffer.read().ljust(1 << 20, b"x")
+for _ in range(64):
+    kept.write(block)
+os._exit(int(sys.argv[2]))  # with its memory
+"""
+
+
+@pytest.mark.looks
+def test_a_command_that_ends_at_once_is_verified(call: Call, tmp_path: Path) -> None:
+    command = ["--", sys.executable, "-c", _TOUCHED]
+    status, out, err = call("verify", "--policy", "thp", "--share", "50%", "--json", *command, "base", "0")
+    assert status == 1, err
+    found = json.loads(out)
+    assert found["delivered"] is False
+    assert found["coverage"]["anon:4096"] >= 64 << 20
+    assert found["said"].endswith("of its memory is in 2m thp pages (50% was promised)")
+    assert found["notes"] == ["processes that were seen, each at its exit or at its largest: 1"]
+    (tmp_path / "input").write_bytes(b"y" * 100)
+    words = ["verify", "--policy", "base", "--stdin", tmp_path / "input", *command]
+    status, out, err = call(*words, "base", "0")
+    assert (status, err) == (0, "")
+    assert out.startswith(f"the command {sys.executable} -c ")
+    assert ": as promised: " in out
+    assert "Processes:" not in out
+    status, out, err = call(*words, "base", "3")
+    assert (status, out) == (2, "")
+    assert "base 3: exit status 3" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--", "true"), "--policy is missing"),
+        (("--policy", "thp", "--memory", "large", "--", "true"), "--memory large is for a process"),
+        (("--policy", "thp", "1", "--", "true"), "1 and a command: one thing is verified at a time"),
+        (("--policy", "thp"), "nothing to verify"),
+        (("--policy", "thp", "--"), "nothing to verify"),
+        (("--policy", "thp", "--stdin", "/dev/null", "1"), "--stdin is for a command"),
+        (("--policy", "thp", "--", "/no/program"), "/no/program: no such program"),
+        (("--policy", "none", "--", "true"), "--policy none: not a policy of this machine"),
+    ],
+)
+def test_what_does_not_go_with_a_command_is_refused(call: Call, words: tuple[str, ...], said: str) -> None:
+    status, out, err = call("verify", *words)
+    assert (status, out) == (2, "")
+    assert said in err

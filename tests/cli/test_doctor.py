@@ -1,25 +1,51 @@
-"""doctor: every finding from facts, a cure for what is missing, and output that fits 80 columns."""
+"""`hugewise doctor`: of this host, of other machines, and of guests."""
 
 from __future__ import annotations
 
 import io
+import os
+import pwd
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from rich.console import Console
 
-from hugewise.cli import doctor
+from hugewise.audit.audit import TrapFound
+from hugewise.audit.collect import of_host
+from hugewise.audit.facts import HostFacts, HugePool
+from hugewise.audit.root import Root
+from hugewise.audit.rule import SEVERITIES
+from hugewise.cli import doctor, guest_study
 from hugewise.cli.doctor import Facts, Report, examine, render
-from hugewise.errors import HugewiseError
+from hugewise.errors import HugewiseError, UserError
+from hugewise.guests import counted, debian, hypervisor, image, kernels, nfs, resources
+from hugewise.guests.domain_study import StudyRequest, remark
+from hugewise.guests.hypervisor import NoKvm
+from hugewise.guests.kernels import build
+from hugewise.host import network
 from hugewise.machine import noise, probe
+from hugewise.model.guest import Backing
 from hugewise.model.host import Check
 from hugewise.model.pages import HUGETLB, THP
 from hugewise.model.results import LeftOut
+from hugewise.model.workload import Missing
 from hugewise.plan.plan import Plan
+from hugewise.session import feasibility
+from hugewise.study.study import Study
+from hugewise.study.tables import PolicyUse
 from tests.attempt.test_disturbances import FILES as NOISE_FILES
-from tests.build.hosts import Files
+from tests.build import studies
+from tests.build.guests import kernel
+from tests.build.hosts import FakeHost, Files
+from tests.build.studies import study_of
+from tests.guests.test_domain_study import DB1, POOLS
 
+MEMORY = "MemTotal: 25165824 kB\nMemAvailable: 25165824 kB\nHugepagesize: 2048 kB\n"
 FILES = {
     **NOISE_FILES,
     f"{THP}/hpage_pmd_size": "2097152",
@@ -191,3 +217,387 @@ def test_this_machine_can_be_examined(capsys: pytest.CaptureFixture[str]) -> Non
     names = {check.section for check in report.checks}
     assert {"pages", "TLB", "counters", "privileges", "programs", "host"} <= names
     assert all(check.finding for check in report.checks)
+
+
+BALLOONED = """<domain type='kvm'><name>db</name><memory unit='MiB'>1024</memory>
+<currentMemory unit='MiB'>512</currentMemory>
+<devices><memballoon model='virtio' freePageReporting='on'/></devices></domain>"""
+PLAIN = """<domain type='kvm'><name>web</name><memory unit='MiB'>1024</memory>
+<currentMemory unit='MiB'>1024</currentMemory></domain>"""
+
+
+def host(folder: Path, **domains: str) -> Root:
+    for path, content in domains.items():
+        place = folder / {"kept": "etc", "live": "run"}[path.partition("_")[0]] / "libvirt/qemu" / f"{path}.xml"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(content)
+    return Root(folder)
+
+
+def section(root: Root) -> Mapping[str, Check]:
+    report = examine(Files(FILES, root=True), msgspec.structs.replace(FACTS, machines=of_host(root)))
+    return {check.name: check for check in report.checks if check.section == "virtual machines"}
+
+
+def test_what_takes_huge_pages_from_a_domain_stands_there_with_its_cure(tmp_path: Path) -> None:
+    found = section(host(tmp_path, kept_db=BALLOONED, live_web=PLAIN))
+    assert found["domains"].finding.startswith("web (runs), db;")
+    for rule, cure in (("ballooned-at-boot", "setmaxmem"), ("free-page-reporting", "freePageReporting='on'")):
+        assert found[rule].state == "limited"
+        assert "db" in found[rule].finding
+        assert cure in str(found[rule].cure)
+
+
+def test_a_note_is_to_know_and_wants_no_cure(tmp_path: Path) -> None:
+    balloon = PLAIN.replace("</domain>", "<devices><memballoon model='virtio'/></devices></domain>")
+    found = section(host(tmp_path, kept_web=balloon))
+    assert (found["balloon"].state, found["balloon"].cure) == ("ok", None)
+
+
+def test_traps_of_the_host_stand_there_only_where_a_domain_is(tmp_path: Path) -> None:
+    root = host(tmp_path, kept_web=PLAIN)
+    (tmp_path / "sys/kernel/mm/ksm").mkdir(parents=True)
+    (tmp_path / "sys/kernel/mm/ksm/run").write_text("1\n")
+    assert section(root)["merged"].state == "limited"
+    (tmp_path / "etc/libvirt/qemu/kept_web.xml").unlink()
+    assert list(section(Root(tmp_path))) == ["domains"]
+
+
+def test_a_finding_has_one_severity_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """guest xml said warning of every trap, guest study note."""
+    traps = [
+        TrapFound(rule=f"vm-{severity}", severity=severity, title="t", found="f", why="w.", cure="c", sources=("s",))
+        for severity in SEVERITIES
+    ]
+    monkeypatch.setattr(guest_study, "vm_traps", lambda *_, **__: traps)
+    monkeypatch.setattr(doctor, "vm_traps_of", lambda _: traps)
+    lines = [f"{severity}: f [vm-{severity}]: t; cure: c" for severity in SEVERITIES]
+    assert list(guest_study.traps_of(DB1, Files({}))) == lines
+    written, told = guest_study.write(
+        DB1.read_bytes(),
+        "db1.xml",
+        StudyRequest(workload="fault"),
+        studies.FakeHost({**POOLS, "/proc/meminfo": MEMORY}),
+    )
+    assert [line for line in told if "[vm-" in line] == lines
+    assert all(line.startswith(("warning: ", "note: ", "error: ")) for line in told)
+    assert all(remark(line) in written for line in lines)
+    shown = section(host(tmp_path, kept_web=PLAIN))
+    assert [shown[severity].finding for severity in SEVERITIES] == [f"{severity}: f: t" for severity in SEVERITIES]
+
+
+def test_the_settings_of_a_run_under_way_are_not_shown_as_the_hosts(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rest = Files({**FILES, f"{THP}/defrag": "[always] defer defer+madvise madvise never"}, root=True)
+    monkeypatch.setattr(doctor, "at_rest", lambda _: rest)
+    monkeypatch.setattr(doctor, "gather", lambda _: FACTS)
+    assert doctor.main(None, as_json=True) == 0
+    assert "enabled=madvise, defrag=always" in capsys.readouterr().out
+
+
+def test_the_pages_of_a_run_under_way_are_said_to_be_its_own() -> None:
+    own = HugePool(size=2 << 20, total=12, free=12, reserved=0, surplus=0, overcommit=0, own=12)
+    found = checked(machines=HostFacts(pools=(own,)))["pages/hugetlb 2m"]
+    assert found.finding.endswith("; 12 of a run of hugewise, which takes them back")
+
+
+def test_no_domain_is_said_in_a_line(tmp_path: Path) -> None:
+    found = section(host(tmp_path))
+    assert list(found) == ["domains"]
+    assert found["domains"].state == "ok"
+    assert "hugewise verify PID" in found["domains"].finding
+
+
+def test_files_that_cannot_be_read_are_not_no_machine(tmp_path: Path) -> None:
+    root = host(tmp_path, kept_torn="<domain type='kvm'><name>")
+    found = section(root)
+    assert "domains" not in found
+    assert found["not read"].state == "limited"
+    assert "kept_torn.xml" in found["not read"].finding
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: only root can become another account")
+def test_an_account_that_may_not_look_is_told_so(reached: Path) -> None:
+    root = host(reached, kept_web=PLAIN)
+    (reached / "etc/libvirt/qemu").chmod(0o700)
+    os.seteuid(65534)
+    try:
+        found = section(root)
+    finally:
+        os.seteuid(0)
+    assert "domains" not in found
+    assert found["not read"].cure == "sudo hugewise doctor"
+
+
+def test_what_a_domain_is_called_does_not_steer_the_terminal(tmp_path: Path) -> None:
+    hostile = PLAIN.replace("web", "[red]x[/red]")
+    report = examine(
+        Files(FILES, root=True), msgspec.structs.replace(FACTS, machines=of_host(host(tmp_path, kept_a=hostile)))
+    )
+    assert "[red]x[/red]" in text(report, 200)
+
+
+KERNELS = [{"name": "4k", "package": "linux-image-arm64"}, {"name": "64k", "build": "arm64-64k"}]
+QEMU = Missing("no qemu-system-aarch64 for guests of arm64", "qemu-system-arm")
+IMAGE = debian.Package(
+    name="linux-image-6.12.1-arm64",
+    version="1",
+    arch="arm64",
+    sha256="0" * 64,
+    size=34_500_000,
+    file="linux.deb",
+    of=("trixie", "arm64"),
+)
+SURVEY = counted.Survey(release="6.12.1", page_size=4096, files={})
+
+
+def study(**guest: Any) -> Study:
+    arms = ["base", {"name": "64k", "from": "base", "kernel": "64k"}]
+    used = [{"name": "fault"}]
+    return study_of(policies=arms, guest={"arch": "arm64", **guest}, kernel=KERNELS, workload=used)
+
+
+@pytest.fixture
+def able(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """A host that has all that guests need, and both kernels; nothing is booted."""
+    monkeypatch.setattr(feasibility, "LocalHost", FakeHost)
+    monkeypatch.setattr(hypervisor, "missing", lambda *_: None)
+    monkeypatch.setattr(hypervisor, "find_qemu", lambda *_: "/usr/bin/qemu-system-aarch64")
+    monkeypatch.setattr(hypervisor, "qemu_version", lambda _: "7.2.22")
+    monkeypatch.setattr(image, "guest_probe", lambda _: Path("/share/probe-arm64"))
+    monkeypatch.setattr(
+        hypervisor, "refusal", lambda _: NoKvm("guests of arm64 are emulated on this x86_64 host", "measure on arm64")
+    )
+    monkeypatch.setattr(kernels, "available", lambda *_: kernel("arm64"))
+    monkeypatch.setattr(counted, "find_survey", lambda *_: SURVEY)
+    monkeypatch.setattr(image, "cached", lambda *_: False)
+    monkeypatch.setattr(image, "missing", lambda: ())
+    for module in (image, debian):
+        monkeypatch.setattr(module, "package_sizes", lambda *_: debian.PackageSizes((IMAGE,), 120_000_000))
+        monkeypatch.setattr(module, "to_fetch", lambda packages: sum(each.size for each in packages))
+    monkeypatch.setattr(debian, "missing", lambda: ())
+    monkeypatch.setattr(build, "missing_tools", lambda _: ())
+    return monkeypatch
+
+
+def of_guests(
+    read: Study, *packages: str, beside: tuple[LeftOut, ...] = (), privileged: bool = True
+) -> dict[str, Check]:
+    found = list(resources.checks(read, packages, beside, privileged=privileged))
+    assert {check.section for check in found} == {"its guests"}
+    return {check.name: check for check in found}
+
+
+def test_what_guests_need_is_a_section_of_a_studys_doctor(able: pytest.MonkeyPatch) -> None:
+    found = of_guests(study(packages=["gcc"], sources=["lua5.4"]), "redis-server", "gcc")
+    assert list(found) == ["QEMU", "agent", "accelerator", "kernel 4k", "kernel 64k", "policies", "image"]
+    assert (found["QEMU"].finding, found["agent"].finding) == ("7.2.22", "/share/probe-arm64")
+    assert found["kernel 4k"].finding == "6.12.1, base pages of 4k"
+    made = "made by the first run, of Debian trixie: gcc redis-server; sources of lua5.4"
+    assert found["image"].finding == f"{made}; 34.5 MB are fetched, and about 120 MB of the cache are taken"
+    # Emulation is a limit, and its cure is another host.
+    assert found["accelerator"].state == "limited"
+    assert "never a time (guests of arm64 are emulated" in found["accelerator"].finding
+    report = examine(Files(FILES, root=True), FACTS, guests=found.values())
+    lines = text(report).splitlines()
+    assert "its guests" in lines
+    assert max(map(len, lines)) <= 80
+    # The host's own would be taken for the guests'.
+    assert not {"policies", "TLB", "counters"} & {check.section for check in report.checks}
+    assert "each kernel is asked for its own" in found["policies"].finding
+
+
+def test_a_host_without_qemu_or_agent_is_told_how_to_get_them(able: pytest.MonkeyPatch) -> None:
+    able.setattr(hypervisor, "missing", lambda *_: QEMU)
+    able.setattr(image, "guest_probe", lambda _: Missing("no probe for guests of arm64: make guest-probes"))
+    found = of_guests(study())
+    assert (found["QEMU"].state, found["QEMU"].cure) == ("missing", "apt install qemu-system-arm")
+    assert found["agent"].state == "missing"
+    assert "make guest-probes" in found["agent"].finding
+
+
+def without_library(patch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name == "qemu" or name.startswith("qemu.")]:
+        patch.delitem(sys.modules, name)
+    patch.setitem(sys.modules, "qemu", None)
+
+
+def test_without_the_library_for_qemu_all_else_is_told_and_a_run_refused(
+    able: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    without_library(able)
+    path = tmp_path / "s.toml"
+    path.write_text(GUESTS)
+    able.setenv("COLUMNS", "100")
+    assert doctor.main(path, as_json=False) == 1
+    said = capsys.readouterr().out
+    assert "guests need the Python package qemu.qmp" in said
+    assert "cure: pip install 'hugewise[vm]'" in said
+    assert all(line in said for line in ("base page", "kernel 4k", "accelerator"))
+    for begin in (feasibility.make_plan, lambda of: feasibility.provide(of, print)):
+        with pytest.raises(UserError, match="qemu.qmp") as raised:
+            begin(study())
+        assert raised.value.hint == "pip install 'hugewise[vm]'"
+
+
+def test_what_guests_lack_is_found_without_the_library() -> None:
+    """No other module of the guests needs it when it is loaded."""
+    load = "import sys; sys.modules['qemu'] = None; import hugewise.guests.resources, hugewise.guests.boot"
+    subprocess.run([sys.executable, "-c", load], check=True)
+
+
+def test_a_kernel_that_is_not_there_yet_says_what_the_first_run_does(able: pytest.MonkeyPatch) -> None:
+    able.setattr(kernels, "available", lambda *_: None)
+    able.setattr(build, "missing_tools", lambda _: (Missing("no aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu"),))
+    found = list(resources.checks(study(), (), privileged=True))
+    by_name = {name: [check for check in found if check.name == name] for name in ("kernel 4k", "kernel 64k")}
+    assert [check.finding for check in by_name["kernel 4k"]] == [
+        "linux-image-arm64 of Debian trixie (34.5 MB): the first run fetches it"
+    ]
+    lacking, built = by_name["kernel 64k"]
+    assert (lacking.state, lacking.cure) == ("missing", "apt install gcc-aarch64-linux-gnu")
+    assert (built.state, built.cure) == ("limited", "hugewise guest kernel build arm64-64k")
+
+
+def test_one_line_installs_all_that_the_guests_of_a_study_lack(able: pytest.MonkeyPatch) -> None:
+    able.setattr(hypervisor, "missing", lambda *_: QEMU)
+    able.setattr(kernels, "available", lambda *_: None)
+    able.setattr(build, "missing_tools", lambda _: (Missing("no bison", "bison"), Missing("no gelf.h", "libelf-dev")))
+    able.setattr(nfs, "missing", lambda: (Missing("no NFS server", "nfs-ganesha nfs-ganesha-vfs"),))
+    checks = resources.checks(study(network="user", nfs=True), (), privileged=True)
+    report = examine(Files(FILES, root=True), msgspec.structs.replace(FACTS, apt=True), guests=checks)
+    assert report.packages == ("bison", "libelf-dev", "nfs-ganesha", "nfs-ganesha-vfs", "qemu-system-arm")
+    assert report.install == "apt install bison libelf-dev nfs-ganesha nfs-ganesha-vfs qemu-system-arm"
+    assert report.install in text(report)
+    # What its kernels are built with is not asked for where none is built.
+    able.setattr(kernels, "available", lambda *_: kernel("arm64"))
+    report = examine(Files(FILES, root=True), FACTS, guests=resources.checks(study(), (), privileged=True))
+    assert report.packages == ("qemu-system-arm",)
+
+
+def test_an_accelerator_that_the_study_insists_on_must_be_there(able: pytest.MonkeyPatch) -> None:
+    insists = of_guests(study(accelerator="kvm"))["accelerator"]
+    assert insists.state == "missing"
+    assert "auto" in (insists.cure or "")
+    able.setattr(hypervisor, "refusal", lambda _: None)
+    assert of_guests(study())["accelerator"].state == "ok"
+    counts = of_guests(study(counting=True))["accelerator"]
+    assert (counts.state, counts.finding) == ("ok", "tcg: instructions are counted by emulation")
+    assert "as the study says" in of_guests(study(accelerator="tcg"))["accelerator"].finding
+
+
+@pytest.mark.usefixtures("able")
+def test_what_guests_that_count_cannot_have_is_missing() -> None:
+    assert "image" not in of_guests(study(counting=True))
+    image = of_guests(study(counting=True), "redis-server")["image"]
+    assert image.state == "missing"
+    assert image.finding == "a counting guest runs micro-workloads alone, and others need redis-server"
+    assert image.packages == ()
+
+
+def test_what_fetches_and_makes_is_asked_for_where_something_is_to_be_made(able: pytest.MonkeyPatch) -> None:
+    able.setattr(debian, "missing", lambda: (Missing("no apt-get", "apt"), Missing("no dpkg-deb", "dpkg")))
+    able.setattr(image, "missing", lambda: (Missing("no mke2fs", "e2fsprogs"),))
+    assert not {"packages", "image"} & of_guests(study()).keys()  # both kernels are here, and no image is wanted
+    found = list(resources.checks(study(), ["gcc"], privileged=True))
+    assert [(check.name, check.packages) for check in found if check.state == "missing"] == [
+        ("packages", ("apt",)),
+        ("packages", ("dpkg",)),
+        ("image", ("e2fsprogs",)),
+    ]
+    able.setattr(image, "cached", lambda *_: True)
+    kept = of_guests(study(), "gcc")
+    assert "packages" not in kept
+    assert (kept["image"].state, kept["image"].finding) == ("ok", "in the cache, of Debian trixie: gcc")
+    able.setattr(kernels, "available", lambda use, *_: None if use.build else kernel("arm64"))
+    assert of_guests(study())["packages"].cure == "apt install dpkg"  # the source of a kernel that is built
+
+
+def test_root_is_asked_for_where_the_study_needs_it(able: pytest.MonkeyPatch) -> None:
+    able.setattr(network, "missing", lambda _: ())
+    able.setattr(nfs, "missing", lambda: ())
+    assert "root" not in of_guests(study(network="user"), privileged=False)
+    alone = study(network="tap", nfs=True)
+    refused = of_guests(alone, privileged=False)["root"]
+    assert (refused.state, refused.cure) == ("missing", "sudo hugewise run ...")
+    assert refused.finding == 'an ordinary user cannot have network = "tap", nfs = true'
+    assert of_guests(alone)["root"].state == "ok"
+    pool = PolicyUse(name="shp", source="base", backing=Backing(pages="hugetlb-1g"))
+    pools = msgspec.structs.replace(study(memory="1g"), policies=(*study().policies, pool))
+    some = of_guests(pools, privileged=False)["root"]
+    assert (some.state, "memory from a pool of this host (shp)" in some.finding) == ("limited", True)
+
+
+def test_what_workloads_lack_on_this_host_is_said_before_a_run_plans(able: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    lacks = LeftOut("iperf3", "*", "on this host, where its server is: iperf3: no such program on PATH", ("iperf3",))
+    found = of_guests(study(network="user"), "iperf3", beside=(lacks,))["iperf3"]
+    assert (found.state, found.cure, found.packages) == ("missing", "apt install iperf3", ("iperf3",))
+    used = [{"name": "iperf3", "parameters": {"peer": "host"}}]
+    asked = study_of(guest={"arch": "arm64", "network": "user"}, kernel=KERNELS[:1], workload=used)
+    able.setattr(counted, "find_survey", lambda *_: None)
+    (tmp_path / "iperf3").touch(0o755)
+    for path, state in (("/nowhere", ["missing"]), (str(tmp_path), [])):
+        able.setenv("PATH", path)
+        rows = [check for check in feasibility.guest_checks(asked) if check.name == "iperf3"]
+        assert [check.state for check in rows] == state
+        assert all("on this host, where its server is" in check.finding for check in rows)
+
+
+def test_network_and_nfs_are_asked_for_where_the_study_has_them(able: pytest.MonkeyPatch) -> None:
+    owners: list[int | None] = []
+
+    def missing(owner: int | None) -> tuple[Missing, ...]:
+        owners.append(owner)
+        return (Missing("ip: no such program on PATH", "iproute2"),)
+
+    able.setattr(network, "missing", missing)
+    able.setattr(nfs, "missing", lambda: (Missing("no NFS server", "nfs-ganesha nfs-ganesha-vfs"),))
+    assert not {"network", "NFS server"} & of_guests(study(network="user")).keys()
+    found = of_guests(study(network="tap", nfs=True))
+    assert found["network"].cure == "apt install iproute2"
+    assert found["NFS server"].cure == "apt install nfs-ganesha nfs-ganesha-vfs"
+    of_guests(study(network="tap"), privileged=False)
+    nobody = pwd.getpwnam("nobody").pw_uid
+    assert owners == [nobody, None]  # whom QEMU runs as: as root nobody, else the caller
+
+
+GUESTS = """
+format = 1
+name = "s"
+policies = ["base", "thp"]
+[guest]
+arch = "arm64"
+[[kernel]]
+name = "4k"
+package = "linux-image-arm64"
+[[workload]]
+name = "fault"
+"""
+
+
+def test_doctor_of_a_study_that_lacks_qemu_ends_with_1(
+    able: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    able.setattr(feasibility, "make_plan", lambda *_, **__: Plan((), ()))
+    path = tmp_path / "s.toml"
+    path.write_text(GUESTS)
+    able.setenv("COLUMNS", "100")
+    assert doctor.main(path, as_json=False) == 0
+    capsys.readouterr()
+    able.setattr(hypervisor, "missing", lambda *_: QEMU)
+    assert doctor.main(path, as_json=False) == 1
+    said = capsys.readouterr().out
+    assert "its guests" in said
+    assert "cure: apt install qemu-system-arm" in said
+
+
+def test_a_guest_that_a_dry_run_refuses_is_not_accepted(able: pytest.MonkeyPatch) -> None:
+    """64 GiB on a host of 23: the same plan says it here."""
+    host = Files({"/proc/meminfo": f"MemTotal: {23 << 20} kB\n", f"{THP}/enabled": "always [madvise] never"})
+    able.setattr(feasibility, "at_rest", lambda _: host)
+    large = study(memory="64g")
+    assert feasibility.make_plan(large).cells == ()
+    found = [check for check in feasibility.guest_checks(large) if check.state == "missing"]
+    assert any("a guest needs 64 GiB, the host has 23 GiB" in check.finding for check in found)
+    assert [check for check in feasibility.guest_checks(study(memory="1g")) if check.state == "missing"] == []

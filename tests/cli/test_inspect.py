@@ -46,6 +46,7 @@ def test_as_json_it_is_what_its_types_say(call: Call) -> None:
         ((), "name processes in one way"),
         (("1", "--command", "x"), "name processes in one way"),
         (("0",), "there is no such process"),
+        (("redis server",), "cure: hugewise inspect --command 'redis server'"),
         (("\x1b[2J",), "there is no such process"),
         (("--command", "no-such-command-here"), "no process of that name runs"),
         (("--cgroup", "/no/such/group"), "there is no such control group"),
@@ -75,7 +76,7 @@ def test_watched_as_json_it_is_a_line_a_look_until_the_process_has_ended() -> No
         watched.kill()
         watched.wait()
         looking.stdout.read()
-        assert looking.wait(timeout=30) == 0
+        assert looking.wait(timeout=120) == 0
 
 
 def test_the_live_view_has_its_keys_and_leaves_the_terminal_as_it_was() -> None:
@@ -92,7 +93,7 @@ def test_the_live_view_has_its_keys_and_leaves_the_terminal_as_it_was() -> None:
         assert b"Counted by the kernel" in _read(ours, b"since the last look")
         os.write(ours, b"q")
         seen = _read(ours, b"\x1b[?1049l")
-        assert looking.wait(timeout=30) == 0
+        assert looking.wait(timeout=120) == 0
     os.close(ours)
     os.close(theirs)
 
@@ -108,7 +109,7 @@ def test_the_live_view_ends_with_its_terminal() -> None:
         os.close(theirs)
         _read(ours, b"Mappings by kind")
         os.close(ours)
-        looking.wait(timeout=30)  # it would look for keys for ever, and burn a CPU
+        looking.wait(timeout=120)  # it would look for keys for ever, and burn a CPU
 
 
 @contextmanager
@@ -120,7 +121,7 @@ def ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
 
 
 def _read(descriptor: int, until: bytes) -> bytes:
-    seen, end = b"", time.monotonic() + 60
+    seen, end = b"", time.monotonic() + 120
     while until not in seen and time.monotonic() < end:
         if select.select([descriptor], [], [], 1)[0]:
             seen += os.read(descriptor, 1 << 16)

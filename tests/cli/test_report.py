@@ -96,7 +96,7 @@ def test_a_damaged_record_is_refused_and_salvaged_only_knowingly(call: Call, cop
         assert "cure: put a copy of it back; or go on knowingly without it: hugewise report --salvage" in err
     status, out, _ = call("report", "--salvage", copy)
     assert status == 0
-    assert "Salvaged: what was not what hugewise had written was left out" in flat(out)
+    assert "Salvaged: damaged or changed records were left out" in flat(out)
     assert f"run.jsonl, line {place + 1}: it is not a record" in flat(out)
     assert "1 incomplete" in (copy / "report.md").read_text(encoding="utf-8")
     for name in ("report.md", "report.html", "report.json"):
@@ -111,11 +111,11 @@ def test_the_last_hash_is_printed_when_a_run_ends_and_can_be_held_against_it(
     assert said in (finished.parents[2] / "shown.txt").read_text(encoding="utf-8").splitlines()
     status, out, _ = call("report", copy)
     assert said in out.splitlines()
-    whole = f"Its records are consistent; their last hash is {noted}."
+    whole = f"The records are consistent; the last hash is {noted}."
     assert whole in (copy / "report.md").read_text(encoding="utf-8")
     status, out, _ = call("report", "--expect", noted, copy)
     assert status == 0
-    assert f"Its records are unaltered: their last hash is the expected {noted}." in flat(out)
+    assert f"The records are unaltered: the last hash is the expected {noted}." in flat(out)
     rewritten(copy, lambda records: [records[0] | {"study": "another"}, *records[1:]])
     status, out, err = call("report", "--expect", noted, copy)
     assert (status, out) == (2, "")
@@ -128,7 +128,7 @@ def test_a_run_of_before_there_was_a_running_hash_says_so(call: Call, copy: Path
     of_before(copy)
     status, out, _ = call("report", copy)
     assert status == 0
-    assert "the version that made them kept nothing to tell it by" in flat(out)
+    assert "the hugewise that wrote them stored nothing to check them by" in flat(out)
     status, _, err = call("report", "--expect", "ab" * 32, copy)
     assert status == 2
     assert "was not kept by its version" in err
@@ -142,7 +142,8 @@ def test_root_goes_on_beside_an_accounts_socket_only_when_it_says_so(call: Call,
         status, out, err = call("run", study, "--results", tmp_path / "r")
         assert (status, out) == (2, "")
         assert f"nobody holds the lock of this host (pid {pid})" in err
-        assert f"cure: wait for it, or end it with: kill {pid}, or go on beside it with: --anyway" in flat(err)
+        cure = f"wait for it (run and advise: --wait), or end it with: kill {pid}, or go on beside it with: --anyway"
+        assert f"cure: {cure}" in flat(err)
         status, out, _ = call("run", study, "--results", tmp_path / "r", "--anyway")
     assert status == 0
     said = f"session 1: root went on (--anyway) beside nobody (pid {pid}), who has the lock that accounts share"

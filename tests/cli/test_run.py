@@ -1,4 +1,4 @@
-"""What a run shows, commands as they are measured, and runs that end in every way."""
+"""`hugewise run` and `hugewise resume`."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ import signal
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import hugewise
 from hugewise.machine import probe
 from hugewise.model.results import Results
-from hugewise.store.folder import RunFolder
+from hugewise.store.folder import HEAD, TAIL, RunFolder
+from tests.build.logs import rewritten
 from tests.cli.conftest import HUGEWISE, SEED, Call, tiny
 from tests.drive import only_run
 from tests.requirements import need_program, need_root
@@ -118,7 +120,9 @@ def test_output_without_end_is_an_attempt_that_failed(call: Call, tmp_path: Path
     assert {(attempt.state, attempt.reason) for attempt in results.attempts} == {("failed", reason)}
     assert reason in " ".join(out.split())
     folders = sorted(Path(results.folder).glob("attempts/b*"))
-    assert [(path / "stdout").stat().st_size for path in folders] == [probe.MOST_SAID] * 4
+    kept = [(path / "stdout").read_bytes() for path in folders]
+    left_out = b"\n[hugewise left out %d bytes here]\n" % (probe.MOST_SAID - HEAD - TAIL)
+    assert [(len(told), told[HEAD:][: len(left_out)]) for told in kept] == [(HEAD + len(left_out) + TAIL, left_out)] * 4
 
 
 @pytest.mark.usefixtures("unchanged")
@@ -215,9 +219,25 @@ _SLOW_ONCE = 'test -e "$0" || { : > "$0"; sleep 471196 & sleep 471195; }'
 
 @contextmanager
 def started(results: Path, marker: Path) -> Iterator[subprocess.Popen[str]]:
-    """`hugewise run` on a command that is in its first attempt. It does not outlive the test."""
+    """`hugewise run` on a command that is in its first attempt. It does not outlive the test. What is prepared does not
+    take turns, so that nothing runs before.
+    """
     policies = "base,thp" if os.geteuid() == 0 else "base,as-is"
-    command = [*HUGEWISE, "run", "--policy", policies, "--blocks", "2", "--results", str(results), "--"]
+    command = [
+        *HUGEWISE,
+        "run",
+        "--policy",
+        policies,
+        "--blocks",
+        "2",
+        "--time",
+        "1h",
+        "--prepare",
+        "true",
+        "--results",
+        str(results),
+        "--",
+    ]
     process = subprocess.Popen(
         [*command, "sh", "-c", _SLOW_ONCE, str(marker)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -292,8 +312,140 @@ def test_a_second_run_is_told_who_holds_the_host(call: Call, tmp_path: Path) -> 
             for verb in (["run", str(tiny(tmp_path)), "--results", str(tmp_path / "other")], ["restore"]):
                 status, _, err = call(*verb)
                 assert status == 2
-                assert f"another hugewise run holds this host (pid {process.pid})" in err
+                assert f"another hugewise run holds this host (pid {process.pid}, of " in err
+                assert re.search(r", about (1 h 00|59) min( \d\d s)? left\): .* --time 1h", err)
                 assert f"kill {process.pid}" in err
+            waiting = [*HUGEWISE, "run", str(tiny(tmp_path)), "--results", str(tmp_path / "other"), "--wait"]
+            with subprocess.Popen(waiting, stderr=subprocess.PIPE, text=True) as waits:
+                assert waits.stderr is not None
+                waiting_for = "waiting for its end (Ctrl-C stops waiting): another hugewise run holds this host"
+                assert any(line.startswith(waiting_for) for line in waits.stderr)
+                waits.send_signal(signal.SIGINT)
+                assert waits.stderr.read().strip() == "hugewise: interrupted"
+            assert waits.returncode == 130
         finally:
             process.terminate()
             process.communicate(timeout=60)
+
+
+def unfinished(run: Path) -> list[dict[str, Any]]:
+    """Make a finished run what it was before its last record; returns its records."""
+    (run / "seed").write_text(SEED)
+    return rewritten(run, lambda records: records[:-1])
+
+
+def test_a_finished_run_is_not_resumed(call: Call, finished: Path) -> None:
+    status, _, err = call("resume", finished)
+    assert status == 2
+    assert "has ended: its seed is revealed" in err
+
+
+def _remove(path: Path) -> None:
+    path.unlink()
+
+
+def _spoil(path: Path) -> None:
+    path.write_text("{garbage")
+
+
+def _edit(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert '"margin":0.005' in text
+    path.write_text(text.replace('"margin":0.005', '"margin":0.4'), encoding="utf-8")
+
+
+def _tear_first(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:200])
+
+
+@pytest.mark.parametrize("verb", ["report", "resume"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        ("study.json", _remove, "study.json: No such file"),
+        ("study.json", _spoil, "study.json cannot be read"),
+        ("study.json", _edit, "study.json was changed since the run began"),
+        ("run.jsonl", _remove, "is not a run's folder"),
+        ("run.jsonl", _tear_first, "has no first record"),
+        ("attempts.parquet", _spoil, "attempts.parquet cannot be read"),
+        # Of a run that has ended it is known where its attempts were.
+        ("attempts.parquet", _remove, {"report": "attempts.parquet", "resume": "attempts/b00001-0-"}),
+    ],
+    ids=lambda damage: f"{damage[0].rpartition('/')[2]}-{damage[1].__name__[1:]}",
+)
+@pytest.mark.usefixtures("unchanged")
+def test_a_damaged_run_is_refused_by_name(
+    call: Call, copy: Path, verb: str, damage: tuple[str, Callable[[Path], None], str | dict[str, str]]
+) -> None:
+    file, harm, message = damage
+    if verb == "resume":  # as it was before its last record
+        unfinished(copy)
+    (harmed,) = copy.glob(file)
+    harm(harmed)
+    status, out, err = call(verb, copy)
+    assert (status, out) == (2, "")
+    assert (message if isinstance(message, str) else message[verb]) in err
+    assert "cure: " in err
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"mechanism": "process" if os.geteuid() == 0 else "system"}, "its policies work by another mechanism"),
+        ({"host": {"name": "elsewhere", "machine": "0123"}}, "was begun on another machine (elsewhere)"),
+        ({"cells": []}, "no longer offers the same policies to the same workloads"),
+        ({"format": "x"}, "has no first record"),
+    ],
+    ids=["user", "machine", "offer", "format"],
+)
+@pytest.mark.usefixtures("unchanged")
+def test_a_run_of_another_user_or_machine_is_not_resumed(
+    call: Call, copy: Path, change: dict[str, Any], message: str
+) -> None:
+    unfinished(copy)
+    rewritten(copy, lambda records: [records[0] | change, *records[1:]])
+    status, out, err = call("resume", copy)
+    assert (status, out) == (2, "")
+    assert message in err
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_a_run_under_another_kernel_is_not_resumed(call: Call, copy: Path) -> None:
+    first, *others = unfinished(copy)
+    first["host"]["kernel"]["release"] = "1.2.3"
+    rewritten(copy, lambda _: [first, *others])
+    status, _, err = call("resume", copy)
+    assert status == 2
+    assert "was begun under the kernel 1.2.3" in err
+
+
+@pytest.mark.parametrize("kernel", [[], None, "6.1", 7])
+@pytest.mark.usefixtures("unchanged")
+def test_a_run_that_says_no_kernel_is_not_resumed(call: Call, copy: Path, kernel: object) -> None:
+    first, *others = unfinished(copy)
+    first["host"]["kernel"] = kernel
+    rewritten(copy, lambda _: [first, *others])
+    status, _, err = call("resume", copy)
+    assert status == 2
+    assert "was begun under the kernel None" in err
+
+
+@pytest.mark.parametrize("text", ["", "zz", "ff" * 16, SEED + "\n0"])
+def test_a_seed_that_is_not_the_runs_is_refused(call: Call, copy: Path, text: str) -> None:
+    unfinished(copy)
+    (copy / "seed").write_text(text)
+    status, _, err = call("resume", copy)
+    assert status == 2
+    assert "is not the seed that the run began with" in err
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_only_what_is_missing_is_made_again(call: Call, copy: Path) -> None:
+    unfinished(copy)
+    before = (copy / "attempts.parquet").read_bytes()
+    status, out, err = call("resume", copy)
+    assert status == 0, err
+    assert "(finished)" in out.splitlines()[0]
+    assert ", finished: 2 blocks complete, 0 incomplete" in (copy / "report.md").read_text(encoding="utf-8")
+    assert (copy / "attempts.parquet").read_bytes() == before
+    assert not [*copy.glob("attempts/*/attempt.json")]

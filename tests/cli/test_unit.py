@@ -1,4 +1,4 @@
-"""The unit of systemd that `doctor` offers: systemd takes it, and root is made to start nothing of another account."""
+"""`hugewise doctor --unit`, and how the service that `--unit` names is started."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from hugewise.audit import systemd
+from hugewise.audit.root import Root
 from hugewise.cli import unit
+from hugewise.cli.unit import of_host
+from hugewise.errors import UserError
 from tests.build.hosts import Files
 from tests.cli.conftest import Call
-from tests.requirements import need_program, need_root
+from tests.requirements import need, need_program, need_root
 
 
 @pytest.fixture
@@ -64,3 +68,19 @@ def test_doctor_offers_it_where_systemd_runs() -> None:
     there = unit.check(Files(booted | {unit.PATH: "[Unit]"}, root=True))
     assert there is not None
     assert there.state == "ok"
+
+
+def test_a_service_of_this_host_is_found_by_its_name() -> None:
+    names = [name for name in systemd.service_files(Root()) if "@" not in name]
+    need(bool(names), "services of systemd")
+    found = next(one for name in names if (one := of_host(name.removesuffix(".service"))) is not None and one.starts)
+    assert found.name in names
+    place, text = found.starts[0]
+    path, _, line = place.rpartition(":")
+    assert text.split()[0] in Root().read(path).split("\n")[int(line) - 1]
+
+
+def test_a_service_that_is_not_there_is_none() -> None:
+    assert of_host("nobody-has-this") is None
+    with pytest.raises(UserError, match="not the name of a unit"):
+        of_host("../x")

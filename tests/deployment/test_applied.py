@@ -32,13 +32,14 @@ from tests.deployment.test_kinds import one, place
 from tests.deployment.test_quoting import of_systemd
 from tests.inspection.running import SIZE, built
 from tests.requirements import need, need_program, need_root
+from tests.wait import until
 
 pytestmark = pytest.mark.whole
 
 ENABLED, HUGE = f"{THP}/enabled", f"{THP}/hugepages-2048kB/enabled"
 POOL = f"{pool_folder(2 << 20)}/nr_hugepages"
 NOBODY = 65534
-WAIT_S = 30.0
+WAIT_S = 120.0
 
 
 @pytest.fixture
@@ -67,7 +68,7 @@ def files(policy: str, mechanism: Mechanism, words: tuple[str, ...] = ()) -> tup
 
 def said(*words: str | Path) -> str:
     """What a tool says that applies a file."""
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=WAIT_S)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -276,7 +277,8 @@ def test_memcached_reads_its_file(turned: Turn, folder: Path) -> None:
 def filled(path: Path, items: int, size: int) -> None:
     """Items in memcached's memory, over its text protocol."""
     with socket.socket(socket.AF_UNIX) as to:
-        to.connect(str(path))
+        # Its socket has its name a moment before it listens.
+        until(lambda: to.connect_ex(str(path)) == 0, "memcached listens")
         for number in range(items):
             to.sendall(f"set key{number} 0 0 {size}\r\n".encode() + b"x" * size + b"\r\n")
             assert to.recv(64) == b"STORED\r\n"

@@ -105,8 +105,8 @@ def test_the_version_of_systemd_is_that_of_its_library(files: dict[str, str], ve
 
 def test_the_version_here_is_what_systemd_says() -> None:
     analyze = need_program("systemd-analyze", "systemd")
-    said = subprocess.run([analyze, "--version"], capture_output=True, text=True, check=True).stdout
-    assert unit_facts(LocalHost()).systemd == int(said.split()[1])
+    output = subprocess.run([analyze, "--version"], capture_output=True, text=True, check=True).stdout
+    assert unit_facts(LocalHost()).systemd == int(output.split()[1])
 
 
 def test_a_treatment_of_the_host_alone_has_no_files_of_a_program() -> None:

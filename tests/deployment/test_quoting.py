@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hugewise.deployment import quoting
 from hugewise.deployment.configuration import boot, now, sysctl, tmpfiles, tuned, with_evidence
 from hugewise.errors import UserError
-from hugewise.guests.libvirt import deployed
 from hugewise.model.guest import Backing
 from hugewise.model.policy import Deployment
+from hugewise.plan.guest_deployment import deployed
 
 HOSTILE = (
     "a b",

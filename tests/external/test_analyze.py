@@ -1,9 +1,10 @@
-"""`hugewise analyze`, from files to verdicts, suggestions and reports."""
+"""`hugewise analyze`, from files to verdicts, estimates and reports."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,13 +16,16 @@ from click.testing import CliRunner
 from hugewise.cli.main import cli
 from hugewise.errors import UserError
 from hugewise.external.analyze import analyze
-from hugewise.external.compare import AnalysisPlan, ExternalComparison, ExternalResults, encode
+from hugewise.external.compare import AnalysisPlan, ExternalComparison, ExternalResults
 from hugewise.external.reader import Ask, DataError
 from hugewise.report.document import Heading, Line, Points, Table, Verdicts, brief
-from hugewise.report.external import report, sentence, write
+from hugewise.report.external import json_of, report, sentence, write
+from hugewise.report.reasons import in_words
 from hugewise.report.sentences import EXACT_LEGEND, LEGEND_TITLE
 from hugewise.stats import signflip
+from hugewise.stats.sequential import Sequential
 from tests.build.pages import scriptless
+from tests.build.trials import CONTRAST, attempt, block
 from tests.report.told import blocks, printed
 
 DATA = Path(__file__).parent / "readers" / "data"
@@ -51,21 +55,21 @@ def only(results: ExternalResults) -> ExternalComparison:
 
 def test_randomised_pairs_get_the_exact_verdict(tmp_path: Path) -> None:
     path = campaign(tmp_path / "c.csv", n=150, effect=-0.02)
-    found = only(analyze([path], ask=ASK, plan=AnalysisPlan(confidence=0.9999, randomised=True)))
-    assert (found.arm, found.baseline, found.verdict) == ("shp1g", "thp", "better")
-    assert found.low is not None and found.high is not None and found.ratio is not None
-    assert found.low < np.exp(-0.02) < found.high < 1
-    assert found.ratio == pytest.approx(np.exp(-0.02), rel=0.01)
-    assert found.n == 150 and found.shared is not None and found.shared > 0.7
-    assert [tier.name for tier in found.tiers] == ["this campaign", "campaign average", "beyond these sessions"]
-    assert found.tiers[1].high is not None and found.tiers[2].low is None
+    comparison = only(analyze([path], ask=ASK, plan=AnalysisPlan(confidence=0.9999, randomised=True)))
+    assert (comparison.arm, comparison.baseline, comparison.verdict) == ("shp1g", "thp", "better")
+    assert comparison.low is not None and comparison.high is not None and comparison.ratio is not None
+    assert comparison.low < np.exp(-0.02) < comparison.high < 1
+    assert comparison.ratio == pytest.approx(np.exp(-0.02), rel=0.01)
+    assert comparison.n == 150 and comparison.shared is not None and comparison.shared > 0.7
+    assert [tier.name for tier in comparison.tiers] == ["this campaign", "campaign average", "beyond these sessions"]
+    assert comparison.tiers[1].high is not None and comparison.tiers[2].low is None
 
 
 def test_the_verdict_is_the_sign_tests_own(tmp_path: Path) -> None:
     """The same function as a study's, on the differences in the order of their blocks."""
     for seed, effect in enumerate((0.0, 0.0, 0.004, 0.01)):
         path = campaign(tmp_path / "c.csv", n=60, effect=effect, seed=seed)
-        found = only(analyze([path], ask=ASK, plan=AnalysisPlan(confidence=0.95, randomised=True)))
+        comparison = only(analyze([path], ask=ASK, plan=AnalysisPlan(confidence=0.95, randomised=True)))
         table = np.genfromtxt(path, delimiter=",", skip_header=1, usecols=[5])
         arms = [line.split(",")[2] for line in path.read_text().splitlines()[1:]]
         first, second = table[0::2], table[1::2]
@@ -73,13 +77,88 @@ def test_the_verdict_is_the_sign_tests_own(tmp_path: Path) -> None:
         differences = np.log(np.where(thp_first, second / first, first / second))
         sign = signflip.verdict(differences, 0.05, None)
         expected = {1: "worse", -1: "better"}.get(sign)
-        assert found.verdict == expected if sign else found.verdict in ("undecided", "equivalent")
+        assert comparison.verdict == expected if sign else comparison.verdict in ("undecided", "equivalent")
+
+
+def rounds(path: Path, times: Sequence[tuple[float | None, float | None]], seed: int = 1) -> Path:
+    """Blocks of these seconds of thp and base (None: a row without a value), in an order of coins."""
+    rng, rows = np.random.default_rng(seed), ["round,at,arm,seconds"]
+    for number, pair in enumerate(times):
+        sides = list(zip(("thp", "base"), pair, strict=True))
+        for place, (arm, seconds) in enumerate(sides if rng.random() < 0.5 else sides[::-1]):
+            rows.append(f"{number},{2 * number + place},{arm},{'' if seconds is None else f'{seconds:.6f}'}")
+    path.write_text("\n".join(rows) + "\n")
+    return path
+
+
+def randomised(path: Path, confidence: float = 0.99, margin: float = 0.02) -> ExternalComparison:
+    ask = replace(ASK, slot=None, session=None)
+    plan = AnalysisPlan(confidence=confidence, margin=margin, baseline="base", randomised=True)
+    return only(analyze([path], ask=ask, plan=plan))
+
+
+def test_blocks_of_elsewhere_are_judged_as_those_of_a_run(tmp_path: Path) -> None:
+    """Values, intervals, tiers and reason of the method of a run after the same blocks."""
+    rng = np.random.default_rng(5)
+    times = [(float(a), float(b)) for a, b in np.exp(rng.normal((-0.03, 0), 0.05, (120, 2)))]
+    times = [(round(a, 6), round(b, 6)) for a, b in times]
+    found = randomised(rounds(tmp_path / "c.csv", times))
+    method = Sequential(CONTRAST, planned=120, alpha=0.01, margin=0.02, open_ended=True)
+    for number, (arm, base) in enumerate(times):
+        method.take(block(number, attempt("thp", arm), attempt("base", base)))
+    run = method.comparison()
+    assert run.verdict == "better"
+    assert "from pair" in in_words(run.reason) and "from pair" not in in_words(found.reason)
+    assert (found.verdict, found.n, found.ratio, found.low, found.high) == (
+        *(run.verdict, run.n),
+        *(run.ratio, run.low, run.high),
+    )
+    assert [(tier.low, tier.high) for tier in found.tiers] == [(tier.low, tier.high) for tier in run.tiers]
+
+
+def test_a_block_without_a_value_counts_against_the_claim(tmp_path: Path) -> None:
+    """Sixteen pairs of one sign would be a verdict; one more block lost the arm, and nobody knows its time."""
+    rng = np.random.default_rng(8)
+    many: list[tuple[float | None, float | None]] = [(float(one), 1.2) for one in rng.normal(1.0, 0.01, 100)]
+    clear = many[:16]
+    assert randomised(rounds(tmp_path / "clear.csv", clear)).verdict == "better"
+    lost = randomised(rounds(tmp_path / "lost.csv", [*clear[:3], (None, 1.2), *clear[3:13]]))
+    # one of 14 blocks is more than a hundredth: the layout says so, and there is no verdict whatever the rest shows
+    assert lost.verdict == "none" and "missing" in in_words(lost.reason)
+    kept = randomised(rounds(tmp_path / "kept.csv", [*many[:5], (None, 1.2), *many[5:]]))
+    assert (kept.verdict, kept.n) == ("better", 100)
+    assert "counted against it" in in_words(kept.reason) and "nothing is known of 1 pair" in in_words(kept.reason)
+
+
+def test_an_estimate_outside_its_interval_is_no_verdict(tmp_path: Path) -> None:
+    """+10% in the first 60 blocks and -4% in the 240 that follow: the test has crossed, and no one effect is left."""
+    rng = np.random.default_rng(6)
+    logs = np.r_[np.full(60, 0.1), np.full(240, -0.04)] + rng.normal(0, 0.002, 300)
+    found = randomised(rounds(tmp_path / "c.csv", [(float(np.exp(one)), 1.0) for one in logs]), confidence=0.95)
+    assert found.verdict == "undecided"
+    assert "the effect changed in the course of the run" in in_words(found.reason)
+
+
+def test_equivalence_of_elsewhere_names_the_stalls_that_it_cannot_exclude(tmp_path: Path) -> None:
+    rng = np.random.default_rng(7)
+    logs = rng.normal(0, 0.002, (400, 2))
+    few = randomised(rounds(tmp_path / "few.csv", np.exp(logs[:40]).tolist()))
+    assert few.verdict == "equivalent"
+    assert "up to 11% of runs may stall as none of these pairs shows, so that nothing is claimed of the mean" in (
+        in_words(few.reason)
+    )
+    many = randomised(rounds(tmp_path / "many.csv", np.exp(logs).tolist()))
+    assert "up to 1.1% of runs may stall" in in_words(many.reason)
+    assert in_words(many.reason).endswith("and the mean lies within it even if these took twice as long")
+    stalls = logs[:100].copy()
+    stalls[50:55, 0] += 0.59
+    assert randomised(rounds(tmp_path / "stalls.csv", np.exp(stalls).tolist())).verdict == "undecided"
 
 
 def test_two_equal_arms_are_equivalent_within_the_margin(tmp_path: Path) -> None:
     path = campaign(tmp_path / "c.csv", n=150, effect=0.0)
-    found = only(analyze([path], ask=ASK, plan=AnalysisPlan(confidence=0.95, margin=0.03, randomised=True)))
-    assert found.verdict == "equivalent"
+    comparison = only(analyze([path], ask=ASK, plan=AnalysisPlan(confidence=0.95, margin=0.03, randomised=True)))
+    assert comparison.verdict == "equivalent"
 
 
 @pytest.mark.parametrize(
@@ -95,26 +174,32 @@ def test_layouts_that_cannot_carry_a_verdict_get_none(
 ) -> None:
     path = campaign(tmp_path / "c.csv", n=200, effect=-0.05, fixed=fixed, coin=coin)
     ask = replace(ASK, slot="vm" if fixed else None)
-    found = only(analyze([path], ask=ask, plan=AnalysisPlan(randomised=declared)))
-    assert found.verdict == "none" and why in found.reason
-    assert found.suggestion == ("nothing" if fixed else "better")
+    comparison = only(analyze([path], ask=ask, plan=AnalysisPlan(randomised=declared)))
+    assert comparison.verdict == "none" and why in in_words(comparison.reason)
 
 
-def test_unpaired_samples_get_welch_and_a_suggestion() -> None:
-    found = only(analyze([DATA / "hyperfine.json"]))
-    assert found.method.startswith("Welch") and found.verdict == "none" and found.suggestion == "worse"
-    assert "AAAA..BBBB" in found.reason
-    assert any("before looking" in line for line in found.assumptions)
-    assert found.p is not None and found.p < 1e-9
+def test_unpaired_samples_get_an_estimate_and_no_word_of_a_verdict(tmp_path: Path) -> None:
+    results = analyze([DATA / "hyperfine.json"])
+    comparison = only(results)
+    assert comparison.method.startswith("Welch") and comparison.verdict == "none"
+    assert "AAAA..BBBB" in in_words(comparison.reason)
+    assert any("before looking" in line for line in comparison.assumptions)
+    assert comparison.low is not None and comparison.low > 1
+    (metric,) = results.metrics
+    said = sentence(comparison, metric, results.margin)
+    assert re.search(r"^No verdict on .* against .*\. The numbers are an estimate: .* interval", said)
+    made = write(results, report(results), tmp_path / "out").values()
+    page = "\n".join(path.read_text() for path in made if path.suffix in (".md", ".html", ".json"))
+    for word in ("suggest", "p of no difference", '"p":', " is worse than", " is better than"):
+        assert word not in page, word
 
 
-def test_one_run_of_each_arm_suggests_nothing() -> None:
+def test_one_run_of_each_arm_has_no_interval() -> None:
     """Intervals of one run are not replicates, as the 37,000 of iperf3 in the study of 2021 may have been."""
     files = [DATA / "pgbench-transactions.log", DATA / "pgbench-rate.log"]
-    found = only(analyze(files, arms=["base", "thp"]))
-    assert found.verdict == "none" and found.suggestion == "nothing"
-    assert found.low is None and found.p is None
-    assert any(caveat.sentence.startswith("Pseudo-replication") for caveat in found.layout.caveats)
+    comparison = only(analyze(files, arms=["base", "thp"]))
+    assert comparison.verdict == "none" and comparison.low is None
+    assert any(caveat.sentence.startswith("Pseudo-replication") for caveat in comparison.layout.caveats)
 
 
 def test_dependent_values_count_for_less(tmp_path: Path) -> None:
@@ -129,9 +214,9 @@ def test_dependent_values_count_for_less(tmp_path: Path) -> None:
     files = [tmp_path / "thp.csv", tmp_path / "shp1g.csv"]
     ask = Ask(value="gbit_per_s", better="higher", order="second")
     results = analyze(files, ask=ask, plan=AnalysisPlan(confidence=0.9999))
-    found = only(results)
-    assert 3000 < found.n < 5200
-    assert any("depend on those before them" in caveat.sentence for caveat in found.layout.caveats)
+    comparison = only(results)
+    assert 3000 < comparison.n < 5200
+    assert any("depend on those before them" in caveat.sentence for caveat in comparison.layout.caveats)
     assert results.metrics[0].arms[0].figures.margin == pytest.approx(0.03, abs=0.005)  # the published one
 
 
@@ -143,16 +228,17 @@ def test_runs_are_counted_by_their_means(tmp_path: Path) -> None:
         rows += [f"{'ab'[run % 2]},{run},{level + rng.normal(0, 0.01)}" for _ in range(100)]
     path = tmp_path / "runs.csv"
     path.write_text("\n".join(rows))
-    found = only(analyze([path], ask=Ask(value="v", run="run", better="lower")))
-    assert found.n == 6 and found.suggestion == "nothing"
-    assert "6 runs of b, each by its mean" in found.assumptions[0]
+    comparison = only(analyze([path], ask=Ask(value="v", run="run", better="lower")))
+    assert comparison.n == 6 and comparison.low is not None and comparison.high is not None
+    assert comparison.low < 1 < comparison.high
+    assert "6 runs of b, each by its mean" in comparison.assumptions[0]
 
 
 def test_what_is_declared_wrongly_is_refused(tmp_path: Path) -> None:
     path = campaign(tmp_path / "c.csv", n=30, effect=0.0)
     with pytest.raises(UserError, match="no block holds both arms"):
         analyze([DATA / "hyperfine.json"], plan=AnalysisPlan(randomised=True))
-    with pytest.raises(UserError, match="--budget 20: there are 30 pairs"):
+    with pytest.raises(UserError, match="--budget 20: there are 30 blocks"):
         analyze([path], ask=ASK, plan=AnalysisPlan(randomised=True, budget=20))
     with pytest.raises(UserError, match="--baseline x: no such arm"):
         analyze([path], ask=ASK, plan=AnalysisPlan(baseline="x"))
@@ -160,6 +246,21 @@ def test_what_is_declared_wrongly_is_refused(tmp_path: Path) -> None:
         analyze([path], ask=ASK, plan=AnalysisPlan(metrics=("x",)))
     with pytest.raises(DataError, match="no value of cycles"):
         analyze([DATA / "perf-stat.json"], plan=AnalysisPlan(metrics=("cycles",)))
+
+
+def test_more_blocks_than_the_exact_test_takes_are_refused_with_the_cure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = 30_001
+    rows = "".join(f"{i},{arm},1.{i % 7}\n" for i in range(number) for arm in ("base", "thp"))
+    path = tmp_path / "many.csv"
+    path.write_text(f"block,arm,wall_s\n{rows}")
+    ask = Ask(value="wall_s", block="block")
+    monkeypatch.setattr(Sequential, "take", lambda self, block: pytest.fail("a block was judged"))
+    with pytest.raises(UserError, match="there are 30,001 blocks of thp and base, and 30,000 at most") as refused:
+        analyze([path], ask=ask, plan=AnalysisPlan(randomised=True))
+    assert "give the first 30,000" in str(refused.value.hint) and "--randomised" in str(refused.value.hint)
+    assert only(analyze([path], ask=ask)).n == number
 
 
 def test_the_three_questions_of_the_study_are_answered(tmp_path: Path) -> None:
@@ -181,9 +282,9 @@ def test_the_three_questions_of_the_study_are_answered(tmp_path: Path) -> None:
     thp = results.metrics[0].arms[0].figures
     assert thp.mean == pytest.approx(147.08, abs=0.4) and thp.sd == pytest.approx(14.53, abs=0.8)
     assert thp.margin == pytest.approx(0.36, abs=0.02)
-    told = report(results)
-    page = "\n".join(line for points in blocks(told, Points) for line in points.lines)
-    page += "\n".join(line.text for line in blocks(told, Line))
+    document = report(results)
+    page = "\n".join(line for points in blocks(document, Points) for line in points.lines)
+    page += "\n".join(line.text for line in blocks(document, Line))
     assert re.search(r"thp: not normal\. .*a normal bulk with a tail that is not", page)
     assert re.search(r"the 99.99% interval lies wholly below the true mean with chance", page)
     assert re.search(r"thp: 1\d\d of 24,000 values lie beyond 3 standard deviations \(a normal sample has 65\)", page)
@@ -206,20 +307,20 @@ def test_reports_are_whole_escaped_and_self_contained(tmp_path: Path) -> None:
     assert "http://" not in page.replace("http-equiv", "")
     assert page.count("<figure>") == 2  # without an order: no time order, no autocorrelation
     assert "a\\|b" in paths["markdown"].read_text()
-    told = json.loads(paths["json"].read_bytes())
-    assert told["metrics"][0]["arms"][0]["figures"]["n"] == 30
-    assert json.loads(encode(results)) == told
+    document = json.loads(paths["json"].read_bytes())
+    assert document["metrics"][0]["arms"][0]["figures"]["n"] == 30
+    assert json.loads(json_of(results)) == document
     for key in ("1-histogram.svg", "1-qq.png"):
         assert paths[key].stat().st_size > 1000
 
 
 def test_the_terminal_shows_what_matters() -> None:
-    told = brief(report(analyze([DATA / "hyperfine.json"])))
-    assert max(map(len, printed(told).splitlines())) <= 80
-    (verdicts,) = blocks(told, Verdicts)
+    document = brief(report(analyze([DATA / "hyperfine.json"])))
+    assert max(map(len, printed(document).splitlines())) <= 80
+    (verdicts,) = blocks(document, Verdicts)
     assert verdicts.verdicts[0].verdict == "none"
     assert verdicts.verdicts[0].text.startswith("No verdict on sleep against base")
-    assert "What this layout cannot support" in [one.text for one in blocks(told, Heading)]
+    assert "What this layout cannot support" in [block.text for block in blocks(document, Heading)]
 
 
 def test_the_command(tmp_path: Path) -> None:
@@ -270,10 +371,10 @@ def test_an_interval_with_one_end_and_the_legend_of_the_exact_test(tmp_path: Pat
     tier = msgspec.structs.replace(one.tiers[1], low=None, high=0.99)
     open_ended = msgspec.structs.replace(one, low=None, high=0.99, tiers=(tier,))
     shown = msgspec.structs.replace(results, metrics=(msgspec.structs.replace(metric, comparisons=(open_ended,)),))
-    told = report(shown)
-    rows = [row for table in blocks(told, Table) for row in table.rows]
-    assert ("campaign average (ratio of geometric means)", "at most 0.9900", tier.sentence) in rows
-    (legend,) = [section for section in told.sections if section.title == LEGEND_TITLE]
+    document = report(shown)
+    rows = [row for table in blocks(document, Table) for row in table.rows]
+    assert ("campaign average (ratio of geometric means)", "at most 0.9900", in_words(tier.sentence)) in rows
+    (legend,) = [section for section in document.sections if section.title == LEGEND_TITLE]
     assert legend.blocks == (Points(EXACT_LEGEND),)
     fixed = campaign(tmp_path / "f.csv", n=20, effect=-0.02, fixed=True, coin=False)
     assert LEGEND_TITLE not in [one.title for one in report(analyze([fixed], ask=ASK, plan=AnalysisPlan())).sections]

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from hugewise.fleet.installation import THIS
+from hugewise.fleet.protocol import THIS
 from tests.requirements import need_program, need_root
 from tests.wait import until
 
@@ -101,8 +101,8 @@ class Cluster:
         self._stack.close()
 
     def start(self, called: str, *words: str) -> None:
-        with (self.folder / f"{called}.out").open("ab") as said:
-            self.daemons[called] = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
+        with (self.folder / f"{called}.out").open("ab") as output:
+            self.daemons[called] = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
 
     def _end(self) -> None:
         for each in reversed(self.daemons.values()):

@@ -80,33 +80,33 @@ class Driven:
 
     def _read(self) -> None:
         assert self.running.stdout is not None
-        with self.running.stdout as said:
-            for line in said:
+        with self.running.stdout as output:
+            for line in output:
                 self.lines.append(line.rstrip("\n"))
 
     def said(self, text: str) -> bool:
         return any(text in line for line in list(self.lines))
 
-    def until(self, text: str, timeout: float = 60.0) -> None:
+    def until(self, text: str, timeout: float = 120.0) -> None:
         """Wait until it says so."""
         ended = self.running.poll
         until(lambda: self.said(text) or ended() is not None, f"it says {text!r}", timeout, seen=lambda: self.lines)
-        self._reading.join(1 if self.running.poll() is None else 10)
+        self._reading.join(1 if self.running.poll() is None else 60)
         assert self.said(text), (text, self.lines)
 
     def kill(self) -> None:
         """SIGKILL, and nothing else: what it had started finds out by itself."""
         os.kill(self.running.pid, signal.SIGKILL)
         self.running.wait()
-        self._reading.join(10)
+        self._reading.join(60)
 
-    def end(self, timeout: float = 120.0) -> str:
+    def end(self, timeout: float = 240.0) -> str:
         """Wait for its end; all that it said. Raises AssertionError where its status is not 0."""
         status = self.running.wait(timeout)
-        self._reading.join(10)
-        told = "\n".join(self.lines)
-        assert status == 0, told
-        return told
+        self._reading.join(60)
+        output = "\n".join(self.lines)
+        assert status == 0, output
+        return output
 
     @property
     def folder(self) -> Path:
@@ -128,14 +128,14 @@ class Driven:
 
     def number(self, host: str) -> int:
         """The assignment of the study on a host, as soon as there is one."""
-        found: list[int] = []
+        items: list[int] = []
 
         def begun() -> bool:
-            found[:] = [work.number for work in self.state().of_host(host) if work.assigned.purpose == "study"]
-            return bool(found)
+            items[:] = [work.number for work in self.state().of_host(host) if work.assigned.purpose == "study"]
+            return bool(items)
 
         until(begun, f"the study is begun on {host}", seen=lambda: self.lines)
-        return found[0]
+        return items[0]
 
     def in_a_block(self, host: str, after: int = 1) -> bytes:
         """Wait until the host is within a block, `after` of which are over; its records then."""
@@ -143,7 +143,7 @@ class Driven:
 
         def within() -> bool:
             assert self.running.poll() is None, self.lines
-            kinds = [each["record"] for each in records(self.log(host, number))]
+            kinds = [record["record"] for record in records(self.log(host, number))]
             return kinds.count("block_closed") >= after and kinds[-1] in ("begun", "block_opened", "knob_set")
 
         until(within, f"{host} is within a block", seen=lambda: (self.lines, self.log(host, number)[-2000:]))
@@ -173,25 +173,25 @@ def whole(
     attempt in each of so many blocks; and what was in its log `before` a fault is the beginning of it. Not `alone` on
     the machine, others may turn its settings: blocks that were so disturbed are there, and do not count.
     """
-    found = {host: hugewise.open_results(path) for host, path in driven.shipped().items()}
-    assert set(found) == set(hosts)
-    numbers = [each.number for each in FleetFolder(driven.folder).records() if isinstance(each, RunShipped)]
+    by_name = {host: hugewise.open_results(path) for host, path in driven.shipped().items()}
+    assert set(by_name) == set(hosts)
+    numbers = [record.number for record in FleetFolder(driven.folder).records() if isinstance(record, RunShipped)]
     assert len(numbers) == len(set(numbers))
-    for host, results in found.items():
+    for host, results in by_name.items():
         closed = results.blocks_complete + (0 if alone else results.blocks_disturbed)
         assert (results.state, closed) == ("finished", blocks), (host, results.disturbances)
         assert results.integrity is not None
-        accepted = [one for one in results.attempts if one.state == "accepted"]
+        accepted = [attempt for attempt in results.attempts if attempt.state == "accepted"]
         if alone:
             # A block that does not count, as its attempts were not accepted, is made up for by a later one.
             assert Counter(one.arm for one in accepted) == {"base": blocks, "thp": blocks}
             assert set(Counter(one.block for one in accepted).values()) == {2}
         else:
-            assert {(one.block, one.arm) for one in results.attempts} == {
+            assert {(attempt.block, attempt.arm) for attempt in results.attempts} == {
                 (block, arm) for block in range(1, blocks + 1) for arm in ("base", "thp")
             }
         assert len({(one.block, one.arm) for one in accepted}) == len(accepted)
     for host, log in before.items():
         kept = driven.shipped()[host].joinpath("run.jsonl").read_bytes()
         assert log.rpartition(b"\n")[0] and kept.startswith(log.rpartition(b"\n")[0])
-    return found
+    return by_name

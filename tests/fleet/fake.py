@@ -60,6 +60,11 @@ def conducted(acts: dict[str, object], keeper: socket.socket, run: Path) -> None
         tell(event="started", run=run.name, closed=0, blocks=4)
         for number in range(int(str(acts.get("blocks", 0)))):
             tell(event="attempt")
+            held = run.parents[3] / "held"
+            if held.exists():
+                held.with_name("attempt").touch()
+            while held.exists():
+                time.sleep(0.01)
             time.sleep(float(str(acts.get("seconds", 0))))
             tell(event="block", closed=number + 1, blocks=4, left_s=1.0)
         if acts["end"] == "wait":

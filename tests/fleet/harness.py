@@ -17,7 +17,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
@@ -26,6 +25,7 @@ import hugewise
 from hugewise import beneath
 from tests.build import sshd
 from tests.requirements import need_own_namespaces, need_program
+from tests.wait import until
 
 __all__ = ["DESK", "HOSTS", "Machine", "Rack"]
 
@@ -63,7 +63,7 @@ class Machine:
             entered += ["setpriv", f"--reuid={self.uid}", f"--regid={self.uid}", "--clear-groups", "--"]
         return [*entered, *words]
 
-    def do(self, *words: str, account: bool = False, timeout: float = 60.0) -> str:
+    def do(self, *words: str, account: bool = False, timeout: float = 120.0) -> str:
         """What it says. Raises CalledProcessError."""
         done = subprocess.run(
             self.within(*words, account=account), capture_output=True, text=True, timeout=timeout, check=False
@@ -94,15 +94,15 @@ class Machine:
 
     def pids(self, words: str = "") -> list[int]:
         """Processes of its account in its network that have these words in their command: another rack is others'."""
-        found = []
+        items = []
         own = Path(f"/proc/{self.holder.pid}/ns/net").readlink()
         for status in Path("/proc").glob("[0-9]*/status"):
             with suppress(OSError):
                 command = status.with_name("cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
                 network = status.with_name("ns").joinpath("net").readlink()
                 if status.stat().st_uid == self.uid and words in command and network == own:
-                    found.append(int(status.parent.name))
-        return sorted(found)
+                    items.append(int(status.parent.name))
+        return sorted(items)
 
     def end(self) -> None:
         """End all that is in its network, whosever it is, and let the namespaces go."""
@@ -256,13 +256,13 @@ class Rack:
 
     def processes(self, words: str) -> list[int]:
         """Processes whose command has these words and this rack's folder in it, whosever they are."""
-        found = []
+        items = []
         for command in Path("/proc").glob("[0-9]*/cmdline"):
             with suppress(OSError):
                 said = command.read_bytes().replace(b"\0", b" ").decode(errors="replace")
                 if words in said and str(self.folder) in said and "sshd" not in said and not said.startswith("sh -c"):
-                    found.append(int(command.parent.name))
-        return sorted(found)
+                    items.append(int(command.parent.name))
+        return sorted(items)
 
     def process(self, words: str) -> int:
         """The only one of them."""
@@ -318,17 +318,15 @@ def _entered(machines: Iterable[Machine]) -> None:
     """Wait until each holder is in namespaces of its own."""
     here = {kind: Path(f"/proc/self/ns/{kind}").readlink() for kind in ("net", "mnt", "uts")}
     for machine in machines:
-        end = time.monotonic() + 10
-        while any(Path(f"/proc/{machine.holder.pid}/ns/{kind}").readlink() == known for kind, known in here.items()):
-            assert time.monotonic() < end, "unshare makes no namespaces"
-            time.sleep(0.01)
+        own = Path(f"/proc/{machine.holder.pid}/ns")
+        until(lambda: all((own / kind).readlink() != here[kind] for kind in here), "unshare makes namespaces", 60)  # noqa: B023
 
 
 def _reachable(machine: Machine, paths: Sequence[str]) -> None:
     """Have the account reach these paths in its mount namespace, also where they lie below a folder of root's alone."""
     closed: dict[Path, list[Path]] = {}
     for path in map(Path, paths):
-        above = next((each for each in reversed(path.parents) if not each.stat().st_mode & 0o001), None)
+        above = next((parent for parent in reversed(path.parents) if not parent.stat().st_mode & 0o001), None)
         if above is not None:
             closed.setdefault(above, []).append(path if path.is_dir() else path.parent)
     for above, below in closed.items():

@@ -18,11 +18,11 @@ from hugewise.fleet import host_agent, keeper, protocol
 from hugewise.fleet.coordinator import Coordinator, rules_of
 from hugewise.fleet.decision import Act
 from hugewise.fleet.folder import FleetFolder
-from hugewise.fleet.installation import installed
 from hugewise.fleet.inventory import Inventory, Stratum, parse, stratum
-from hugewise.fleet.protocol import FleetQuestion, HostAnswer, HostOrder, HostPlace
-from hugewise.fleet.records import FleetOpened, HostGreeted, QueueStatus
-from hugewise.fleet.spool import KeptState, SpoolEntry
+from hugewise.fleet.protocol import FleetQuestion, HostAnswer, HostContext, HostOrder, installed
+from hugewise.fleet.records import FleetOpened, HostGreeted, Placement
+from hugewise.fleet.spool import KeeperRecord, SpoolEntry
+from hugewise.model.host import Clock
 from hugewise.store.folder import RunFolder
 
 __all__ = ["RECORDED", "STRATUM", "Fleet", "Inline", "Killed", "PlayedHost", "PlayedHosts"]
@@ -75,33 +75,33 @@ class PlayedHost:
         if self.begins:
             run = RunFolder(self.recorded).opened().run
             shutil.copytree(self.recorded, spooled.results / "recorded" / run)
-        assert spooled.keep(KeptState(state="running", blocks=self.looks))
+        assert spooled.keep(KeeperRecord(state="running", blocks=self.looks))
 
     def played(self, order: HostOrder) -> None:
         """One look further: it has ended after so many."""
         if not isinstance(order, protocol.LookOrder):
             return
         spooled = SpoolEntry(self.spool / order.assignment.fleet / str(order.assignment.number))
-        begun, kept = spooled.ordered(), spooled.kept()
+        begun, kept = spooled.order(), spooled.kept()
         if begun is None or kept.state != "running":
             return
-        if spooled.to_end():
-            keeper.conclude(spooled, begun, KeptState(state="interrupted", reason=protocol.ENDED))
+        if spooled.end_ordered():
+            keeper.conclude(spooled, begun, KeeperRecord(state="interrupted", reason=protocol.ENDED))
         elif kept.closed + 1 >= self.looks:
             state = "ended" if self.fails is None else "failed"
-            keeper.conclude(spooled, begun, KeptState(state=state, closed=self.looks, reason=self.fails))  # type: ignore[arg-type]
+            keeper.conclude(spooled, begun, KeeperRecord(state=state, closed=self.looks, reason=self.fails))  # type: ignore[arg-type]
         else:
-            spooled.keep(KeptState(state="running", closed=kept.closed + 1, blocks=self.looks))
+            spooled.keep(KeeperRecord(state="running", closed=kept.closed + 1, blocks=self.looks))
 
     def answer(self, order: HostOrder) -> HostAnswer:
         if self.lost and not self.swallows:
             raise HostLostError(f"{self.name}: No route to host")
         self.obeyed.append(order)
         self.played(order)
-        said = host_agent.answered(protocol.encode(order), HostPlace(self.spool, None, self.start))
+        answer = host_agent.answer_order(protocol.encode(order), HostContext(self.spool, None, self.start))
         if self.lost:
             raise HostLostError(f"{self.name}: the answer was lost")
-        return protocol.decode_answer(said)
+        return protocol.decode_answer(answer)
 
 
 class PlayedHosts:
@@ -130,10 +130,13 @@ class PlayedHosts:
 
 
 class Inline:
-    """Calls that are made at once, in this thread: what is killed leaves nothing that goes on."""
+    """Calls that are made at once, in this thread: what is killed leaves nothing that goes on. Only to wait for them
+    takes time, and it is this clock's: no machine is too slow for anybody's patience.
+    """
 
     def __init__(self) -> None:
         self.waiting: list[tuple[Act, object]] = []
+        self.now = 1000.0
 
     free = 1 << 20
 
@@ -146,7 +149,7 @@ class Inline:
     def came(self, seconds: float) -> tuple[Act, object] | None:
         if self.waiting:
             return self.waiting.pop(0)
-        threading.Event().wait(min(seconds, 0.02))
+        self.now += min(seconds, 0.02)
         return None
 
 
@@ -158,7 +161,8 @@ class Fleet:
     names: list[str]
     measuring: list[str] | None = None
     table: str = ""
-    said: list[str] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+    calls: Inline = field(default_factory=Inline)
 
     def __post_init__(self) -> None:
         spools = self.tmp / "spools"
@@ -201,14 +205,21 @@ class Fleet:
             )
         measuring = self.names if self.measuring is None else self.measuring
         spare = tuple(name for name in self.names if name not in measuring)
-        self.folder.append(QueueStatus(t=1.0, measuring=tuple(measuring), spare=spare))
+        self.folder.append(Placement(t=1.0, measuring=tuple(measuring), spare=spare))
 
     def coordinator(self, on_step: Callable[[str], None] = lambda _: None, *, ending: bool = False) -> Coordinator:
-        found = Coordinator(
-            self.folder, self.engine, self.inventory, rules_of(self.inventory, ending=ending), self.said.append, on_step
+        coordinator = Coordinator(
+            self.folder,
+            self.engine,
+            self.inventory,
+            rules_of(self.inventory, ending=ending),
+            self.lines.append,
+            on_step,
         )
-        found._calls = Inline()  # type: ignore[assignment]
-        return found
+        self.calls.waiting.clear()  # of one that was killed
+        coordinator._calls = self.calls  # type: ignore[assignment]
+        coordinator.clock = Clock(up=lambda: self.calls.now)
+        return coordinator
 
     def host(self, name: str) -> PlayedHost:
         return self.engine.hosts[name]

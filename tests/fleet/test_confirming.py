@@ -15,22 +15,20 @@ from click.testing import CliRunner
 
 from hugewise.cli.main import cli
 from hugewise.errors import UserError
-from hugewise.fleet import conduct, confirming, pooled
+from hugewise.fleet import conduct, confirming
 from hugewise.fleet.folder import FleetFolder
 from hugewise.fleet.inventory import Inventory
 from hugewise.fleet.records import FleetState
 from hugewise.model.fleet import TransferredVerdict
+from hugewise.report.reasons import in_words
 from tests.build import known
 from tests.build.fleets import FAST, SLOW, FleetHostMade, a_fleet, stratum
 
 ASKED = SimpleNamespace(workload=[SimpleNamespace(called="chase"), SimpleNamespace(called="fault")], cells=())
-FLEET = tuple(FleetHostMade(f"fast-{number}", FAST, -0.10 + 0.002 * number) for number in range(6))
+FLEET = tuple(FleetHostMade(f"fast-{number}", FAST, -0.10 + 0.0015 * number) for number in range(8))
 
 
-@pytest.fixture(autouse=True)
-def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs are read in this process: others would take longer to start than a few runs to be read."""
-    monkeypatch.setattr(pooled, "_MANY", 1 << 30)
+pytestmark = pytest.mark.usefixtures("read_in_process")
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +47,7 @@ def placing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Placing:
         asked: list[Any] = []
 
         def begin(
-            wanted: conduct.Asked, found: Inventory, *_: Any, begun: Callable[[Path], None], **more: Any
+            wanted: conduct.AskedStudy, found: Inventory, *_: Any, begun: Callable[[Path], None], **more: Any
         ) -> tuple[FleetFolder | None, FleetState | None]:
             names = [one.name for one in found.host]
             asked.append((wanted.question, names))
@@ -91,11 +89,11 @@ def decoded(fleet: Path) -> tuple[int, TransferredVerdict]:
 
 def test_a_host_like_them_confirms_and_both_together_are_its_effect(fleet: Path, placing: Placing) -> None:
     asked = placing(FleetHostMade("new", FAST, -0.11))
-    code, found = decoded(fleet)
-    assert (code, found.state, found.stratum, found.prior_hosts) == (0, "confirmed", "Fast 9", 6)
-    assert known(found.prior_low) < known(found.prior_ratio) < known(found.prior_high)
-    ends = sorted((known(found.own_ratio), known(found.prior_ratio)))
-    assert ends[0] - 0.01 < known(found.ratio) < ends[1] + 0.01
+    code, verdicts = decoded(fleet)
+    assert (code, verdicts.state, verdicts.stratum, verdicts.prior_hosts) == (0, "confirmed", "Fast 9", 8)
+    assert known(verdicts.prior_low) < known(verdicts.prior_ratio) < known(verdicts.prior_high)
+    ends = sorted((known(verdicts.own_ratio), known(verdicts.prior_ratio)))
+    assert ends[0] - 0.01 < known(verdicts.ratio) < ends[1] + 0.01
     question, hosts = asked[0]
     assert (question.arms, question.only, hosts) == ("thp", "chase", ["here"])  # nothing else had a verdict
 
@@ -105,7 +103,7 @@ def test_it_is_told_in_words(fleet: Path, placing: Placing) -> None:
     code, text = called(fleet)
     assert code == 0
     assert "Does it hold on here?" in text and "Confirmed: thp is better than base on here" in text
-    assert "(6 hosts of Fast 9); the next one was to see" in text
+    assert "(8 hosts of Fast 9); the next one was to see" in text
 
 
 def test_a_host_without_the_effect_leaves_a_prior(fleet: Path, placing: Placing) -> None:
@@ -127,19 +125,19 @@ def test_another_size_and_another_direction_are_said_to_be_so(fleet: Path, placi
 @pytest.mark.parametrize("other", [SLOW, stratum("Fast 9", kernel="5.10")])
 def test_on_a_host_of_another_class_nothing_transfers(fleet: Path, placing: Placing, other: Any) -> None:
     asked = placing(FleetHostMade("new", other, -0.11))
-    code, found = decoded(fleet)
+    code, verdicts = decoded(fleet)
     (told,) = asked[1:]  # before it measures
     differs = "cpu: Fast 9 / Slow 1" if other == SLOW else "kernel: 6.18 / 5.10"
     assert f"here is of a class that was never measured ({differs})" in told
-    assert (code, found.state, found.stratum, found.own_verdict) == (1, "prior", "", "better")
-    assert found.prior_ratio is None and "no host of its class was measured" in found.reason
+    assert (code, verdicts.state, verdicts.stratum, verdicts.own_verdict) == (1, "prior", "", "better")
+    assert verdicts.prior_ratio is None and "no host of its class was measured" in in_words(verdicts.reason)
 
 
 def test_one_run_is_a_prior_too(tmp_path: Path, placing: Placing) -> None:
     path = a_fleet(tmp_path / "one", [FleetHostMade("a", FAST, -0.10)])
     (run,) = (path / "hosts" / "a").iterdir()
     (run / "study.toml").write_text("format = 1\n")
-    before = confirming.known_of(run)
+    before = confirming.prior_results(run)
     ((prior, next_),) = next(iter(before.by_class.values())).values()
     assert (prior.verdict, prior.hosts, prior.tau, next_) == ("better", 1, None, None)
     assert prior.typical.centre == pytest.approx(-0.1, abs=0.03) and before.question.text == "format = 1\n"
@@ -195,7 +193,7 @@ def test_no_run_confirms_itself(fleet: Path, placing: Placing) -> None:
     assert code == 1 and "Confirmed" not in text
     assert text.count("it cannot confirm itself") == len(FLEET)
     asked = placing(FleetHostMade("a", FAST, -0.11))
-    before = confirming.known_of(fleet)
+    before = confirming.prior_results(fleet)
     there = [each.greeted for each in FleetState.of(FleetFolder(fleet).records()).hosts.values()]
     greeting = SimpleNamespace(fingerprint={"machine": known(there[0]).machine})
     host = SimpleNamespace(host="again", stratum=FAST, greeting=greeting)
@@ -263,10 +261,10 @@ def test_the_verdict_of_a_run_is_confirmed_by_another_run_on_this_host(tmp_path:
 
 
 def test_the_prior_of_a_fleet_is_its_classes(fleet: Path) -> None:
-    before = confirming.known_of(fleet)
+    before = confirming.prior_results(fleet)
     assert before.names == {FAST.key: "Fast 9"}
     ((prior, next_),) = before.by_class[FAST.key].values()
-    assert prior.verdict == "better" and prior.hosts == 6
+    assert prior.verdict == "better" and prior.hosts == 8
     low, high = known(next_)
     assert low < prior.typical.centre < high and math.isfinite(prior.typical.error)
 

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import os
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from bench import placement
 from hugewise.analysis.analysis import analyze
 from hugewise.errors import HostLostError, HugewiseError, LockedError, StorageError
-from hugewise.fleet import protocol, status
-from hugewise.fleet.folder import FleetFolder
+from hugewise.fleet import folder, protocol
+from hugewise.fleet.folder import DiskSpace, FleetFolder
 from hugewise.fleet.inventory import parse
 from hugewise.fleet.protocol import BeginOrder, EndOrder, ForgetOrder, HostOrder, ReadOrder
 from hugewise.fleet.records import Assigned, FleetClosed, FleetState, HostGone, HostReturned, RunShipped
-from hugewise.fleet.shipping import Room
-from hugewise.model.host import Clock
 from tests.fleet.hosts import RECORDED, Fleet, Killed
 
 
@@ -37,7 +35,7 @@ ANALYSED: set[frozenset[tuple[str, str]]] = set()
 
 def brought(fleet: Fleet, state: FleetState) -> list[str]:
     """The hosts whose runs count: whole, as they were recorded, and each once."""
-    found = []
+    items = []
     for work in state.counted():
         assert work.shipped is not None
         folder = fleet.folder.path / work.shipped.folder
@@ -47,11 +45,11 @@ def brought(fleet: Fleet, state: FleetState) -> list[str]:
         if said not in ANALYSED:
             assert analyze(folder).state == "finished"
             ANALYSED.add(said)
-        found.append(work.assigned.host)
+        items.append(work.assigned.host)
     shipped = Counter(record.number for record in fleet.folder.records() if isinstance(record, RunShipped))
     assert set(shipped.values()) <= {1}
-    assert len(found) == len(set(found))
-    return sorted(found)
+    assert len(items) == len(set(items))
+    return sorted(items)
 
 
 def test_each_host_runs_once_and_keeps_nothing(tmp_path: Path) -> None:
@@ -64,18 +62,18 @@ def test_each_host_runs_once_and_keeps_nothing(tmp_path: Path) -> None:
     again = fleet.coordinator().conduct()  # there is nothing left to do
     assert [host.starts for host in fleet.hosts] == [1, 1, 1]
     assert brought(fleet, again) == ["a", "b", "c"]
-    told = "\n".join(status.lines(fleet.folder.path))
-    assert "over; 3 of 3 hosts have measured" in told
-    assert "a: study brought: hosts/a/" in told
+    output = "\n".join(folder.status_lines(fleet.folder.path))
+    assert "over; 3 of 3 hosts have measured" in output
+    assert "a: study brought: hosts/a/" in output
 
 
 def steps(tmp_path: Path) -> list[str]:
     """What an untouched coordinator does, in its order."""
     (tmp_path / "untouched").mkdir()
-    found: list[str] = []
+    items: list[str] = []
     fleet = Fleet(tmp_path / "untouched", ["a", "b"])
-    fleet.coordinator(found.append).conduct()
-    return found
+    fleet.coordinator(items.append).conduct()
+    return items
 
 
 def test_killed_before_any_step_nothing_is_lost_or_twice(tmp_path: Path) -> None:
@@ -111,10 +109,10 @@ def broken_off(
     answer: Callable[[HostOrder], protocol.HostAnswer], kind: type
 ) -> Callable[[HostOrder], protocol.HostAnswer]:
     def killed(order: HostOrder) -> protocol.HostAnswer:
-        found = answer(order)
+        reply = answer(order)
         if isinstance(order, kind):
             raise Killed(type(order).__name__)
-        return found
+        return reply
 
     return killed
 
@@ -142,7 +140,7 @@ def test_a_line_that_was_torn_is_cut_off(tmp_path: Path) -> None:
         log.write(b'{"record":"assigned","t":1.0,"number":1,"ho')
     state = fleet.coordinator().conduct()
     assert brought(fleet, state) == ["a"]
-    assert [work.number for work in state.works.values()] == [1]
+    assert [work.number for work in state.assignments.values()] == [1]
 
 
 def test_a_host_that_is_gone_for_a_while_is_waited_for(tmp_path: Path) -> None:
@@ -159,10 +157,10 @@ def test_a_host_that_is_gone_for_a_while_is_waited_for(tmp_path: Path) -> None:
     fleet.engine.before = cut
     state = fleet.coordinator().conduct()
     assert brought(fleet, state) == ["a", "b"]
-    found = [type(record) for record in fleet.folder.records()]
-    assert found.count(HostGone) == 1 and found.count(HostReturned) == 1
-    assert "a is out of reach: a: No route to host" in fleet.said
-    assert "a is back" in fleet.said
+    kinds = [type(record) for record in fleet.folder.records()]
+    assert kinds.count(HostGone) == 1 and kinds.count(HostReturned) == 1
+    assert "a is out of reach: a: No route to host" in fleet.lines
+    assert "a is back" in fleet.lines
 
 
 def test_a_lost_host_is_replaced_and_what_it_brings_later_is_late(tmp_path: Path) -> None:
@@ -183,11 +181,11 @@ def test_a_lost_host_is_replaced_and_what_it_brings_later_is_late(tmp_path: Path
     host.lost, host.looks = False, 1
     again = fleet.coordinator().conduct()
     assert brought(fleet, again) == ["b", "spare"]
-    late = again.works[1].shipped
+    late = again.assignments[1].shipped
     assert late is not None and late.late and late.folder.startswith("late/a/")
     assert any(isinstance(order, EndOrder) for order in host.obeyed)
     assert fleet.left() == []
-    assert "late: another host took its place" in "\n".join(status.lines(fleet.folder.path))
+    assert "late: another host took its place" in "\n".join(folder.status_lines(fleet.folder.path))
 
 
 def test_without_another_of_its_stratum_the_fleet_ends_without_it_and_takes_it_when_it_returns(tmp_path: Path) -> None:
@@ -196,7 +194,7 @@ def test_without_another_of_its_stratum_the_fleet_ends_without_it_and_takes_it_w
     state = fleet.coordinator().conduct()
     assert brought(fleet, state) == ["b"]
     assert state.closed is not None and state.closed.reason == "1 of 2 hosts have measured"
-    given_up = state.works[1].given_up
+    given_up = state.assignments[1].given_up
     assert given_up is not None and "out of reach" in given_up.reason
     fleet.host("a").lost = False
     again = fleet.coordinator().conduct()
@@ -214,8 +212,8 @@ def test_a_run_that_failed_keeps_its_place_and_its_part(tmp_path: Path) -> None:
     assert "out of memory" in (state.hosts["a"].quarantined or "")
     assert state.closed is not None
     assert state.closed.reason == "1 of 2 hosts have measured; before its end: a failed"
-    told = "\n".join(status.lines(fleet.folder.path))
-    assert "a: quarantined (the study has failed there: exit status 1: out of memory)" in told
+    output = "\n".join(folder.status_lines(fleet.folder.path))
+    assert "a: quarantined (the study has failed there: exit status 1: out of memory)" in output
 
 
 def test_a_host_on_which_nothing_could_begin_is_replaced(tmp_path: Path) -> None:
@@ -232,8 +230,8 @@ def test_a_run_of_another_machine_does_not_count(tmp_path: Path) -> None:
     state = fleet.coordinator().conduct()
     assert brought(fleet, state) == ["b", "spare"] or brought(fleet, state) == ["b"]
     assert "on another machine than the one that was greeted" in (state.hosts["a"].quarantined or "")
-    shipped = state.works[1].shipped
-    assert shipped is not None and shipped.foreign is not None and not state.works[1].counted
+    shipped = state.assignments[1].shipped
+    assert shipped is not None and shipped.foreign is not None and not state.assignments[1].counted
 
 
 def test_a_copy_of_another_hosts_run_does_not_count(tmp_path: Path) -> None:
@@ -243,7 +241,7 @@ def test_a_copy_of_another_hosts_run_does_not_count(tmp_path: Path) -> None:
     (fleet.host("b").recorded / "run.jsonl").write_bytes(text.replace(coins[1], coins[0]))
     state = fleet.coordinator().conduct()
     assert len(state.counted()) == 1
-    assert any("it is a copy of a run of" in line for line in fleet.said)
+    assert any("it is a copy of a run of" in line for line in fleet.lines)
     assert first.is_dir()
 
 
@@ -290,7 +288,7 @@ def test_ending_ends_what_runs_and_brings_it(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         fleet.coordinator(interrupt).conduct()
     state = fleet.coordinator(ending=True).conduct()
-    work = state.works[1]
+    work = state.assignments[1]
     assert work.settled is not None and (work.settled.state, work.settled.reason) == ("interrupted", protocol.ENDED)
     assert work.shipped is not None and fleet.left() == []
     assert state.hosts["a"].quarantined is None
@@ -303,16 +301,16 @@ def test_bytes_that_were_changed_on_the_way_are_not_taken(tmp_path: Path) -> Non
 
     def flipped(order: HostOrder) -> protocol.HostAnswer:
         nonlocal changed
-        found = answer(order)
-        if isinstance(found, protocol.Bytes) and not changed:
+        reply = answer(order)
+        if isinstance(reply, protocol.RunBytes) and not changed:
             changed = 1
-            return protocol.Bytes(data=bytes([found.data[0] ^ 1]) + found.data[1:])
-        return found
+            return protocol.RunBytes(data=bytes([reply.data[0] ^ 1]) + reply.data[1:])
+        return reply
 
     host.answer = flipped  # type: ignore[method-assign]
     state = fleet.coordinator().conduct()
     assert changed and brought(fleet, state) == ["a"]
-    assert any("has not the hash that its manifest says" in line for line in fleet.said)
+    assert any("has not the hash that its manifest says" in line for line in fleet.lines)
 
 
 def test_a_run_of_another_study_is_never_taken(tmp_path: Path) -> None:
@@ -320,7 +318,7 @@ def test_a_run_of_another_study_is_never_taken(tmp_path: Path) -> None:
     fleet.host("a").recorded = RECORDED.parent / "deployed"
     state = fleet.coordinator().conduct()
     assert state.counted() == []
-    assert any("not a run of the study that was asked" in line for line in fleet.said)
+    assert any("not a run of the study that was asked" in line for line in fleet.lines)
     assert fleet.left() == ["1"]
     assert [path for path in (fleet.folder.path / "hosts/a").iterdir() if not path.name.startswith(".")] == []
 
@@ -344,6 +342,7 @@ def test_a_spool_that_was_emptied_is_not_waited_for(tmp_path: Path) -> None:
 def test_one_coordinator_at_a_time(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, ["a"])
     other = FleetFolder(fleet.folder.path)
+    assert (fleet.folder.path / "lock").stat().st_mode & 0o777 == 0o600, "who can read it can hold it"
     fleet.folder.hold()
     with pytest.raises(LockedError):
         other.hold()
@@ -355,10 +354,10 @@ def test_one_coordinator_at_a_time(tmp_path: Path) -> None:
 def test_no_room_for_one_run_ends_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fleet = Fleet(tmp_path, ["a", "b"], table='patience = "1s"\nwait = "1s"')
     with monkeypatch.context() as full:
-        full.setattr("hugewise.fleet.shipping._ROOM", 1 << 62)
+        full.setattr("hugewise.fleet.folder._ROOM", 1 << 62)
         assert brought(fleet, fleet.coordinator().conduct()) == []
     assert len(fleet.left()) == 2  # what is there stays there
-    assert any("there is no room for it" in line for line in fleet.said)
+    assert any("there is no room for it" in line for line in fleet.lines)
     assert brought(fleet, fleet.coordinator().conduct()) == ["a", "b"]
 
 
@@ -371,7 +370,7 @@ def test_a_full_disk_here_ends_the_coordinator_and_nothing_is_forgotten(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("hugewise.fleet.shipping._on_disk", full)
+        patched.setattr("hugewise.fleet.folder._sync_filesystem", full)
         with pytest.raises(StorageError, match="No space left on device"):
             fleet.coordinator().conduct()
     assert fleet.left() == ["1"]
@@ -398,11 +397,11 @@ def test_what_one_host_says_ends_no_other(tmp_path: Path, files: tuple[protocol.
     answer = host.answer
 
     def lies(order: HostOrder) -> protocol.HostAnswer:
-        found = answer(order)
+        reply = answer(order)
         return (
-            protocol.ManifestFound(assignment=found.assignment, run=found.run, files=files)
-            if isinstance(found, protocol.ManifestFound)
-            else found
+            protocol.ManifestFound(assignment=reply.assignment, run=reply.run, files=files)
+            if isinstance(reply, protocol.ManifestFound)
+            else reply
         )
 
     host.answer = lies  # type: ignore[method-assign]
@@ -417,12 +416,12 @@ def test_another_manifest_finds_nothing_of_the_one_before(tmp_path: Path) -> Non
 
     def lies(order: HostOrder) -> protocol.HostAnswer:
         nonlocal asked
-        found = answer(order)
-        if isinstance(found, protocol.ManifestFound):
+        reply = answer(order)
+        if isinstance(reply, protocol.ManifestFound):
             asked += 1
             files = (entry("c", b"x"), protocol.FileEntry("a/b", 1, "0" * 64)) if asked == 1 else (entry("a", b"x"),)
-            return protocol.ManifestFound(assignment=found.assignment, run=found.run, files=files)
-        return protocol.Bytes(data=b"x" * order.size) if isinstance(order, ReadOrder) else found
+            return protocol.ManifestFound(assignment=reply.assignment, run=reply.run, files=files)
+        return protocol.RunBytes(data=b"x" * order.size) if isinstance(order, ReadOrder) else reply
 
     host.answer = lies  # type: ignore[method-assign]
     state = fleet.coordinator().conduct()
@@ -468,7 +467,7 @@ def test_a_host_that_refuses_for_a_while_loses_nothing(tmp_path: Path, kind: typ
         assert kind is ForgetOrder
         state = fleet.coordinator().conduct()
     assert (fleet.host("a").starts, brought(fleet, state)) == (1, ["a", "b"])
-    assert any("No space left on device" in line for line in fleet.said)
+    assert any("No space left on device" in line for line in fleet.lines)
 
 
 def test_a_host_that_refuses_for_long_is_replaced_and_still_asked(tmp_path: Path) -> None:
@@ -480,7 +479,7 @@ def test_a_host_that_refuses_for_long_is_replaced_and_still_asked(tmp_path: Path
     assert fleet.left() == ["1"]  # it is not thrown away
     fleet.host("a").answer = answer  # type: ignore[method-assign]
     again = fleet.coordinator().conduct()
-    late = again.works[1].shipped
+    late = again.assignments[1].shipped
     assert late is not None and late.late and fleet.left() == []
     assert brought(fleet, again) == ["spare"]
 
@@ -499,7 +498,7 @@ def test_a_fence_is_for_ever(tmp_path: Path) -> None:
     refusing(fleet, "a", BeginOrder, 1, protocol.Refusal(why="the number 7 was begun here", fenced=True))
     state = fleet.coordinator().conduct()
     assert brought(fleet, state) == ["spare"]
-    assert state.works[1].forgotten and fleet.left() == []
+    assert state.assignments[1].forgotten and fleet.left() == []
 
 
 def test_commands_may_run_in_another_folder_after_a_resume(tmp_path: Path) -> None:
@@ -526,7 +525,7 @@ def test_an_order_to_begin_that_comes_late_begins_nothing(tmp_path: Path) -> Non
     assert brought(fleet, state) == ["spare"]
     host.lost = False
     again = fleet.coordinator().conduct()
-    assert again.works[1].forgotten
+    assert again.assignments[1].forgotten
     begun = host.answer(
         BeginOrder(assignment=protocol.Assignment(again.opened.fleet, 1), question=again.opened.question)
     )
@@ -538,25 +537,15 @@ def test_what_a_host_says_begins_no_line(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, ["a", "b"], table="replace = false")
     fleet.host("a").fails = "x\nb: the check passed\n\x1b]0;title\x07"
     state = fleet.coordinator().conduct()
-    said = [*fleet.said, *status.lines(fleet.folder.path)]
+    said = [*fleet.lines, *folder.status_lines(fleet.folder.path)]
     assert not any("\n" in line or "\x1b" in line for line in said)
     assert any("x b: the check passed" in line for line in said)
     assert brought(fleet, state) == ["a", "b"]
 
 
-class Clocked:
-    """A clock that is set on: as of a machine that slept."""
-
-    def __init__(self) -> None:
-        self.slept = 0.0
-
-    def clock(self) -> Clock:
-        return Clock(up=lambda: time.monotonic() + self.slept)
-
-
 def test_a_coordinator_that_slept_asks_before_it_replaces(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, ["a", "spare"], ["a"], 'patience = "60s"')
-    clocked, calls = Clocked(), 0
+    calls = 0
 
     def sleeps(host: str, order: HostOrder) -> None:
         nonlocal calls
@@ -564,23 +553,21 @@ def test_a_coordinator_that_slept_asks_before_it_replaces(tmp_path: Path) -> Non
         if host == "a" and calls == 2:
             raise HostLostError("a: No route to host")
         if host == "a" and calls == 3:
-            clocked.slept = 3600.0  # the lid is closed, and opened
+            fleet.calls.now += 3600.0  # the lid is closed, and opened
             raise HostLostError("a: No route to host")
 
     fleet.engine.before = sleeps
-    coordinator = fleet.coordinator()
-    coordinator.clock = clocked.clock()
-    state = coordinator.conduct()
+    state = fleet.coordinator().conduct()
     assert brought(fleet, state) == ["a"]
     assert fleet.host("spare").starts == 0
 
 
 def test_where_most_hosts_are_gone_it_is_the_coordinators_link(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, ["a", "b", "c", "spare"], ["a", "b", "c"], 'patience = "1s"\nwait = "20s"')
-    since = time.monotonic()
+    since = fleet.calls.now
 
     def cut(host: str, order: HostOrder) -> None:
-        if host != "spare" and isinstance(order, protocol.LookOrder) and time.monotonic() < since + 4:
+        if host != "spare" and isinstance(order, protocol.LookOrder) and fleet.calls.now < since + 4:
             raise HostLostError(f"{host}: Network is unreachable")
 
     fleet.engine.before = cut
@@ -608,16 +595,16 @@ def test_an_order_over_ssh_has_a_minute_whatever_the_patience(tmp_path: Path) ->
 
 def test_room_that_is_claimed_is_not_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     free = os.statvfs(tmp_path).f_bavail * os.statvfs(tmp_path).f_frsize
-    room = Room(largest=1 << 62)
+    room = DiskSpace(largest=1 << 62)
     with (
-        room.claimed(tmp_path, free // 2),
+        room.reserve(tmp_path, free // 2),
         pytest.raises(HugewiseError, match="no room"),
-        room.claimed(tmp_path, free // 2),
+        room.reserve(tmp_path, free // 2),
     ):
         pass
-    with room.claimed(tmp_path, free // 2):
+    with room.reserve(tmp_path, free // 2):
         pass
-    with pytest.raises(HugewiseError, match="4,096 MiB is the most"), Room().claimed(tmp_path, 5 << 30):
+    with pytest.raises(HugewiseError, match="4,096 MiB is the most"), DiskSpace().reserve(tmp_path, 5 << 30):
         pass
 
 
@@ -643,3 +630,24 @@ def test_closed_is_the_last_word_until_something_comes(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, ["a"])
     fleet.coordinator().conduct()
     assert isinstance(fleet.folder.records()[-1], FleetClosed)
+
+
+@pytest.mark.parametrize("seed", [1, 2, pytest.param(3, marks=pytest.mark.soak)])
+def test_no_run_is_lost_or_counted_twice_when_hosts_are_killed(tmp_path: Path, seed: int) -> None:
+    played = placement.played(tmp_path, seed, hosts=20, spare=6, killed=6)
+    assert (played.lost, played.doubled) == (0, 0)
+
+
+@pytest.mark.soak  # it waits for as long as a host may be away
+def test_what_is_lost_is_seen(tmp_path: Path) -> None:
+    """No host stands by, and two never come back: their places are what is missing."""
+    played = placement.played(tmp_path, 4, hosts=8, spare=0, killed=4, wait=20.0)
+    assert (played.lost, played.doubled) == (2, 0)
+
+
+def test_the_figures_are_shown() -> None:
+    one = {"lost": 0, "doubled": 0, "late": 1, "decided": 0.2, "usual": 0.001, "gap": 0.3, "usual_gap": 0.05}
+    told = placement.show([one | {"seconds": 2.0, "peak": 50 << 20}], 200)
+    assert "a decision: 1.0 ms, at most 200.0 ms, target at most 1 s" in told
+    assert "runs lost: 0, counted twice: 0, late and kept aside: 1 -> met" in told
+    assert "MISSED" in placement.show([one | {"seconds": 2.0, "peak": 50 << 20, "lost": 1}], 200)

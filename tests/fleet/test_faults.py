@@ -53,19 +53,19 @@ def test_a_whole_study_on_three_hosts(rack: Rack) -> None:
     """With a check before it: verdicts by host, one report, what workers took, and nothing left on hosts."""
     blocks = 4
     fleet = Driven.run(rack, study(rack, blocks=blocks, settle=0), rack.inventory('look = "1s"\ncheck = 3'))
-    told = fleet.end()
+    output = fleet.end()
     found = whole(fleet, blocks, {}, HOSTS)
     for results in found.values():
         (cell,) = results.cells
-        assert [one.arm for one in cell.comparisons] == ["thp"]
+        assert [comparison.arm for comparison in cell.comparisons] == ["thp"]
         assert results.mechanism == "process"
     assert len({results.host["machine"] for results in found.values()}) == len(HOSTS)
-    assert "3 of 3 hosts have measured" in told
+    assert "3 of 3 hosts have measured" in output
     state = fleet.state()
     for host in HOSTS:
         check, work = state.of_host(host)
         assert (check.assigned.purpose, check.checked and check.checked.reason) == ("check", None)
-        assert f"{host}: the check passed" in told
+        assert f"{host}: the check passed" in output
         assert work.settled is not None
         cost = work.settled.cost
         assert cost.stopped
@@ -119,14 +119,14 @@ def disturbed(rack: Rack) -> Disturbed:
 
 
 def test_a_worker_that_is_killed_is_started_again_and_the_run_goes_on(disturbed: Disturbed) -> None:
-    found = whole(disturbed.fleet, disturbed.blocks, disturbed.before, HOSTS, alone=ALONE)["alpha"]
+    results = whole(disturbed.fleet, disturbed.blocks, disturbed.before, HOSTS, alone=ALONE)["alpha"]
     assert "alpha: its worker is gone; its run goes on, and another worker is started" in disturbed.told
-    assert not any("session 2" in said for said in found.disturbances)  # the run itself was never interrupted
+    assert not any("session 2" in said for said in results.disturbances)  # the run itself was never interrupted
 
 
 def test_a_link_that_is_cut_within_a_block_stops_no_run(disturbed: Disturbed) -> None:
-    found = whole(disturbed.fleet, disturbed.blocks, disturbed.before, HOSTS, alone=ALONE)["beta"]
-    assert found.blocks_incomplete == 0
+    results = whole(disturbed.fleet, disturbed.blocks, disturbed.before, HOSTS, alone=ALONE)["beta"]
+    assert results.blocks_incomplete == 0
     opened = disturbed.at_the_cut.count(b'"block_opened"')
     assert opened == disturbed.at_the_cut.count(b'"block_closed"') + 1
     if not ALONE:  # a short one is over before anybody has asked
@@ -200,7 +200,7 @@ def test_a_coordinator_that_is_killed_is_resumed(taken: Taken) -> None:
     whole(taken.first, taken.blocks, taken.before, HOSTS)
     assert all(taken.alive.values())  # who measured went on
     assert "3 of 3 hosts have measured" in taken.told
-    numbers = [work.number for work in taken.first.state().works.values()]
+    numbers = [work.number for work in taken.first.state().assignments.values()]
     assert numbers == [1, 2, 3]  # nothing was begun a second time
 
 
@@ -209,19 +209,19 @@ def test_clocks_that_are_an_hour_off_change_nothing(taken: Taken) -> None:
     began = {host: results.started for host, results in found.items()}
     assert began["alpha"] - began["gamma"] == pytest.approx(3600, abs=60)
     assert began["beta"] - began["gamma"] == pytest.approx(-3600, abs=60)
-    told = "\n".join(taken.first.lines)
+    output = "\n".join(taken.first.lines)
     for host, how in (("alpha", "ahead"), ("beta", "behind")):
-        said = re.search(rf"^{host}: its clock is (\d+) s {how}; nothing rests on it$", told, re.MULTILINE)
+        said = re.search(rf"^{host}: its clock is (\d+) s {how}; nothing rests on it$", output, re.MULTILINE)
         assert said is not None and int(said[1]) == pytest.approx(3600, abs=60)
 
 
 def test_a_disk_that_is_full_stops_a_run_until_there_is_room(taken: Taken) -> None:
-    found = whole(taken.first, taken.blocks, taken.before, HOSTS)["gamma"]
-    assert found.blocks_complete == taken.blocks
+    results = whole(taken.first, taken.blocks, taken.before, HOSTS)["gamma"]
+    assert results.blocks_complete == taken.blocks
     told = taken.full.partition("  gamma: ")[2]
     # Its last state is written into the room that was set aside; where even that is taken, its host says so.
     assert "No space left on device" in told or f"no room is left in the spool {taken.spool}" in told
-    assert any("session 2" in said for said in found.disturbances) or found.blocks_incomplete == 0
+    assert any("session 2" in said for said in results.disturbances) or results.blocks_incomplete == 0
     assert taken.spool_left == []
 
 
@@ -247,8 +247,8 @@ def test_a_worker_that_is_left_stopped_goes_on_by_itself(rack: Rack) -> None:
     until(lambda: not stopped(worker), "the worker goes on")
     rack.release("gamma")
     assert "1 of 1 hosts have measured" in fleet.end()
-    found = whole(fleet, blocks, {"gamma": log}, ("gamma",))["gamma"]
-    assert any("session 2" in said for said in found.disturbances) or found.blocks_incomplete == 0
+    results = whole(fleet, blocks, {"gamma": log}, ("gamma",))["gamma"]
+    assert any("session 2" in said for said in results.disturbances) or results.blocks_incomplete == 0
     (work,) = fleet.state().counted()
     assert work.settled is not None and work.settled.restarts == 1  # a keeper that died without a word
 
@@ -276,11 +276,11 @@ def test_what_comes_back_late_is_kept_and_not_counted(rack: Rack) -> None:
     fleet.until("which is late: another host took its place")
     rack.release(spare)
     fleet.end()
-    found = whole(fleet, blocks, {}, (other, spare))
-    assert len(found) == 2
+    results = whole(fleet, blocks, {}, (other, spare))
+    assert len(results) == 2
     late = [*(fleet.folder / "late" / lost).iterdir()]
     assert len(late) == 1
     assert (late[0] / "run.jsonl").read_bytes().startswith(log.rpartition(b"\n")[0])
-    gone = [each for each in FleetFolder(fleet.folder).records() if isinstance(each, HostGone | HostReturned)]
+    gone = [record for record in FleetFolder(fleet.folder).records() if isinstance(record, HostGone | HostReturned)]
     assert [(type(each).__name__, each.host) for each in gone][:2] == [("HostGone", lost), ("HostReturned", lost)]
     assert left_behind(rack, lost) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -20,7 +22,6 @@ import hugewise
 from hugewise.errors import LockedError
 from hugewise.files import write_whole
 from hugewise.fleet import host_agent, keeper, protocol
-from hugewise.fleet.installation import package_digest
 from hugewise.fleet.protocol import (
     Assignment,
     AssignmentSeen,
@@ -30,16 +31,25 @@ from hugewise.fleet.protocol import (
     FleetQuestion,
     ForgetOrder,
     HostAnswer,
+    HostContext,
     HostOrder,
-    HostPlace,
     LookOrder,
     ManifestFound,
     ManifestOrder,
     Refusal,
+    package_digest,
 )
 from hugewise.fleet.sigcont_watchdog import held_by, start_watchdog
-from hugewise.fleet.spool import FINAL, KeptState, SpoolEntry
-from hugewise.fleet.worker import Guard, WorkerHeld, let_go_on, process
+from hugewise.fleet.spool import (
+    FINAL,
+    KeeperRecord,
+    SpoolEntry,
+    WorkerControl,
+    continue_worker,
+    cpu_seconds,
+    identify,
+)
+from tests import build
 from tests.fleet.fake import THIS
 from tests.fleet.hosts import RECORDED
 from tests.requirements import need_root
@@ -58,29 +68,47 @@ class Here:
         self.spooled = SpoolEntry(self.spool / "f-1/1")
         (self.spool / "f-1").mkdir(parents=True)
         self.spool.chmod(0o700)
-        (self.spool / "f-1/fake.json").write_text(json.dumps(acts))
+        self.acts(*acts)
         self.worker: int | None = None
 
+    def acts(self, *acts: dict[str, object]) -> None:
+        """What its runs do from their next call on."""
+        (self.spool / "f-1/acts").write_text(json.dumps(acts))
+        (self.spool / "f-1/acts").rename(self.spool / "f-1/fake.json")
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """An attempt that is under way meanwhile lasts until the end."""
+        (self.spool / "f-1/held").touch()
+        try:
+            yield
+        finally:
+            (self.spool / "f-1/held").unlink()
+
+    def in_attempt(self) -> bool:
+        """Whether an attempt is held."""
+        return (self.spool / "f-1/attempt").exists()
+
     def start(self, folder: Path, lock: int) -> None:
-        keeper.begin_keeping(folder, lock, (sys.executable, "-c", _FROM, *THIS[1:]))
+        keeper.start_keeper(folder, lock, (sys.executable, "-c", _FROM, *THIS[1:]))
 
     def ask(self, order: HostOrder) -> HostAnswer:
-        said = host_agent.answered(protocol.encode(order), HostPlace(self.spool, self.worker, self.start))
-        return protocol.decode_answer(said)
+        answer = host_agent.answer_order(protocol.encode(order), HostContext(self.spool, self.worker, self.start))
+        return protocol.decode_answer(answer)
 
     def begin(self, restarts: int = 3, *, stop: bool = True) -> HostAnswer:
         return self.ask(BeginOrder(assignment=ONE, question=QUESTION, restarts=restarts, stop=stop))
 
     def seen(self) -> AssignmentSeen:
-        found = self.ask(LookOrder(assignment=ONE))
-        assert isinstance(found, AssignmentSeen), found
-        return found
+        answer = self.ask(LookOrder(assignment=ONE))
+        assert isinstance(answer, AssignmentSeen), answer
+        return answer
 
-    def kept(self) -> KeptState:
+    def kept(self) -> KeeperRecord:
         return self.spooled.kept()
 
     def over(self) -> AssignmentSeen:
-        until(lambda: self.kept().state in FINAL and not self.spooled.living(), "the run is over", seen=self.kept)
+        until(lambda: self.kept().state in FINAL and not self.spooled.has_keeper(), "the run is over", seen=self.kept)
         return self.seen()
 
     def calls(self) -> list[str]:
@@ -95,6 +123,14 @@ _FROM = f"import os, sys; os.chdir({str(ROOT)!r}); os.execv(sys.executable, [sys
 @pytest.fixture(autouse=True)
 def found_by_children(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", f"{ROOT / 'src'}:{ROOT}")
+
+
+@pytest.fixture(autouse=True)
+def reaped() -> Iterator[None]:
+    """A keeper is a child of the process that starts it, here of the tests."""
+    yield
+    while keeper._STARTED:
+        keeper._STARTED.pop().wait(60)
 
 
 @pytest.fixture
@@ -121,9 +157,9 @@ def test_a_run_from_its_beginning_to_its_manifest(tmp_path: Path) -> None:
     assert seen.run == "20261122T125547Z-548a"
     assert "Finished" in seen.words
     assert here.calls() == ["run"]
-    found = here.ask(ManifestOrder(assignment=ONE))
-    assert isinstance(found, ManifestFound)
-    assert {file.name for file in found.files} == {path.name for path in RECORDED.iterdir()}
+    answer = here.ask(ManifestOrder(assignment=ONE))
+    assert isinstance(answer, ManifestFound)
+    assert {file.name for file in answer.files} == {path.name for path in RECORDED.iterdir()}
     assert here.ask(ForgetOrder(assignment=ONE)) == Done()
     assert not here.spooled.path.exists()
 
@@ -175,7 +211,7 @@ def test_a_host_that_goes_down_leaves_its_run_to_be_taken_up(tmp_path: Path) -> 
     known = here.kept().keeper
     assert known is not None
     os.kill(known.pid, signal.SIGTERM)  # as at shutdown
-    until(lambda: not here.spooled.living(), "the keeper has ended")
+    until(lambda: not here.spooled.has_keeper(), "the keeper has ended")
     assert here.kept().state == "waiting"
     assert here.seen().keeper  # a look takes it up
     assert here.over().state == "ended"
@@ -190,32 +226,44 @@ def test_a_keeper_that_is_killed_takes_its_run_with_it_and_another_goes_on(tmp_p
     known = here.kept().keeper
     assert known is not None
     os.kill(known.pid, signal.SIGKILL)
-    until(lambda: not stopped(worker), "the worker goes on")  # whatever became of who stopped it
-    until(lambda: not here.spooled.living(), "the keeper has ended")
+    until(lambda: not here.spooled.has_keeper(), "the keeper has ended")
     until(lambda: "interrupted" in (here.spooled.path / "said.txt").read_text(), "it says that it was interrupted")
+    assert stopped(worker)  # nothing runs beside it that continues it
+    here.worker = None  # what carries the look is not what is stopped
     assert here.seen().keeper
     assert here.over().state == "ended"
+    assert not stopped(worker)
     assert here.calls() == ["run", "resume"]
 
 
 def test_the_worker_is_stopped_while_it_is_measured_and_goes_on_afterwards(tmp_path: Path, worker: int) -> None:
     here = Here(tmp_path, {"end": "done", "blocks": 4, "seconds": 0.25})
     here.worker = worker
-    here.begin()
-    until(lambda: stopped(worker), "the worker is stopped")
+    with here.held():
+        here.begin()
+        until(lambda: stopped(worker), "the worker is stopped")
     seen = here.over()
     assert not stopped(worker)
     assert seen.cost.stopped and seen.cost.measured_s >= 1.0
-    assert seen.cost.share is not None and seen.cost.share < 0.003
+    # Of a core that it would fill; where a hypervisor takes that core away, the stop comes late, and the wait counts.
+    assert seen.cost.share is not None and seen.cost.share < 0.05
 
 
 def test_what_a_worker_takes_that_is_not_stopped_is_measured(tmp_path: Path, worker: int) -> None:
     here = Here(tmp_path, {"end": "done", "blocks": 4, "seconds": 0.25})
     here.worker = worker
-    here.begin(stop=False)
+    process = identify(worker)
+    assert process is not None
+    with here.held():
+        here.begin(stop=False)
+        until(here.in_attempt, "an attempt is under way")
+        before = build.known(cpu_seconds(process))
+        # The attempt lasts until it has had that much, of cores that others use as well.
+        until(lambda: build.known(cpu_seconds(process)) >= before + 0.3, "the worker has CPU time")
     seen = here.over()
     assert not seen.cost.stopped
-    assert seen.cost.share is not None and seen.cost.share > 0.05  # of a core that others use as well
+    assert build.known(seen.cost.worker_s) >= 0.25
+    assert seen.cost.share == pytest.approx(build.known(seen.cost.worker_s) / seen.cost.measured_s)
 
 
 def test_without_a_worker_its_cost_is_not_known(tmp_path: Path) -> None:
@@ -227,9 +275,9 @@ def test_without_a_worker_its_cost_is_not_known(tmp_path: Path) -> None:
 
 def test_another_process_of_that_pid_is_never_stopped(tmp_path: Path, worker: int) -> None:
     here = Here(tmp_path, {"end": "done", "blocks": 2, "seconds": 0.2})
-    found = process(worker)
-    assert found is not None
-    (here.spool / "f-1/worker").write_text(json.dumps({"pid": worker, "start": found.start + 1}))
+    process = identify(worker)
+    assert process is not None
+    (here.spool / "f-1/worker").write_text(json.dumps({"pid": worker, "start": process.start + 1}))
     here.begin()
     ever = False
     while here.kept().state not in FINAL:
@@ -240,15 +288,15 @@ def test_another_process_of_that_pid_is_never_stopped(tmp_path: Path, worker: in
 
 def test_what_is_kept_of_a_run_is_its_accounts_alone(tmp_path: Path) -> None:
     spooled = SpoolEntry(tmp_path)
-    spooled.set_aside()
-    assert spooled.keep(KeptState())
+    spooled.reserve_space()
+    assert spooled.keep(KeeperRecord())
     modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
     assert modes == {"state.json": 0o600, "reserve": 0o600}
 
 
 def test_a_full_disk_does_not_hide_that_it_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spooled = SpoolEntry(tmp_path)
-    spooled.set_aside()
+    spooled.reserve_space()
 
     def write(path: Path, data: bytes, mode: int = 0o644) -> None:
         if (tmp_path / "reserve").exists():
@@ -256,7 +304,7 @@ def test_a_full_disk_does_not_hide_that_it_failed(tmp_path: Path, monkeypatch: p
         write_whole(path, data, mode)
 
     monkeypatch.setattr("hugewise.fleet.spool.write_whole", write)
-    assert spooled.keep(KeptState(state="failed", reason="no room"))
+    assert spooled.keep(KeeperRecord(state="failed", reason="no room"))
     assert (spooled.kept().reason, (tmp_path / "reserve").exists()) == ("no room", False)
 
 
@@ -280,7 +328,7 @@ def test_keepers_that_die_without_a_word_come_to_an_end(tmp_path: Path) -> None:
         assert known is not None and known.pid not in killed
         killed.add(known.pid)
         os.kill(known.pid, signal.SIGKILL)
-        until(lambda: not here.spooled.living(), "the keeper has ended")
+        until(lambda: not here.spooled.has_keeper(), "the keeper has ended")
         here.seen()
         until(lambda: getattr(here.kept().keeper, "pid", 0) not in killed, "another keeper has the run")
     seen = here.over()
@@ -299,12 +347,12 @@ def test_the_last_state_is_there_when_what_is_shipped_is_known(tmp_path: Path, m
     until(here.spooled.concluded, "the run is concluded", seen=here.kept)
     seen = here.over()
     assert seen.state == "ended"
-    monkeypatch.setattr(SpoolEntry, "make_manifest", lambda *_: full())
-    spooled, order = here.spooled, here.spooled.ordered()
+    monkeypatch.setattr(SpoolEntry, "write_manifest", lambda *_: full())
+    spooled, order = here.spooled, here.spooled.order()
     assert order is not None
-    spooled.keep(KeptState(state="running"))
+    spooled.keep(KeeperRecord(state="running"))
     with pytest.raises(OSError, match="No space"):
-        keeper.conclude(spooled, order, KeptState(state="ended"))
+        keeper.conclude(spooled, order, KeeperRecord(state="ended"))
     assert spooled.kept().state == "running"
 
 
@@ -312,28 +360,13 @@ def full() -> None:
     raise OSError(28, "No space left on device")
 
 
-def test_the_worker_goes_on_where_keeper_and_guard_were_killed_at_once(tmp_path: Path, worker: int) -> None:
-    here = Here(tmp_path, {"end": "wait", "blocks": 1}, {"end": "done"})
-    here.worker = worker
-    here.begin()
-    until(lambda: stopped(worker), "the worker is stopped")
-    for pid in kept_by(here.spooled.path):
-        os.kill(pid, signal.SIGKILL)
-    until(lambda: not here.spooled.living(), "the keeper has ended")
-    assert stopped(worker)  # nobody is there to continue it
-    here.worker = None  # what carries the look is not what is stopped
-    assert here.seen().keeper
-    assert here.over().state == "ended"
-    assert not stopped(worker)
-
-
 def test_the_worker_goes_on_by_itself_where_nobody_is_left_to_continue_it(tmp_path: Path, worker: int) -> None:
     """Nobody looks: what waits beside it on its host does it, and not a moment before."""
     here = Here(tmp_path, {"end": "wait", "blocks": 1}, {"end": "done"})
     here.worker = worker
-    found = process(worker)
-    assert found is not None
-    beside = start_watchdog(found.pid, found.start, look=0.05)
+    process = identify(worker)
+    assert process is not None
+    beside = start_watchdog(process.pid, process.start, look=0.05)
     try:
         here.begin()
         until(lambda: stopped(worker), "the worker is stopped")
@@ -344,7 +377,7 @@ def test_the_worker_goes_on_by_itself_where_nobody_is_left_to_continue_it(tmp_pa
             os.kill(pid, signal.SIGKILL)
         until(lambda: not stopped(worker), "the worker goes on")
         os.kill(worker, signal.SIGKILL)
-        assert beside.wait(10) == 0  # it ends with it
+        assert beside.wait(60) == 0  # it ends with it
     finally:
         beside.kill()
         beside.wait()
@@ -352,65 +385,53 @@ def test_the_worker_goes_on_by_itself_where_nobody_is_left_to_continue_it(tmp_pa
 
 def test_a_worker_whose_socket_another_holds_is_not_stopped(worker: int) -> None:
     """Whoever has it would be taken for its keeper."""
-    found = process(worker)
-    assert found is not None
-    guard = Guard()
+    process = identify(worker)
+    assert process is not None
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
-        other.bind(held_by(found.pid, found.start))
-        held = WorkerHeld(stop=True, guard=guard)
-        held.attempt(found, 0.0)
+        other.bind(held_by(process.pid, process.start))
+        held = WorkerControl(stop=True)
+        held.attempt(process, 0.0)
         assert not stopped(worker) and not held.ever_stopped
         held.over(1.0)
-    held.attempt(found, 2.0)
+    held.attempt(process, 2.0)
     until(lambda: stopped(worker), "the worker is stopped")
     held.go_on()
     until(lambda: not stopped(worker), "the worker goes on")
-    guard.close()
 
 
 def test_a_process_that_has_become_another_is_not_signalled() -> None:
     """Of the same pid and start: one that runs another file by now, or is of another boot."""
     with subprocess.Popen(["sh", "-c", "read line; exec sleep 600"], stdin=subprocess.PIPE) as running:
         try:
-            before = process(running.pid)
+            before = identify(running.pid)
             assert before is not None and before.boot and before.exe
             assert running.stdin is not None
             os.kill(running.pid, signal.SIGSTOP)
             until(lambda: stopped(running.pid), "it is stopped")
-            let_go_on(msgspec.structs.replace(before, boot="00000000-0000-0000-0000-000000000000"))
-            let_go_on(msgspec.structs.replace(before, start=before.start + 1))
+            continue_worker(msgspec.structs.replace(before, boot="00000000-0000-0000-0000-000000000000"))
+            continue_worker(msgspec.structs.replace(before, start=before.start + 1))
             assert stopped(running.pid)
-            let_go_on(before)
+            continue_worker(before)
             until(lambda: not stopped(running.pid), "it goes on")
             running.stdin.write(b"\n")
             running.stdin.flush()
             until(lambda: Path(f"/proc/{running.pid}/comm").read_text() == "sleep\n", "the shell has become sleep")
             os.kill(running.pid, signal.SIGSTOP)
             until(lambda: stopped(running.pid), "it is stopped")
-            let_go_on(before)
+            continue_worker(before)
             assert stopped(running.pid)
         finally:
             running.kill()
 
 
 def kept_by(folder: Path) -> list[int]:
-    """The keeper of an assignment and its guard, the guard first."""
-    found = []
+    """The keeper of an assignment."""
+    items = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
             if f"\0keep\0{folder}\0" in path.read_text():
-                found.append(int(path.parent.name))
-    return sorted(found, reverse=True)
-
-
-def test_without_a_guard_no_worker_is_stopped(worker: int) -> None:
-    guard = Guard()
-    held = WorkerHeld(stop=True, guard=guard)
-    os.kill(guard._pid, signal.SIGKILL)
-    until(lambda: Path(f"/proc/{guard._pid}/stat").read_text().split()[2] == "Z", "the guard is dead")
-    held.attempt(process(worker), 0.0)
-    assert not stopped(worker) and not held.ever_stopped
-    guard.close()
+                items.append(int(path.parent.name))
+    return items
 
 
 def test_a_keeper_says_who_it_is_before_it_looks_whether_to_end(
@@ -423,21 +444,21 @@ def test_a_keeper_says_who_it_is_before_it_looks_whether_to_end(
     here.spooled.results.mkdir()
     write_whole(here.spooled.path / "begin.json", json.dumps(json.loads(protocol.encode(order))).encode())
     known: list[object] = []
-    to_end = SpoolEntry.to_end
+    to_end = SpoolEntry.end_ordered
 
     def looked(spooled: SpoolEntry) -> bool:
         known.append(spooled.kept().keeper)
         spooled.end()  # in this very moment it is ordered
         return to_end(spooled)
 
-    monkeypatch.setattr(SpoolEntry, "to_end", looked)
+    monkeypatch.setattr(SpoolEntry, "end_ordered", looked)
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
     try:
         keeper.Keeper(here.spooled, ("false",)).keep()
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-    assert known[0] == process(os.getpid()) is not None
+    assert known[0] == identify(os.getpid()) is not None
     assert here.kept().state == "interrupted" and here.calls() == []
 
 
@@ -451,14 +472,41 @@ def test_to_end_what_was_never_begun_fences_it(tmp_path: Path) -> None:
 
 def test_a_host_that_is_in_use_is_waited_for(tmp_path: Path) -> None:
     held = LockedError(123).message
-    here = Here(tmp_path, {"end": held, "status": 2}, {"end": held, "status": 2}, {"end": "done"})
+    here = Here(tmp_path, {"end": held, "status": 2})
     here.begin(restarts=0)
-    until(lambda: here.kept().state == "waiting", "the run waits", seen=here.kept)
-    assert "holds this host (pid 123)" in (here.kept().reason or "")
+    waits = until(lambda: kept if (kept := here.kept()).state == "waiting" else None, "the run waits", seen=here.kept)
+    assert "holds this host (pid 123)" in (build.known(waits).reason or "")
+    here.acts({"end": "done"})
     seen = here.over()
     assert (seen.state, seen.restarts) == ("ended", 0)
     for error in (LockedError(None), LockedError(7, account="ann", anyway=True), LockedError(None, account="uid 7")):
         assert keeper.HELD.search(error.message)
+
+
+def test_a_host_that_stays_in_use_is_given_up(tmp_path: Path) -> None:
+    """Anybody there can keep the lock that accounts share: who does is told."""
+    here = Here(tmp_path)
+    here.spooled.path.mkdir()
+    here.spooled.results.mkdir()
+    order = BeginOrder(assignment=ONE, question=QUESTION, stop=False)
+    write_whole(here.spooled.path / "begin.json", protocol.encode(order))
+    said = LockedError(7, account="ann").message
+    held = ("sh", "-c", f"echo x >> {tmp_path}/tries; echo '{said}'; exit 2")
+    days = itertools.count(0, 10 * 3600)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(WorkerControl, "over", lambda *_: None)
+            keeper.Keeper(here.spooled, held, while_held=0.0, clock=lambda: float(next(days))).keep()
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    kept = here.kept()
+    assert kept.state == "failed"
+    assert (kept.reason or "").startswith(
+        "the host was in use for 24 h 00 min: ann holds the lock of this host (pid 7)"
+    )
+    assert 2 <= len((tmp_path / "tries").read_text().split()) <= 4
 
 
 def test_what_cannot_be_done_as_asked_is_not_tried_again(tmp_path: Path) -> None:
@@ -511,8 +559,8 @@ def test_a_lower_number_is_refused_and_one_that_is_over_never_begins_again(tmp_p
     again = here.ask(BeginOrder(assignment=five, question=QUESTION))
     assert isinstance(again, Refusal) and again.fenced
     assert here.ask(ForgetOrder(assignment=five)) == Done()  # twice is once
-    found = here.ask(LookOrder(assignment=five))
-    assert isinstance(found, AssignmentSeen) and found.state == "unknown"
+    answer = here.ask(LookOrder(assignment=five))
+    assert isinstance(answer, AssignmentSeen) and answer.state == "unknown"
 
 
 def test_another_question_under_the_same_number_is_refused(tmp_path: Path) -> None:

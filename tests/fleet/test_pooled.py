@@ -1,38 +1,45 @@
-"""`hugewise fleet report` on fleets that are written here: from a fleet's folder to what a reader sees."""
+"""Summaries of runs are made beside the coordinator, as soon as the runs are there; a report has only to read them."""
 
 from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
+import signal
+import sys
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
+from hugewise.analysis import pooling
 from hugewise.analysis.pooling import HostSummary
 from hugewise.cli.main import cli
 from hugewise.errors import RunError, UserError
+from hugewise.fleet import conduct
 from hugewise.fleet import pooled as summaries
-from hugewise.fleet.pooled import pooled
+from hugewise.fleet.decision import FleetRules
+from hugewise.fleet.pooled import Summarizer, pooled_results
 from hugewise.fleet.records import Assigned, HostGone, RunGivenUp
 from hugewise.model.fleet import FleetResults
+from hugewise.report.reasons import in_words, worded
 from tests.analysis.test_forecast import the_study
 from tests.build import known
 from tests.build.fleets import FAST, SLOW, FleetHostMade, a_fleet
+from tests.fleet.hosts import Fleet
+from tests.wait import until
 
 HOSTS = (
-    *(FleetHostMade(f"fast-{number}", FAST, -0.10 + 0.002 * number) for number in range(5)),
-    *(FleetHostMade(f"slow-{number}", SLOW, -0.30) for number in range(4)),
+    *(FleetHostMade(f"fast-{number}", FAST, -0.10 + 0.001 * number) for number in range(10)),
+    *(FleetHostMade(f"slow-{number}", SLOW, -0.30) for number in range(9)),
     FleetHostMade("odd", quarantined="the same is called worse than the same"),
 )
 
 
-@pytest.fixture(autouse=True)
-def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs are read in this process: others would take longer to start than a few runs to be read."""
-    monkeypatch.setattr(summaries, "_MANY", 1 << 30)
+pytestmark = pytest.mark.usefixtures("read_in_process")
 
 
 def called(*arguments: str | Path) -> Result:
@@ -45,27 +52,29 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def found(path: Path) -> FleetResults:
-    return pooled(path)
+def results(path: Path) -> FleetResults:
+    return pooled_results(path)
 
 
-def test_each_host_each_class_the_fleet_and_the_next_host(found: FleetResults) -> None:
-    (one,) = found.comparisons
-    fast, slow = one.strata
+def test_each_host_each_class_the_fleet_and_the_next_host(results: FleetResults) -> None:
+    (comparison,) = results.comparisons
+    fast, slow = comparison.strata
     assert (fast.stratum, slow.stratum) == ("Fast 9", "Slow 1")
-    assert [stratum.verdict for stratum in one.strata] == ["better", "better"]
+    assert [stratum.verdict for stratum in comparison.strata] == ["better", "better"]
     assert math.log(known(fast.ratio)) == pytest.approx(-0.095, abs=0.015)
-    assert known(fast.next_low) < known(fast.ratio) < known(fast.next_high) and slow.next_low is None
-    fleet = known(one.fleet)
-    assert math.log(known(fleet.ratio)) == pytest.approx((6 * -0.095 + 4 * -0.30) / 10, abs=0.02)  # as many as answered
-    assert {host.host: host.verdict for host in one.hosts} == {host.name: "better" for host in HOSTS[:9]}
-    assert [(stratum.name, stratum.measured, stratum.known) for stratum in found.strata] == [
-        ("Fast 9", 5, 6),
-        ("Slow 1", 4, 4),
+    assert known(fast.next_low) < known(fast.ratio) < known(fast.next_high)
+    fleet = known(comparison.fleet)
+    assert math.log(known(fleet.ratio)) == pytest.approx(
+        (11 * -0.095 + 9 * -0.30) / 20, abs=0.02
+    )  # as many as answered
+    assert {host.host: host.verdict for host in comparison.hosts} == {host.name: "better" for host in HOSTS[:19]}
+    assert [(stratum.name, stratum.measured, stratum.known) for stratum in results.strata] == [
+        ("Fast 9", 10, 11),
+        ("Slow 1", 9, 9),
     ]
-    assert sum(stratum.share or 0 for stratum in found.strata) == pytest.approx(1)
-    assert {host.worker_share for host in found.hosts} == {0.001}
-    assert {level.stratum: level.hosts for level in found.levels if level.arm == "thp"} == {"Fast 9": 5, "Slow 1": 4}
+    assert sum(stratum.share or 0 for stratum in results.strata) == pytest.approx(1)
+    assert {host.worker_share for host in results.hosts} == {0.001}
+    assert {level.stratum: level.hosts for level in results.levels if level.arm == "thp"} == {"Fast 9": 10, "Slow 1": 9}
 
 
 def test_a_run_that_is_not_of_its_host_has_no_part(tmp_path: Path) -> None:
@@ -80,9 +89,9 @@ def test_a_run_that_is_not_of_its_host_has_no_part(tmp_path: Path) -> None:
             lines[at] = json.dumps(record | {"foreign": why})
     lines.append(json.dumps({"record": "host_quarantined", "t": 9.0, "host": "other", "reason": f"the study: {why}"}))
     log.write_text("\n".join(lines) + "\n")
-    found = pooled(path)
-    assert [host.host for host in found.hosts] == ["a", "b"]
-    assert [(one.host, one.why, one.reason) for one in found.left_out] == [
+    results = pooled_results(path)
+    assert [host.host for host in results.hosts] == ["a", "b"]
+    assert [(left.host, left.why, left.reason) for left in results.left_out] == [
         ("other", "quarantined", f"the study: {why}")
     ]
 
@@ -97,44 +106,44 @@ def test_who_was_left_out_and_why(tmp_path: Path) -> None:
             Assigned(t=6.0, number=9, host="b", purpose="study", place="gone", replaces=3),
         ),
     )
-    found = pooled(path)
-    assert [(one.host, one.why, one.reason) for one in found.left_out] == [("odd", "quarantined", "its A/A")]
+    results = pooled_results(path)
+    assert [(left.host, left.why, left.reason) for left in results.left_out] == [("odd", "quarantined", "its A/A")]
     # Whoever is late took long: it has its part, as the host has that took its place.
-    assert [host.host for host in found.hosts] == ["a", "b", "gone"]
-    assert "another host had taken the place of gone, and both have part" in found.warnings
-    assert any("1 host was not fit" in warning for warning in found.warnings)
+    assert [host.host for host in results.hosts] == ["a", "b", "gone"]
+    assert "another host had taken the place of gone, and both have part" in results.warnings
+    assert any("1 host was not fit" in warning for warning in results.warnings)
 
 
 def test_before_a_fleet_has_ended_nothing_is_claimed_over_its_hosts(tmp_path: Path) -> None:
-    found = pooled(a_fleet(tmp_path, HOSTS[:6], closed=False))
-    assert "the fleet has not ended: 6 of 6" in found.withheld
-    (one,) = found.comparisons
-    assert {host.verdict for host in one.hosts} == {"better"}
-    for stratum in (*one.strata, known(one.fleet)):
+    results = pooled_results(a_fleet(tmp_path, HOSTS[5:11], closed=False))
+    assert "the fleet has not ended: 6 of 6" in results.withheld
+    (comparison,) = results.comparisons
+    assert {host.verdict for host in comparison.hosts} == {"better"}
+    for stratum in (*comparison.strata, known(comparison.fleet)):
         assert (stratum.verdict, stratum.ratio, stratum.next_low, stratum.spread) == ("none", None, None, None)
-        assert "has not ended" in stratum.reason
+        assert "has not ended" in in_words(stratum.reason)
         assert stratum.evidence[0].larger is not None  # which holds at every look
-    text = " ".join(called(Path(found.folder)).output.split())
-    assert "No verdict on thp against base on this fleet" in text and "6 better" in text
+    text = " ".join(called(Path(results.folder)).output.split())
+    assert "No answer on `thp` against `base` on this fleet" in text and "by themselves: 5 better" in text
     assert "Nothing is claimed over hosts: the fleet has not ended" in text
 
 
 def test_hosts_that_are_lost_count_as_hosts_without_any_effect(tmp_path: Path) -> None:
-    hosts = [FleetHostMade(f"h{number:02d}", FAST, -0.10) for number in range(10)]
-    whole = pooled(a_fleet(tmp_path / "whole", hosts)).comparisons[0].strata[0]
-    begun = [Assigned(t=6.0, number=11, host="x", purpose="study", place="x")]
+    hosts = [FleetHostMade(f"h{number:02d}", FAST, -0.10) for number in range(12)]
+    whole = pooled_results(a_fleet(tmp_path / "whole", hosts)).comparisons[0].strata[0]
+    begun = [Assigned(t=6.0, number=13, host="x", purpose="study", place="x")]
     lacking = [*hosts, FleetHostMade("x", quarantined="it gave no answer any more")]
-    (one,) = pooled(a_fleet(tmp_path / "one", lacking, records=begun)).comparisons
-    (lost,) = one.strata
-    assert (lost.lost, lost.hosts, lost.verdict) == (1, 10, "better")
-    assert math.log(known(lost.ratio)) == pytest.approx(math.log(known(whole.ratio)) * 10 / 11, rel=0.05)
-    assert "count as hosts without any effect" in lost.reason
+    (comparison,) = pooled_results(a_fleet(tmp_path / "one", lacking, records=begun)).comparisons
+    (lost,) = comparison.strata
+    assert (lost.lost, lost.hosts, lost.verdict) == (1, 12, "better")
+    assert math.log(known(lost.ratio)) == pytest.approx(math.log(known(whole.ratio)) * 12 / 13, rel=0.05)
+    assert "count as hosts without any effect" in in_words(lost.reason)
     assert known(lost.next_high) > known(whole.next_high)
-    assert len(one.hosts) == 10
+    assert len(comparison.hosts) == 12
     more = [*hosts[:5], lacking[-1]]
     assert (
         "1 of 6 hosts that were begun have no run"
-        in pooled(
+        in pooled_results(
             a_fleet(
                 tmp_path / "more",
                 more,
@@ -152,13 +161,13 @@ def test_copies_and_machines_under_two_names_are_left_out_by_name(tmp_path: Path
         FleetHostMade("twin", changes=twin),
         FleetHostMade("b"),
     ]
-    found = pooled(a_fleet(tmp_path, hosts))
-    assert [host.host for host in found.hosts] == ["a", "b"]
-    assert [(one.host, one.why, one.reason) for one in found.left_out] == [
+    results = pooled_results(a_fleet(tmp_path, hosts))
+    assert [host.host for host in results.hosts] == ["a", "b"]
+    assert [(left.host, left.why, left.reason) for left in results.left_out] == [
         ("copied", "copy", "it is the run of a: the same coins"),
         ("twin", "copy", "it is the machine of a under another name"),
     ]
-    assert not found.withheld  # they are no hosts that were lost
+    assert not results.withheld  # they are no hosts that were lost
 
 
 def test_processes_that_read_runs_run_no_file_of_the_working_directory(
@@ -184,50 +193,50 @@ def test_a_run_that_was_given_up_is_lost_and_one_of_another_study_is_not_read(tm
     kept = [line for line in text.splitlines() if '"run_shipped"' not in line or '"number":2' not in line]
     given_up = msgspec.json.encode(RunGivenUp(t=7.0, number=2, reason="its files were torn")).decode()
     log.write_text("\n".join([*kept, given_up]) + "\n")
-    left_out = [(one.host, one.why, one.reason) for one in pooled(path).left_out]
+    left_out = [(one.host, one.why, one.reason) for one in pooled_results(path).left_out]
     assert left_out == [("b", "lost", "its files were torn")]
     log.write_text(text.replace(the_study().digest, "f" * 64))
     with pytest.raises(UserError, match="its run is of another study"):
-        pooled(path)
+        pooled_results(path)
 
 
 def test_a_run_that_was_altered_is_left_out_by_name(path: Path, tmp_path: Path) -> None:
     copied = tmp_path / path.name
     shutil.copytree(path, copied)
-    pooled(copied)  # the summaries are kept now, and of no use for what was altered
+    pooled_results(copied)  # the summaries are kept now, and of no use for what was altered
     log = next(copied.glob("hosts/fast-0/*/run.jsonl"))
     log.write_text(log.read_text().replace('"block":3', '"block":4', 1))
-    found = pooled(copied)
-    assert [(one.host, one.why) for one in found.left_out] == [("odd", "quarantined"), ("fast-0", "unreadable")]
-    assert "run.jsonl" in found.left_out[1].reason
-    assert len(found.hosts) == 8
+    results = pooled_results(copied)
+    assert [(left.host, left.why) for left in results.left_out] == [("odd", "quarantined"), ("fast-0", "unreadable")]
+    assert "run.jsonl" in results.left_out[1].reason
+    assert len(results.hosts) == 18
 
 
 def test_the_second_report_reads_summaries_and_no_run(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = pooled(path)
+    first = pooled_results(path)
 
     def never(run: Path) -> None:
         raise AssertionError(f"{run} is read again")
 
     monkeypatch.setattr(summaries, "summarised", never)
-    assert pooled(path) == first
+    assert pooled_results(path) == first
 
 
 def test_a_kept_summary_that_is_none_is_made_anew(path: Path) -> None:
-    first = pooled(path)
+    first = pooled_results(path)
     for kept in (path / "summaries").iterdir():
         kept.write_text('{"format": 1}')
-    assert pooled(path) == first
+    assert pooled_results(path) == first
 
 
-def test_shares_of_the_fleet_can_be_given(path: Path, found: FleetResults) -> None:
-    key = found.strata[1].key
-    turned = pooled(path, {"Fast 9": 1, key: 99})
+def test_shares_of_the_fleet_can_be_given(path: Path, results: FleetResults) -> None:
+    key = results.strata[1].key
+    turned = pooled_results(path, {"Fast 9": 1, key: 99})
     assert turned.composition == "as given"
     fleet, slow = known(turned.comparisons[0].fleet), turned.comparisons[0].strata[1]
     assert math.log(known(fleet.ratio)) == pytest.approx(math.log(known(slow.ratio)), abs=0.01)
     with pytest.raises(UserError, match="no stratum") as caught:
-        pooled(path, {"Middle 5": 1})
+        pooled_results(path, {"Middle 5": 1})
     assert key in (caught.value.hint or "")
     refused = called(path, "--share", "Fast 9=half").exception
     assert isinstance(refused, UserError) and "not a number" in refused.message
@@ -235,37 +244,104 @@ def test_shares_of_the_fleet_can_be_given(path: Path, found: FleetResults) -> No
 
 def test_hosts_with_and_without_root_are_classes_of_their_own(tmp_path: Path) -> None:
     made = a_fleet(tmp_path, [FleetHostMade("a"), FleetHostMade("b", changes={"mechanism": "process"})])
-    found = pooled(made)
-    assert [one.name for one in found.strata] == ["Fast 9", "Fast 9, without root"]
-    assert any("as root and others without" in warning for warning in found.warnings)
+    results = pooled_results(made)
+    assert [stratum.name for stratum in results.strata] == ["Fast 9", "Fast 9, without root"]
+    assert any("as root and others without" in warning for warning in results.warnings)
 
 
 def test_no_fleet_and_an_empty_one_are_errors(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="not a fleet's folder"):
-        pooled(tmp_path)
+        pooled_results(tmp_path)
     path = a_fleet(tmp_path, [FleetHostMade("odd", quarantined="its A/A")])
     with pytest.raises(UserError, match="its A/A"):
-        pooled(path)
+        pooled_results(path)
 
 
 def test_the_terminal_says_first_whether_it_holds_where_and_what_the_next_host_sees(path: Path) -> None:
     done = called(path)
     assert done.exit_code == 0, done.exception
     text = " ".join(done.output.split())
-    assert "Yes at 99%: thp is better than base on this fleet, ns_per_load -16." in text.replace(
-        "-16.5%", "-16."
-    ).replace("-16.6%", "-16.")
-    assert "better on all 2 classes; the next host of Fast 9 will likely see -1" in text
+    assert "thp` is better than `base` on this fleet: on a typical host ns_per_load is 16." in text
+    assert "Another host of this class will most likely see" in text
     assert "odd quarantined" in text
     assert all(len(line) <= 100 for line in done.output.splitlines() if not line.startswith("Report:"))
     for name in ("report.html", "report.md", "fleet.json"):
         assert (path / name).is_file()
     kept = msgspec.json.decode((path / "fleet.json").read_bytes(), type=FleetResults)
-    assert kept == pooled(path)
+    assert kept == msgspec.convert(worded(pooled_results(path)), FleetResults)
 
 
 def test_json_is_what_python_gives(path: Path) -> None:
     done = called(path, "--json")
     assert done.exit_code == 0
-    assert msgspec.json.decode(done.output, type=FleetResults) == pooled(path)
+    assert msgspec.json.decode(done.output, type=FleetResults) == msgspec.convert(
+        worded(pooled_results(path)), FleetResults
+    )
     assert json.loads(done.output)["format"] == 1
+
+
+TWO = (FleetHostMade("a", FAST), FleetHostMade("b", FAST))
+
+
+def kept(fleet: Path) -> list[str]:
+    return sorted(path.name for path in (fleet / "summaries").glob("*.json"))
+
+
+def test_a_coordinator_leaves_the_summaries_of_its_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of those that were judged: not of a check, and of none twice after a resume; the report reads no run."""
+    fleet = Fleet(tmp_path, ["a", "b", "c"])
+    rules = FleetRules(look=0.05, check=False)
+    folder, said = fleet.folder, fleet.lines
+    with closing(folder):
+        folder.hold()
+        state = conduct._conducted(folder, fleet.engine, fleet.inventory, rules, said.append)
+    assert len(state.counted()) == 3
+    made = kept(folder.path)
+    assert len(made) == 3
+    written = {name: (folder.path / "summaries" / name).stat().st_mtime_ns for name in made}
+
+    def never(run: object) -> object:
+        raise AssertionError(f"{run} was read again")
+
+    monkeypatch.setattr(pooling, "summarised", never)
+    monkeypatch.setattr(summaries, "summarised", never)
+    assert pooled_results(folder.path).hosts  # the runs are one recorded run: of those that have its name, one
+    conduct._conducted(folder, fleet.engine, fleet.inventory, rules, said.append)  # it looks again, and has all of them
+    assert {name: (folder.path / "summaries" / name).stat().st_mtime_ns for name in kept(folder.path)} == written
+
+
+MAKES_NOTHING = """
+import os, sys, time
+from contextlib import closing
+from pathlib import Path
+Path(sys.argv[3], "slow").write_text(str(os.getpid()))
+time.sleep(600)
+"""
+
+
+def test_who_adds_is_never_held_up_and_an_error_leaves_the_rest_to_the_report(tmp_path: Path) -> None:
+    """By one that makes nothing: more runs than its pipe holds are added at once; then it is ended."""
+    lines: list[str] = []
+    command = (sys.executable, "-c", MAKES_NOTHING)
+    with pytest.raises(OSError, match="full"), Summarizer(tmp_path, lines.append, command) as summarising:
+        for number in range(5000):
+            summarising.add(tmp_path / "hosts" / f"host-{number:05d}" / "20261122T125547Z-548a")
+        until(lambda: (tmp_path / "slow").exists() and (tmp_path / "slow").read_text(), "the child says its pid")
+        raise OSError("full")
+    pid = int((tmp_path / "slow").read_text())
+    assert not Path(f"/proc/{pid}").exists() and lines == []
+
+
+def test_one_that_is_killed_is_no_loss(tmp_path: Path) -> None:
+    path = a_fleet(tmp_path, TWO)
+    runs = [next((path / "hosts" / name).iterdir()) for name in "ab"]
+    shutil.rmtree(path / "summaries", ignore_errors=True)
+    with Summarizer(path, lambda _: None) as summarising:
+        summarising.add(runs[0])
+        until(lambda: len(kept(path)) == 1, "one summary is kept")
+        assert summarising._child is not None
+        os.kill(summarising._child.pid, signal.SIGKILL)
+        summarising._child.wait()
+        summarising.add(runs[1])
+    assert len(kept(path)) == 1
+    assert len(pooled_results(path).hosts) == 2 and len(kept(path)) == 2

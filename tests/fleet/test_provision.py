@@ -10,7 +10,7 @@ import pytest
 
 from hugewise.errors import HostLostError, UserError
 from hugewise.fleet import provision
-from hugewise.fleet.engine import Talked
+from hugewise.fleet.engine import CommandOutput
 from hugewise.fleet.inventory import HostEntry, Inventory, parse
 
 
@@ -25,20 +25,20 @@ class Carried:
 
     def __call__(
         self, entry: HostEntry, words: Sequence[str], data: bytes = b"", *, timeout: float, most: int
-    ) -> Talked:
+    ) -> CommandOutput:
         self.words.append(list(words))
         if self.fails is not None and self.fails in words:
-            return Talked(1, b"", "No module named ensurepip")
+            return CommandOutput(1, b"", "No module named ensurepip")
         if words[0] in ("mktemp", "dd", "sha256sum", "rm") or "-c" in words:
             data = data[:-1] if self.spoils else data
             done = subprocess.run(words, input=data, capture_output=True, check=False)
-            return Talked(done.returncode, done.stdout, done.stderr.decode())
+            return CommandOutput(done.returncode, done.stdout, done.stderr.decode())
         if words[-1].endswith(".whl"):
             self.there = sorted(path.name for path in Path(words[-1]).parent.iterdir())
         if "venv" in words:
             Path(words[-1]).mkdir(exist_ok=True)
             (Path(words[-1]) / "pyvenv.cfg").write_text("prompt = 'hugewise'\n")
-        return Talked(0, b"", "")
+        return CommandOutput(0, b"", "")
 
 
 @pytest.fixture
@@ -59,14 +59,14 @@ def hosts(tmp_path: Path) -> Inventory:
 def test_wheels_go_there_whole_are_installed_without_an_index_and_removed(
     tmp_path: Path, wheels: list[provision.HostWheel]
 ) -> None:
-    carried, said = Carried(), list[str]()
-    assert provision.provision(hosts(tmp_path), wheels, said.append, carry=carried) == {}
-    assert said == [f"a: installed in {tmp_path}/there"]
-    assert carried.there == [each.path.name for each in wheels]
+    carried, lines = Carried(), list[str]()
+    assert provision.provision(hosts(tmp_path), wheels, lines.append, carry=carried) == {}
+    assert lines == [f"a: installed in {tmp_path}/there"]
+    assert carried.there == [wheel.path.name for wheel in wheels]
     pip = [words for words in carried.words if "pip" in words]
     assert len(pip) == 2 and all("--no-index" in words and "--isolated" in words for words in pip)
     assert not Path(pip[0][-1]).parent.exists()
-    assert provision.provision(hosts(tmp_path), wheels, said.append, carry=carried) == {}  # over its own
+    assert provision.provision(hosts(tmp_path), wheels, lines.append, carry=carried) == {}  # over its own
     assert carried.words[-1] == [f"{tmp_path}/there/bin/hugewise", "--version"]
 
 
@@ -102,11 +102,11 @@ def test_nothing_of_others_is_overwritten(tmp_path: Path, wheels: list[provision
 
 
 def test_a_host_that_is_not_reached_is_told(tmp_path: Path, wheels: list[provision.HostWheel]) -> None:
-    def gone(*_: object, **__: object) -> Talked:
+    def gone(*_: object, **__: object) -> CommandOutput:
         raise HostLostError("a: ssh a: No route to host")
 
-    said: list[str] = []
-    assert provision.provision(hosts(tmp_path), wheels, said.append, carry=gone) == {"a": "a: ssh a: No route to host"}
+    lines: list[str] = []
+    assert provision.provision(hosts(tmp_path), wheels, lines.append, carry=gone) == {"a": "a: ssh a: No route to host"}
 
 
 def test_a_folder_without_the_wheel_is_refused(tmp_path: Path) -> None:

@@ -21,10 +21,10 @@ from hugewise.fleet.protocol import (
     LookOrder,
 )
 from hugewise.fleet.slurm import Node, Queue, QueuedJob, SlurmEngine
-from hugewise.fleet.spool import KeptState, SpoolEntry
+from hugewise.fleet.spool import KeeperRecord, SpoolEntry
 from tests.build import known
 from tests.fleet.queued import QueuedSlurm
-from tests.fleet.test_gathering import GREETING
+from tests.fleet.test_conduct import GREETING
 
 ONE, TWO = Assignment("f", 1), Assignment("f", 2)
 QUESTION = FleetQuestion(text="name = 'small'")
@@ -69,9 +69,9 @@ def begin(engine: SlurmEngine, assignment: Assignment = ONE) -> None:
 
 
 def look(engine: SlurmEngine, assignment: Assignment = ONE) -> AssignmentSeen:
-    found = ask(engine, "a", LookOrder(assignment=assignment))
-    assert isinstance(found, AssignmentSeen)
-    return found
+    answer = ask(engine, "a", LookOrder(assignment=assignment))
+    assert isinstance(answer, AssignmentSeen)
+    return answer
 
 
 def spooled(slurm: QueuedSlurm, assignment: Assignment = ONE) -> SpoolEntry:
@@ -112,7 +112,7 @@ def test_a_job_that_runs_is_told_to_end_by_a_signal_and_is_not_over_yet(
     assert look(engine).reason is None
     assert ask(engine, "a", EndOrder(assignment=ONE)) == Done()
     assert slurm.told("scancel") == ["--quiet --signal=TERM --batch 12"]
-    assert spooled(slurm).to_end()
+    assert spooled(slurm).end_ordered()
     assert look(engine).state == "starting"
 
 
@@ -137,7 +137,7 @@ def test_a_job_that_is_not_over_is_not_queued_again(engine: SlurmEngine, slurm: 
 def test_what_has_ended_is_not_asked_of_slurm(engine: SlurmEngine, slurm: QueuedSlurm) -> None:
     begin(engine)
     slurm.become(12, "COMPLETED")
-    assert spooled(slurm).keep(KeptState(state="ended", closed=2, blocks=2))
+    assert spooled(slurm).keep(KeeperRecord(state="ended", closed=2, blocks=2))
     slurm.refuse("squeue", "slurm_load_jobs error: Unable to contact slurm controller (connect failure)")
     assert (look(engine).state, look(engine).closed) == ("ended", 2)
 
@@ -211,8 +211,8 @@ def test_a_host_whose_job_does_not_begin_in_time_is_lost_and_its_job_is_cancelle
     slurm.node("n2", "down*", "Not responding")
     with pytest.raises(HostLostError) as lost:
         ask(engine, "b", HelloOrder(), timeout=0)
-    told = "b: its job 12 is PENDING: not run within 0 s; the node n2 is down* (Not responding)"
-    assert (lost.value.message, lost.value.hint) == (told, "see: squeue -w n2")
+    message = "b: its job 12 is PENDING: not run within 0 s; the node n2 is down* (Not responding)"
+    assert (lost.value.message, lost.value.hint) == (message, "see: squeue -w n2")
     assert slurm.states() == ["CANCELLED"]
     assert list((slurm.folder / "shared/b").iterdir()) == []
 
@@ -257,24 +257,24 @@ def test_a_program_of_slurms_that_is_missing_is_named_with_its_package(
 
 
 def test_what_sbatch_refuses_is_said_in_its_words(slurm: QueuedSlurm) -> None:
-    said = "sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified"
-    slurm.refuse("sbatch", said)
+    message = "sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified"
+    slurm.refuse("sbatch", message)
     with pytest.raises(HugewiseError) as why:
         Queue().submit("#SBATCH --job-name=x\n")
-    assert why.value.message == f"sbatch: {said}"
+    assert why.value.message == f"sbatch: {message}"
 
 
 def test_ending_a_job_that_has_just_ended_is_no_error_and_one_that_lives_is_told(slurm: QueuedSlurm) -> None:
-    found = Queue()
-    job = found.submit("#SBATCH --job-name=x\n")
+    queue = Queue()
+    job = queue.submit("#SBATCH --job-name=x\n")
     slurm.become(job.number, "RUNNING")
-    assert known(found.job("x")).runs
+    assert known(queue.job("x")).runs
     slurm.become(job.number, "COMPLETED")
-    found.cancel(job, "--signal=TERM", "--batch")
+    queue.cancel(job, "--signal=TERM", "--batch")
     slurm.become(job.number, "RUNNING")
     slurm.refuse("scancel", "scancel: error: Kill job error on job id 12: Invalid user id")
     with pytest.raises(HugewiseError, match="Invalid user id"):
-        found.cancel(job, "--signal=TERM", "--batch")
+        queue.cancel(job, "--signal=TERM", "--batch")
 
 
 def test_what_is_no_number_of_a_job_is_an_error(slurm: QueuedSlurm) -> None:
@@ -290,10 +290,10 @@ def test_of_jobs_with_one_name_the_newest_counts_and_other_lines_do_not(slurm: Q
     (slurm.folder / "jobs").write_text(
         "12|CANCELLED|x|None\n9|COMPLETED|x|None\n13_[1-4]|PENDING|x|Priority\n\n14|RUNNING|y|a|b\n"
     )
-    found = Queue()
-    assert found.job("x") == QueuedJob(12, "x", "CANCELLED", "None")
-    assert found.job("y") == QueuedJob(14, "y", "RUNNING", "a|b")
-    assert found.job("z") is None
+    queue = Queue()
+    assert queue.job("x") == QueuedJob(12, "x", "CANCELLED", "None")
+    assert queue.job("y") == QueuedJob(14, "y", "RUNNING", "a|b")
+    assert queue.job("z") is None
 
 
 @pytest.mark.parametrize(
@@ -305,9 +305,9 @@ def test_of_jobs_with_one_name_the_newest_counts_and_other_lines_do_not(slurm: Q
 )
 def test_a_node_is_usable_where_a_job_begins_by_itself(slurm: QueuedSlurm, state: str, usable: bool) -> None:
     slurm.node("n1", state, "why|not")
-    found = Queue().nodes()["n1"]
-    assert found == Node(state, "why|not")
-    assert found.usable is usable
+    node = Queue().nodes()["n1"]
+    assert node == Node(state, "why|not")
+    assert node.usable is usable
 
 
 def test_one_answer_serves_all_who_ask_until_a_job_is_queued_or_cancelled(

@@ -63,11 +63,11 @@ def test_worker_coordinator_keeper_and_run_are_killed_and_the_host_is_as_before(
     rack.release("alpha")
     kept = fleet.log("alpha", number)
     # Another coordinator looks, and the host puts itself back, and goes on.
-    told = Driven(rack, "resume", str(fleet.folder)).end()
-    assert "1 of 1 hosts have measured" in told
-    found = whole(fleet, BLOCKS, {"alpha": kept}, ("alpha",))["alpha"]
-    assert found.mechanism == "system"
-    assert [each["record"] for each in records(kept)].count("closed") == 0  # it was cut off
+    command = Driven(rack, "resume", str(fleet.folder)).end()
+    assert "1 of 1 hosts have measured" in command
+    results = whole(fleet, BLOCKS, {"alpha": kept}, ("alpha",))["alpha"]
+    assert results.mechanism == "system"
+    assert [record["record"] for record in records(kept)].count("closed") == 0  # it was cut off
     assert changed(before) == {}
 
 
@@ -80,6 +80,6 @@ def test_a_run_whose_coordinator_is_gone_for_good_puts_its_host_back(rack: Rack)
     os.kill(rack.process("hugewise fleet work"), signal.SIGKILL)
     fleet.kill()
     rack.release("alpha")
-    until(lambda: not rack.processes(" fleet keep "), "the keeper has ended")
+    until(lambda: not rack.processes(" fleet keep "), "the keeper has ended", 240)
     assert records(fleet.log("alpha", number))[-1]["record"] == "closed"
     assert changed(before) == {}

@@ -64,26 +64,28 @@ def run_words(rack: Rack, hosts: Path) -> tuple[str, ...]:
 
 def files(host: Machine) -> set[str]:
     """All that is in the home of its account, and what is its own in shared folders."""
-    found = {str(path.relative_to(host.folder)) for path in host.folder.rglob("*") if host.install not in path.parents}
-    said = subprocess.run(
+    by_name = {
+        str(path.relative_to(host.folder)) for path in host.folder.rglob("*") if host.install not in path.parents
+    }
+    output = subprocess.run(
         host.within("find", "/tmp", "/var/tmp", "/dev/shm", "-user", str(host.uid), account=False),
         capture_output=True,
         text=True,
         check=False,
     ).stdout
-    return found | {line for line in said.splitlines() if not line.startswith("/var/tmp/hw-fleet-")}  # of any rack
+    return by_name | {line for line in output.splitlines() if not line.startswith("/var/tmp/hw-fleet-")}  # of any rack
 
 
 @pytest.fixture(scope="module")
 def installed(rack: Rack) -> Rack:
     """Both hosts have what is here; before that, a person learns that they have nothing."""
-    told = refused(rack, *run_words(rack, over_ssh(rack)))
-    assert "2 of 2 hosts cannot take part; nothing was begun" in told
-    assert "alpha" in told and "hugewise fleet provision" in told
+    output = refused(rack, *run_words(rack, over_ssh(rack)))
+    assert "2 of 2 hosts cannot take part; nothing was begun" in output
+    assert "alpha" in output and "hugewise fleet provision" in output
     before = {name: files(rack[name]) for name in HOSTS}
-    told = provisioned(rack, over_ssh(rack))
+    output = provisioned(rack, over_ssh(rack))
     for name in HOSTS:
-        assert f"{name}: installed in {rack[name].install}" in told
+        assert f"{name}: installed in {rack[name].install}" in output
         assert files(rack[name]) - before[name] == {"install"}  # of the wheels nothing is left
     return rack
 
@@ -91,19 +93,19 @@ def installed(rack: Rack) -> Rack:
 @pytest.mark.soak
 def test_from_an_empty_host_to_a_run_that_is_confirmed_on_another(installed: Rack) -> None:
     rack = installed
-    one, both, results = over_ssh(rack, "alpha"), over_ssh(rack), rack.desk.folder / "results"
-    told = Driven(rack, "doctor", "--hosts", str(both), str(rack.desk.folder / "slept.toml")).end()
-    assert "2 of 2 hosts can take part" in told and "command: slow against as-is" in told
+    first, both, results = over_ssh(rack, "alpha"), over_ssh(rack), rack.desk.folder / "results"
+    command = Driven(rack, "doctor", "--hosts", str(both), str(rack.desk.folder / "slept.toml")).end()
+    assert "2 of 2 hosts can take part" in command and "command: slow against as-is" in command
     before = {name: files(rack[name]) for name in HOSTS}
-    fleet = Driven(rack, "run", str(rack.desk.folder / "slept.toml"), "--hosts", str(one), "--results", str(results))
-    told = fleet.end()
-    assert "1 of 1 hosts have measured" in told
+    fleet = Driven(rack, "run", str(rack.desk.folder / "slept.toml"), "--hosts", str(first), "--results", str(results))
+    command = fleet.end()
+    assert "1 of 1 hosts have measured" in command
     (work,) = fleet.state().counted()
     assert work.settled is not None and work.settled.cost.orders >= 2 and work.settled.cost.worker_s is None
     found = hugewise.open_results(fleet.shipped()["alpha"])
     assert found.state == "finished" and found.blocks_complete > 4
     (cell,) = found.cells
-    assert [(each.arm, each.verdict) for each in cell.comparisons] == [("slow", "worse")]
+    assert [(comparison.arm, comparison.verdict) for comparison in cell.comparisons] == [("slow", "worse")]
     # What is new on the host: its spool with the fence, and nothing of the run.
     assert {Path(name).name for name in files(rack["alpha"]) - before["alpha"]} <= {fleet.folder.name, "fence", "order"}
     until(lambda: rack["alpha"].pids() == [], "no process is left on alpha", seen=rack["alpha"].pids)
@@ -111,9 +113,9 @@ def test_from_an_empty_host_to_a_run_that_is_confirmed_on_another(installed: Rac
     # Of one host nothing is claimed over hosts: its run is the prior of the other one.
     run = fleet.shipped()["alpha"]
     confirmed = Driven(rack, "confirm", str(run), "--hosts", str(both), "--host", "beta", "--results", str(results))
-    told = " ".join(confirmed.end().split())
-    assert "Confirmed: slow is worse than as-is on beta (command, wall_s)" in told
-    assert "its own run ends in the same verdict" in told
+    command = " ".join(confirmed.end().split())
+    assert "Confirmed: slow is worse than as-is on beta (command, wall_s)" in command
+    assert "its own run ends in the same verdict" in command
     assert {Path(name).name for name in files(rack["beta"]) - before["beta"]} <= {
         *(path.name for path in (results / "fleets" / "slept").iterdir()),
         "fence",
@@ -121,8 +123,10 @@ def test_from_an_empty_host_to_a_run_that_is_confirmed_on_another(installed: Rac
     }
     # The same by Dask, on what was provisioned.
     hosts = rack.inventory(QUICK, ("beta",))
-    told = " ".join(Driven(rack, "confirm", str(run), "--hosts", str(hosts), "--results", str(results)).end().split())
-    assert "Confirmed: slow is worse than as-is on beta (command, wall_s)" in told
+    command = " ".join(
+        Driven(rack, "confirm", str(run), "--hosts", str(hosts), "--results", str(results)).end().split()
+    )
+    assert "Confirmed: slow is worse than as-is on beta (command, wall_s)" in command
     until(lambda: rack["beta"].pids() == [], "no process is left on beta", seen=rack["beta"].pids)
     folder = next(path for path in (results / "fleets" / "slept").iterdir() if path != fleet.folder)
     again = Driven(rack, "confirm", str(run), "--measured", str(folder), "--json").end()
@@ -137,43 +141,43 @@ def test_what_keeps_a_host_from_taking_part_is_told_before_anything_is_begun(ins
     rack = installed
     both, beta = over_ssh(rack), rack["beta"]
     # Without root: sudo would ask for a password, and is never asked for one.
-    told = refused(rack, *run_words(rack, over_ssh(rack, more="root = true")))
-    assert "2 of 2 hosts cannot take part" in told and "sudo" in told, told
+    output = refused(rack, *run_words(rack, over_ssh(rack, more="root = true")))
+    assert "2 of 2 hosts cannot take part" in output and "sudo" in output, output
     # Another file in it than here.
     (module,) = beta.install.glob("lib/python3*/site-packages/hugewise/__init__.py")
     text = module.read_text()
     module.write_text(f"{text}\n# mended by hand\n")
-    told = refused(rack, *run_words(rack, both))
-    assert "1 of 2 hosts cannot take part" in told and "is there with other files than here" in told
-    assert "hugewise fleet provision" in told and "beta: " in told
+    output = refused(rack, *run_words(rack, both))
+    assert "1 of 2 hosts cannot take part" in output and "is there with other files than here" in output
+    assert "hugewise fleet provision" in output and "beta: " in output
     module.write_text(text)
     # Another probe than on the others.
     probe = beta.install / "bin" / "hugewise-probe"
     data = probe.read_bytes()
     probe.write_bytes(data + b"\0")
-    told = refused(rack, *run_words(rack, both))
-    assert "its probe is another one than on the other hosts" in told
+    output = refused(rack, *run_words(rack, both))
+    assert "its probe is another one than on the other hosts" in output
     probe.write_bytes(data)
     # Another version, and the same again.
     alone = over_ssh(rack, "beta")
     provisioned(rack, alone, "old")
-    told = refused(rack, *run_words(rack, both))
-    assert "beta: hugewise 0.0.9 is there, and " in told
+    output = refused(rack, *run_words(rack, both))
+    assert "beta: hugewise 0.0.9 is there, and " in output
     provisioned(rack, alone)
     assert "cannot take part" not in Driven(rack, "doctor", "--hosts", str(both)).end()
     # Not reached.
     rack.cut("beta")
     try:
-        told = refused(rack, *run_words(rack, both))
+        output = refused(rack, *run_words(rack, both))
     finally:
         rack.mend("beta")
-    assert "1 of 2 hosts cannot take part" in told and "beta: ssh beta: " in told and "try: ssh beta true" in told
+    assert "1 of 2 hosts cannot take part" in output and "beta: ssh beta: " in output and "try: ssh beta true" in output
     # A name that ssh does not know, and a key that the host does not have.
     path = rack.desk.folder / ".ssh" / "config"
     config = path.read_text()
     path.write_text(config.replace("User hw-beta", "User nobody-there"))
-    told = refused(rack, *run_words(rack, both))
-    assert "beta: ssh beta: " in told and "Permission denied" in told
+    output = refused(rack, *run_words(rack, both))
+    assert "beta: ssh beta: " in output and "Permission denied" in output
     path.write_text(config)
     os.chown(path, rack.desk.uid, rack.desk.uid)
     for name in HOSTS:

@@ -30,36 +30,30 @@ DOMAIN = b"""<?xml version="1.0" encoding="UTF-8"?>
 """
 
 
-def test_a_broken_study_is_read_or_refused(tmp_path: Path) -> None:
-    @fuzzed(40)
-    @given(broken(STUDIES))
-    def every(content: bytes) -> None:
-        path = tmp_path / "study.toml"
-        path.write_bytes(content)
-        try:
-            with in_time():
-                load(path)
-        except StudyError as error:
-            assert str(path) in error.message and error.hint and len(error.message) < 2000
-        except UserError as error:
-            assert error.hint
-
-    every()
+@fuzzed(40)
+@given(content=broken(STUDIES))
+def test_a_broken_study_is_read_or_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "study.toml"
+    path.write_bytes(content)
+    try:
+        with in_time():
+            load(path)
+    except StudyError as error:
+        assert str(path) in error.message and error.hint and len(error.message) < 2000
+    except UserError as error:
+        assert error.hint
 
 
-def test_a_broken_study_is_planned_or_refused(tmp_path: Path) -> None:
-    @fuzzed(25)
-    @given(varied(STUDIES) | broken([ROOT / "studies" / "demo.toml"]))
-    def every(content: bytes) -> None:
-        path = tmp_path / "study.toml"
-        path.write_bytes(content)
-        try:
-            with in_time():
-                hugewise.make_plan(load(path))
-        except UserError as error:
-            assert error.message
-
-    every()
+@fuzzed(25)
+@given(content=varied(STUDIES) | broken([ROOT / "studies" / "demo.toml"]))
+def test_a_broken_study_is_planned_or_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "study.toml"
+    path.write_bytes(content)
+    try:
+        with in_time():
+            hugewise.make_plan(load(path))
+    except UserError as error:
+        assert error.message
 
 
 @kept("study")
@@ -70,19 +64,14 @@ def test_what_once_broke_a_study_is_refused(path: Path, capsys: pytest.CaptureFi
     assert ended.value.code == 2 and str(path) in told and "cure: " in told
 
 
-def test_a_broken_domain_is_read_or_refused() -> None:
-    @fuzzed(50)
-    @given(broken([DOMAIN]))
-    def every(content: bytes) -> None:
-        try:
-            with in_time():
-                libvirt.toml(
-                    libvirt.requested_backing(domain.parse(content, "domain.xml"), "domain.xml", 2 << 20).backing
-                )
-        except UserError as error:
-            assert error.message.startswith("domain.xml:") and error.hint
-
-    every()
+@fuzzed(50)
+@given(content=broken([DOMAIN]))
+def test_a_broken_domain_is_read_or_refused(content: bytes) -> None:
+    try:
+        with in_time():
+            libvirt.toml(libvirt.requested_backing(domain.parse(content, "domain.xml"), "domain.xml", 2 << 20).backing)
+    except UserError as error:
+        assert error.message.startswith("domain.xml:") and error.hint
 
 
 @kept("domain")
@@ -103,17 +92,14 @@ def test_a_backing_that_is_none_is_refused(pages: str, capsys: pytest.CaptureFix
     assert ended.value.code == 2 and "cure: " in told and len(told) < 2000
 
 
-def test_a_broken_backing_is_read_or_refused() -> None:
-    @fuzzed(50)
-    @given(broken([b"{ pages = \"hugetlb-2m\", nodes = [0, 1], preallocate = true, source = 'memfd' }", b"thp"]))
-    def every(content: bytes) -> None:
-        try:
-            with in_time():
-                guest_study.write_xml(content.decode(errors="replace"))
-        except UserError as error:
-            assert error.hint and len(error.message) < 1000
-
-    every()
+@fuzzed(50)
+@given(content=broken([b"{ pages = \"hugetlb-2m\", nodes = [0, 1], preallocate = true, source = 'memfd' }", b"thp"]))
+def test_a_broken_backing_is_read_or_refused(content: bytes) -> None:
+    try:
+        with in_time():
+            guest_study.write_xml(content.decode(errors="replace"))
+    except UserError as error:
+        assert error.hint and len(error.message) < 1000
 
 
 def test_text_xml_of_many_pieces_takes_no_longer_for_each(tmp_path: Path) -> None:
@@ -122,19 +108,16 @@ def test_text_xml_of_many_pieces_takes_no_longer_for_each(tmp_path: Path) -> Non
         domain.parse(b"<domain>" + b"a<!---->" * 1_000_000 + b"</domain>", "domain.xml")
 
 
-def test_broken_json_is_a_value_or_unreadable() -> None:
-    @fuzzed(50)
-    @given(broken([b'{"a": [1, 2.5, {"b": null, "c": "\\u00e4"}], "d": true}', b"[[[[]]]]"]))
-    def every(content: bytes) -> None:
-        try:
-            with in_time():
-                found = reading.json(content)
-        except UnreadableError as error:
-            assert error.reason and (error.line is None or error.line >= 1)
-        else:
-            repr(found)
-
-    every()
+@fuzzed(50)
+@given(content=broken([b'{"a": [1, 2.5, {"b": null, "c": "\\u00e4"}], "d": true}', b"[[[[]]]]"]))
+def test_broken_json_is_a_value_or_unreadable(content: bytes) -> None:
+    try:
+        with in_time():
+            found = reading.json(content)
+    except UnreadableError as error:
+        assert error.reason and (error.line is None or error.line >= 1)
+    else:
+        repr(found)
 
 
 def test_a_number_is_finite_or_unreadable() -> None:

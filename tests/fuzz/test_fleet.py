@@ -13,13 +13,13 @@ from hugewise.fleet.protocol import (
     Assignment,
     AssignmentSeen,
     BeginOrder,
-    Bytes,
     FileEntry,
     FleetQuestion,
     HelloOrder,
     ManifestFound,
     ReadOrder,
     Refusal,
+    RunBytes,
 )
 from hugewise.fleet.records import FleetState
 from hugewise.reading import UnreadableError
@@ -42,7 +42,7 @@ ANSWERS = [
     for each in (
         AssignmentSeen(assignment=ONE, state="running", run="20261122T125547Z-548a", closed=3, blocks=8, left_s=1.5),
         ManifestFound(assignment=ONE, run="r", files=(FileEntry("attempts/b00001-1-base-1/stdout", 3, "0" * 64),)),
-        Bytes(data=b"abc"),
+        RunBytes(data=b"abc"),
         Refusal(why="no room", hint="make some"),
     )
 ]
@@ -60,35 +60,29 @@ housekeeping_cpu = 0
 """
 
 
-def test_a_broken_message_is_read_or_refused() -> None:
-    @fuzzed(50)
-    @given(broken(ORDERS), broken(ANSWERS))
-    def every(order: bytes, answer: bytes) -> None:
-        for decode, said in ((protocol.decode_order, order), (protocol.decode_answer, answer)):
-            try:
-                with in_time():
-                    found = decode(said)
-            except UnreadableError as error:
-                assert error.reason
-            else:
-                assert decode(protocol.encode(found)) == found
-
-    every()
-
-
-def test_a_broken_inventory_is_read_or_refused(tmp_path: Path) -> None:
-    @fuzzed(40)
-    @given(broken([HOSTS]))
-    def every(content: bytes) -> None:
-        path = tmp_path / "hosts.toml"
-        path.write_bytes(content)
+@fuzzed(50)
+@given(order=broken(ORDERS), answer=broken(ANSWERS))
+def test_a_broken_message_is_read_or_refused(order: bytes, answer: bytes) -> None:
+    for decode, said in ((protocol.decode_order, order), (protocol.decode_answer, answer)):
         try:
             with in_time():
-                inventory.load(path)
-        except StudyError as error:
-            assert str(path) in error.message and error.hint and len(error.message) < 2000
+                found = decode(said)
+        except UnreadableError as error:
+            assert error.reason
+        else:
+            assert decode(protocol.encode(found)) == found
 
-    every()
+
+@fuzzed(40)
+@given(content=broken([HOSTS]))
+def test_a_broken_inventory_is_read_or_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "hosts.toml"
+    path.write_bytes(content)
+    try:
+        with in_time():
+            inventory.load(path)
+    except StudyError as error:
+        assert str(path) in error.message and error.hint and len(error.message) < 2000
 
 
 def test_a_broken_summary_is_made_anew(tmp_path: Path) -> None:

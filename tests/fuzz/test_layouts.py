@@ -52,11 +52,10 @@ def test_a_broken_report_is_read() -> None:
         every()
 
 
-def test_whatever_a_command_says_it_ends() -> None:
-    @fuzzed(40)
-    @given(st.lists(st.one_of(st.sampled_from(WORDS), st.text(max_size=12), st.just("/x\0")), min_size=1, max_size=30))
-    def every(words: list[str]) -> None:
-        with in_time(), suppress(UntoldError):
-            assert executed(words, {"PATH": "/usr/bin"}).path
-
-    every()
+@fuzzed(40)
+@given(
+    words=st.lists(st.one_of(st.sampled_from(WORDS), st.text(max_size=12), st.just("/x\0")), min_size=1, max_size=30)
+)
+def test_whatever_a_command_says_it_ends(words: list[str]) -> None:
+    with in_time(), suppress(UntoldError):
+        assert executed(words, {"PATH": "/usr/bin"}).path

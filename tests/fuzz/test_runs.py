@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import hugewise
 from hugewise.cli.main import main
 from hugewise.errors import UserError
-from hugewise.report import csv, json
+from hugewise.report.data_files import attempts_csv, comparisons_csv, report_json
 from hugewise.report.markdown import markdown
 from hugewise.report.summary import summary
 from hugewise.report.write import report
@@ -37,9 +37,9 @@ def judged(folder: Path, *, salvage: bool) -> None:
             found = hugewise.open_results(folder, salvage=salvage)
             markdown(report(found))
             summary(found)
-            json.encode(found)
-            csv.attempts(found)
-            csv.comparisons(found)
+            report_json(found)
+            attempts_csv(found)
+            comparisons_csv(found)
     except UserError as error:
         assert str(folder) in error.message and error.hint
 

@@ -15,10 +15,10 @@ import pytest
 from hugewise.errors import MachineError
 from hugewise.guests import boot, hypervisor
 from hugewise.guests.backing import Proof
-from hugewise.guests.boarding import GuestBoarding
+from hugewise.guests.counted import Survey
 from hugewise.guests.hypervisor import Choice
+from hugewise.guests.machines import GuestPerAttempt
 from hugewise.guests.resources import GuestResources
-from hugewise.guests.survey import Survey
 from hugewise.host.scratch import Scratch
 from hugewise.model.guest import Backing, Image, Initramfs
 from hugewise.model.pages import PageTarget
@@ -49,7 +49,7 @@ def answer(request: dict[str, Any]) -> bytes:
 
 
 class FakeBooted:
-    """`boot.Booted`: `proof` is what is found of its memory, `obeys` whether it ends when it is told to."""
+    """`boot.BootedGuest`: `proof` is what is found of its memory, `obeys` whether it ends when it is told to."""
 
     def __init__(self, proof: Proof | MachineError, *, obeys: bool) -> None:
         self.proof, self.obeys, self.stopped = proof, obeys, 0
@@ -119,7 +119,7 @@ class Yard:
         self.leaves.append(Leaf(name))
         return self.leaves[-1]
 
-    def boarding(self, link: Any = None, seed: bytes = bytes(16), **use: Any) -> GuestBoarding:
+    def boarding(self, link: Any = None, seed: bytes = bytes(16), **use: Any) -> GuestPerAttempt:
         provided = GuestResources(
             use=GuestUse(memory=GIB, cpus=2 if not use.get("counting") else 1, **use),
             arch="x86-64",
@@ -129,7 +129,7 @@ class Yard:
             surveys={"k": Survey(release="6.12.1", page_size=4096, files={})},
             initramfs={"k": Initramfs(path=str(self.place / "initramfs"), digest="a" * 64)},
         )
-        return GuestBoarding(
+        return GuestPerAttempt(
             provided=provided,
             place=Scratch(self.place, None, None),
             account=None,

@@ -15,14 +15,16 @@ import pytest
 
 from hugewise.errors import HugewiseError
 from hugewise.guests import hypervisor, image, kernels
-from hugewise.guests.boot import Booted, Hosting, boot
+from hugewise.guests.boot import BootedGuest, Hosting, boot
+from hugewise.host import journal
 from hugewise.machine.agent import Agent
 from hugewise.model.guest import Architecture, Guest, Kernel
 from hugewise.model.workload import Missing
 from hugewise.study.guest import KernelUse
 from tests.build.guests import guest
-from tests.guests import boarded
-from tests.requirements import need
+from tests.guests import boarded, runs
+from tests.requirements import need, need_root
+from tests.state import page_state
 
 _SUITE = "trixie"
 
@@ -39,12 +41,12 @@ class Bootable:
         """A guest of 256 MiB with base pages (which no setting of the host can take away), or what is named instead."""
         return guest(self.kernel.arch, **{"kernel": self.kernel, **other})
 
-    def boot(self, hosting: Hosting, timeout: float | None = None, **other: Any) -> Booted:
+    def boot(self, hosting: Hosting, timeout: float | None = None, **other: Any) -> BootedGuest:
         """Boot such a guest."""
         return boot(self.guest(**other), self.initramfs, hosting, program=self.program, timeout=timeout)
 
     @contextmanager
-    def spoken(self, hosting: Hosting, **other: Any) -> Iterator[tuple[Booted, Agent]]:
+    def spoken(self, hosting: Hosting, **other: Any) -> Iterator[tuple[BootedGuest, Agent]]:
         """Boot such a guest, and hear its agent say hello."""
         with self.boot(hosting, **other) as booted:
             agent = Agent(booted.agent, "guest a test's", booted.error)
@@ -100,3 +102,15 @@ def yard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[boarded.Ya
     """Guests that are not booted, and what would be."""
     with boarded.yard(tmp_path, monkeypatch) as made:
         yield made
+
+
+@pytest.fixture
+def nothing_left(x86: Bootable) -> Iterator[set[str]]:
+    """Root, and Debian's kernel in the cache; what was there before, and nothing else is there afterwards."""
+    need_root()
+    assert x86.kernel.arch == "x86-64"
+    state, before = page_state(), runs.left()
+    yield before
+    journal.restore()
+    assert runs.not_as(state) == {}
+    assert runs.left() - before == set()

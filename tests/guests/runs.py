@@ -35,7 +35,8 @@ __all__ = [
     "write",
 ]
 
-_OWNER = re.compile(r"hugewise-(\d+)")  # a session's folder has its process's number
+# A session's folder has its process's number, and so has a group that a test of the probe makes.
+_OWNER = re.compile(r"hugewise-(?:probe-test-\w+-)?(\d+)")
 _PROGRAMS = re.compile(r"qemu-system-\w+$|ganesha\.nfsd$")
 
 MEMORY = 256 << 20
@@ -134,23 +135,23 @@ def _counts(owner: int) -> bool:
 
 def processes() -> dict[int, str]:
     """QEMUs and NFS servers of runs by pid: the program, and the session's folder that its command line names."""
-    found = {}
+    by_name = {}
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             words = (process / "cmdline").read_bytes().decode(errors="replace")
             program = _PROGRAMS.search(words.partition("\0")[0])
             if program is not None and (named := _OWNER.search(words)) is not None:
-                found[int(process.name)] = f"{program[0]} of {named[0]}"
-    return found
+                by_name[int(process.name)] = f"{program[0]} of {named[0]}"
+    return by_name
 
 
 def ended(before: set[str], patience: float = 60.0) -> set[str]:
     """The processes of runs that are there beside those of `before`, when `patience` seconds are over or none is."""
     end = time.monotonic() + patience
     while True:
-        found = {each for each in left() - before if each.startswith("process ")}
-        if not found or time.monotonic() > end:
-            return found
+        by_name = {each for each in left() - before if each.startswith("process ")}
+        if not by_name or time.monotonic() > end:
+            return by_name
         time.sleep(0.02)
 
 
@@ -169,10 +170,10 @@ def not_as(state: Mapping[str, str], patience: float = 150.0) -> dict[str, tuple
 
 def _waiting() -> dict[str, str]:
     """Threads that nothing can interrupt, and where in the kernel they are."""
-    found = {}
+    by_name = {}
     for task in Path("/proc").glob("[0-9]*/task/[0-9]*"):
         with suppress(OSError):
             stat = (task / "stat").read_text()
             if stat.rpartition(")")[2].split()[0] == "D":
-                found[f"{task} {stat.partition('(')[2].rpartition(')')[0]}"] = (task / "stack").read_text()
-    return found
+                by_name[f"{task} {stat.partition('(')[2].rpartition(')')[0]}"] = (task / "stack").read_text()
+    return by_name

@@ -13,13 +13,13 @@ import pytest
 
 from hugewise.attempt import outcome, recording
 from hugewise.guests import image
-from hugewise.guests.boarding import GuestBoarding, GuestSettings
 from hugewise.guests.boot import Hosting
+from hugewise.guests.counted import Survey
 from hugewise.guests.hypervisor import Choice
+from hugewise.guests.machines import GuestPerAttempt, GuestSettings
 from hugewise.guests.resources import GuestResources
-from hugewise.guests.survey import Survey
-from hugewise.machine import noise, probe, serving
-from hugewise.machine.machine import Contained
+from hugewise.machine import noise, probe
+from hugewise.machine.machine import Contained, read_events, run_launchers
 from hugewise.machine.remote import RemoteMachine
 from hugewise.model.guest import Backing, Image
 from hugewise.model.pages import THP, PageSizes
@@ -70,15 +70,15 @@ def booted(found: Bootable, hosting: Hosting, seed: int) -> Iterator[RemoteMachi
 
 def touch(guest: RemoteMachine, size: int, page: int, folder: Path) -> Count:
     """Touch `size` bytes once, by the micro-workload of page faults."""
-    told = job(folder, "fault", "--bytes", str(size), "--rounds", "1", micro=True, scan="exit")
-    argv = (*told.spec.argv, "--counters", "page-faults")
-    told = msgspec.structs.replace(
-        told, spec=msgspec.structs.replace(told.spec, argv=argv, env=guest.environment, source="kpageflags")
+    launch = job(folder, "fault", "--bytes", str(size), "--rounds", "1", micro=True, scan="exit")
+    argv = (*launch.spec.argv, "--counters", "page-faults")
+    launch = msgspec.structs.replace(
+        launch, spec=msgspec.structs.replace(launch.spec, argv=argv, env=guest.environment, source="kpageflags")
     )
     before = noise.snapshot(guest.host)
-    assert serving.run([(guest, told)]) == [0]
+    assert run_launchers([(guest, launch)]) == [0]
     after = noise.snapshot(guest.host)
-    events = serving.events(told)
+    events = read_events(launch)
     ended, usage = outcome.last(events, probe.Exit), outcome.last(events, probe.Usage)
     assert ended is not None
     assert ended.code == 0
@@ -101,17 +101,17 @@ def count(guest: RemoteMachine, pages: Mapping[str, int], folder: Path) -> dict[
     sizes = PageSizes.discover(guest.host, base)
     policies = discover(sizes)
     settings = GuestSettings(guest.host)
-    found = {}
+    by_name = {}
     for name, page in pages.items():
         treatment = policies[name].treatment(guest.host, sizes, "system")
         assert treatment.target.size == page
         settings.apply(treatment.knobs)
-        found[name] = (
+        by_name[name] = (
             touch(guest, base, page, folder / f"{name}-least"),
             touch(guest, TOUCHED, page, folder / f"{name}-all"),
         )
     assert settings.drift() == []
-    return found
+    return by_name
 
 
 @pytest.mark.boots
@@ -140,8 +140,10 @@ def test_a_guest_takes_a_fault_for_every_page_that_it_touches(
                 continue
             assert whole.coverage.get(f"anon:{page}", 0) == TOUCHED, said
             assert abs(whole.served - wanted) <= 0.02 * wanted, said
-    one, two = ({name: (a.faults, b.faults, a.lifetime, b.lifetime) for name, (a, b) in boot.items()} for boot in boots)
-    assert one == two
+    first, two = (
+        {name: (a.faults, b.faults, a.lifetime, b.lifetime) for name, (a, b) in boot.items()} for boot in boots
+    )
+    assert first == two
 
 
 COUNTING = """
@@ -179,19 +181,19 @@ def instructions(found: Bootable, seed: bytes, folder: Path) -> tuple[int, Mappi
         surveys={"k": Survey(release=found.kernel.release, page_size=4096, files={})},
         initramfs={"k": image.existing_initramfs(found.initramfs)},
     )
-    told = job(folder, "mmap-perf", "--calls", "1000", micro=True)
+    launch = job(folder, "mmap-perf", "--calls", "1000", micro=True)
     use = msgspec.structs.replace(arm(), backing=Backing(pages="base", preallocate=False))
     with ExitStack() as shared:
-        boarding = GuestBoarding.open(
+        boarding = GuestPerAttempt.open(
             study, provided, lambda _: Contained(), shared, lambda _: None, seed=seed, privileged=os.geteuid() == 0
         )
-        with closing(boarding.board(cell(), use, trial(slot=0), 1, folder)) as aboard:
-            aboard.site.knobs.apply({f"{THP}/enabled": "never"})
-            spec = msgspec.structs.replace(told.spec, env=aboard.site.machine.environment, source="kpageflags")
-            assert serving.run([(aboard.site.machine, msgspec.structs.replace(told, spec=spec))]) == [0]
-            backed = aboard.leave()
+        with closing(boarding.board(cell(), use, trial(slot=0), 1, folder)) as machine:
+            machine.site.knobs.apply({f"{THP}/enabled": "never"})
+            spec = msgspec.structs.replace(launch.spec, env=machine.site.machine.environment, source="kpageflags")
+            assert run_launchers([(machine.site.machine, msgspec.structs.replace(launch, spec=spec))]) == [0]
+            backed = machine.leave()
     assert backed.problem is None
-    counted = known(recording.instructions(serving.events(told)))
+    counted = known(recording.instructions(read_events(launch)))
     return counted, backed.facts
 
 
@@ -201,10 +203,10 @@ def test_the_same_seed_gives_the_same_instructions_and_another_seed_others(x86: 
 
     The guest is pinned to one CPU: boarding._cpus says what else would move QEMU's clock on a busy host.
     """
-    one, again = (instructions(x86, bytes(16), tmp_path / str(number)) for number in range(2))
+    first, again = (instructions(x86, bytes(16), tmp_path / str(number)) for number in range(2))
     other, others = instructions(x86, bytes([1] * 16), tmp_path / "other")
-    count, facts = one
-    assert again == one
+    count, facts = first
+    assert again == first
     assert facts["guest_seed"] != others["guest_seed"]
     assert facts["initramfs_sha256"] == others["initramfs_sha256"]
     assert count > 1_000_000

@@ -1,19 +1,26 @@
-"""Debian packages: which archive, what apt says, and one small package had for real."""
+"""Debian packages: archives, names and versions by a private apt; unpacked below a folder; what is said meanwhile."""
 
 from __future__ import annotations
 
+import io
 import os
 import pwd
+import stat
+import subprocess
+import tarfile
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from hugewise import reading, unprivileged
 from hugewise.cli.main import cli
 from hugewise.errors import StorageError, UserError
-from hugewise.guests import cache, debian, packages
-from hugewise.guests.debian import AptSource
-from hugewise.guests.sandbox import Sandbox
+from hugewise.guests import debian
+from hugewise.guests.debian import AptSource, unpack, walk
+from hugewise.guests.sandbox import Sandbox, open_sandbox
 from hugewise.unprivileged import Say
 from tests.requirements import need, need_program, need_root
 
@@ -53,15 +60,15 @@ SHA256:207fae4f71895f142c99f06a19bd4b26c4a7aabb8615e82128181c9cebe6a7b0
 
 
 def test_the_archive_of_a_sources_file_is_the_one_with_a_whole_suite() -> None:
-    found = debian.main_archive({"/etc/apt/sources.list.d/debian.sources": STANZAS})
-    assert found.uris == ("http://archive.example/debian",)
-    assert found.suites == ("bookworm", "bookworm-updates")
-    assert dict(found.options)["signed-by"] == "/usr/share/keyrings/debian-archive-keyring.gpg"
+    archive = debian.main_archive({"/etc/apt/sources.list.d/debian.sources": STANZAS})
+    assert archive.uris == ("http://archive.example/debian",)
+    assert archive.suites == ("bookworm", "bookworm-updates")
+    assert dict(archive.options)["signed-by"] == "/usr/share/keyrings/debian-archive-keyring.gpg"
 
 
 def test_the_same_archive_for_another_suite_keeps_its_options() -> None:
-    found = debian.main_archive({"debian.sources": STANZAS})
-    assert debian.sources_stanza(found, "trixie", "arm64", sources=False).splitlines() == [
+    archive = debian.main_archive({"debian.sources": STANZAS})
+    assert debian.sources_stanza(archive, "trixie", "arm64", sources=False).splitlines() == [
         "Types: deb",
         "URIs: http://archive.example/debian",
         "Suites: trixie",
@@ -71,7 +78,7 @@ def test_the_same_archive_for_another_suite_keeps_its_options() -> None:
         "Check-Valid-Until: no",
         "Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg",
     ]
-    assert "Types: deb-src\n" in debian.sources_stanza(found, "trixie", "arm64", sources=True)
+    assert "Types: deb-src\n" in debian.sources_stanza(archive, "trixie", "arm64", sources=True)
 
 
 def test_an_entry_of_one_line_gives_the_same() -> None:
@@ -81,13 +88,13 @@ def test_an_entry_of_one_line_gives_the_same() -> None:
     deb [arch=amd64,arm64 signed-by=/k/debian-archive-keyring.gpg trusted=yes] mirror+file:/etc/mirrors trixie main # ok
     deb-src http://archive.example/debian bookworm main
     """
-    found = debian.main_archive({"/etc/apt/sources.list": text})
-    assert found == AptSource(
+    archive = debian.main_archive({"/etc/apt/sources.list": text})
+    assert archive == AptSource(
         ("deb",), ("mirror+file:/etc/mirrors",), ("trixie",), ("main",),
         (("architectures", "amd64 arm64"), ("signed-by", "/k/debian-archive-keyring.gpg"), ("trusted", "yes")),
     )  # fmt: skip
-    written = debian.sources_stanza(found, "bookworm", "amd64", sources=False)
-    assert next(debian.stanzas(written)).uris == found.uris
+    written = debian.sources_stanza(archive, "bookworm", "amd64", sources=False)
+    assert next(debian.stanzas(written)).uris == archive.uris
     assert "Trusted: yes" in written
     assert "Architectures: amd64\n" in written
 
@@ -95,8 +102,8 @@ def test_an_entry_of_one_line_gives_the_same() -> None:
 def test_a_key_within_the_entry_is_kept_whole() -> None:
     key = "\n -----BEGIN PGP PUBLIC KEY BLOCK-----\n .\n mDMEZ\n -----END PGP PUBLIC KEY BLOCK-----"
     text = f"Types: deb\nURIs: http://archive.example/debian\nSuites: trixie\nComponents: main\nSigned-By:{key}\n"
-    found = debian.main_archive({"a.sources": text})
-    assert f"Signed-By: {key}" in debian.sources_stanza(found, "bookworm", "amd64", sources=False)
+    archive = debian.main_archive({"a.sources": text})
+    assert f"Signed-By: {key}" in debian.sources_stanza(archive, "bookworm", "amd64", sources=False)
 
 
 def test_other_archives_that_use_debians_names_come_after_debians() -> None:
@@ -141,8 +148,8 @@ def test_what_apt_says_is_read() -> None:
 
 
 def test_the_private_state_names_nothing_of_the_machines_own_and_clears_its_hooks() -> None:
-    shop = Sandbox(Path("/c/made"), None)
-    lines = debian.configuration(shop, Path("/c/made/lent/lists"), "arm64").splitlines()
+    sandbox = Sandbox(Path("/c/made"), None)
+    lines = debian.configuration(sandbox, Path("/c/made/lent/lists"), "arm64").splitlines()
     named = [line for line in lines if line.startswith("Dir::")]
     assert named
     assert all("/c/made/" in line or '"/dev/null"' in line for line in named)
@@ -181,7 +188,7 @@ def test_a_broken_package_is_said_to_be_one(tmp_path: Path) -> None:
     need_program("dpkg-deb", "dpkg")
     (tmp_path / "bad.deb").write_bytes(b"no package")
     with pytest.raises(StorageError, match=r"cannot unpack .*bad\.deb"):
-        packages.unpack(tmp_path / "bad.deb", tmp_path)
+        debian.unpack(tmp_path / "bad.deb", tmp_path)
 
 
 def machines_own() -> list[tuple[str, int]]:
@@ -195,30 +202,30 @@ def machines_own() -> list[tuple[str, int]]:
 def test_a_small_package_of_another_architecture_is_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     need_program("apt-get", "apt")
     monkeypatch.setenv("HUGEWISE_CACHE", str(tmp_path / "cache"))
-    before, told = machines_own(), list[str]()
+    before, lines = machines_own(), list[str]()
     try:
-        found = debian.resolve(["hello"], "trixie", "arm64", told.append)
+        resolved = debian.resolve(["hello"], "trixie", "arm64", lines.append)
     except UserError as error:
         # The lists are the first that is asked of the archive: without them nothing of this can be tried.
         need("cannot read the package lists" not in error.message, f"Debian's archive through apt ({error.message})")
         raise
-    assert {"hello", "libc6"} <= {package.name for package in found}
-    hello = next(package for package in found if package.name == "hello")
-    ahead = packages.package_sizes(["hello"], "trixie", "arm64")
+    assert {"hello", "libc6"} <= {package.name for package in resolved}
+    hello = next(package for package in resolved if package.name == "hello")
+    ahead = debian.package_sizes(["hello"], "trixie", "arm64")
     assert ahead is not None and ahead.unpacked is not None
-    assert sorted(ahead.packages, key=lambda package: package.name) == found
-    assert ahead.unpacked > packages.to_fetch(ahead.packages) == sum(package.size for package in found)
+    assert sorted(ahead.packages, key=lambda package: package.name) == resolved
+    assert ahead.unpacked > debian.to_fetch(ahead.packages) == sum(package.size for package in resolved)
     assert hello.arch == "arm64"
-    paths = debian.fetch([hello], told.append)
+    paths = debian.fetch([hello], lines.append)
     assert [path.name for path in paths] == [hello.file]
-    assert told[-1].startswith("fetching 1 packages of trixie for arm64")
-    told.clear()
-    assert debian.fetch([hello], told.append) == paths
-    assert debian.resolve(["hello"], "trixie", "arm64", told.append) == found
-    assert told == []  # both from the cache
-    assert packages.to_fetch(found) == sum(package.size for package in found) - hello.size
+    assert lines[-1].startswith("fetching 1 packages of trixie for arm64")
+    lines.clear()
+    assert debian.fetch([hello], lines.append) == paths
+    assert debian.resolve(["hello"], "trixie", "arm64", lines.append) == resolved
+    assert lines == []  # both from the cache
+    assert debian.to_fetch(resolved) == sum(package.size for package in resolved) - hello.size
     (tmp_path / "root").mkdir()
-    packages.unpack(paths[0], tmp_path / "root", without=["./usr/share/*"])
+    debian.unpack(paths[0], tmp_path / "root", without=["./usr/share/*"])
     program = (tmp_path / "root/usr/bin/hello").read_bytes()
     assert program[18:20] == b"\xb7\x00"  # AArch64, elf(5)
     assert not (tmp_path / "root/usr/share/doc").exists()
@@ -263,7 +270,7 @@ def test_a_prepared_apt_conf_is_never_read(reached: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("XDG_CACHE_HOME", str(reached / "home"))
     archive = debian.main_archive({str(sources): sources.read_text()})
     text = debian.sources_stanza(archive, "bookworm", "amd64", sources=False)
-    entry = reached / "home/hugewise/apt" / cache.digest(text.encode())[:32]
+    entry = reached / "home/hugewise/apt" / reading.key_digest(text.encode())[:32]
     for name in ("state/lists/partial", "cache/archives/partial"):
         (entry / name).mkdir(parents=True)
     solver, told = reached / "solver", reached / "told"
@@ -283,3 +290,245 @@ def test_a_prepared_apt_conf_is_never_read(reached: Path, monkeypatch: pytest.Mo
     with pytest.raises(UserError, match="does not use the cache|cannot read the package lists") as raised:
         debian.resolve(["hello"], "bookworm", "amd64")
     assert list(told.iterdir()) == [], raised.value
+
+
+@pytest.mark.parametrize(
+    ("said", "size"),
+    [
+        ("After this operation, 284 kB of additional disk space will be used.", 284_000),
+        ("After this operation, 1,233 MB of additional disk space will be used.", 1_233_000_000),
+        ("After this operation, 53.1 MB of additional disk space will be used.", 53_100_000),
+        ("After this operation, 12 B of additional disk space will be used.", 12),
+        ("After this operation, 12 kB disk space will be freed.", None),
+        ("Need to get 1,233 kB of archives.", None),
+    ],
+)
+def test_what_packages_take_unpacked_is_read(said: str, size: int | None) -> None:
+    assert debian.unpacked_bytes(f"Building dependency tree...\n{said}\n") == size
+
+
+def test_without_lists_nothing_is_asked_of_apt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HUGEWISE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HUGEWISE_APT_SOURCES", str(tmp_path / "none.list"))
+    assert debian.package_sizes(["hello"], "trixie", "arm64") is None  # no archive either
+    (tmp_path / "debian.sources").write_text(STANZAS)
+    monkeypatch.setenv("HUGEWISE_APT_SOURCES", str(tmp_path / "debian.sources"))
+    monkeypatch.setattr(debian, "open_sandbox", lambda: pytest.fail("apt was asked"))
+    assert debian.package_sizes(["hello"], "trixie", "arm64") is None
+
+
+def test_what_has_come_is_said_until_it_is_over(tmp_path: Path) -> None:
+    lines: list[str] = []
+    both = threading.Event()
+
+    def say(line: str) -> None:
+        lines.append(line)
+        if "3.0 of 4.0 MB (75%)" in line:
+            both.set()
+
+    whole, part = tmp_path / "a.deb", tmp_path / "partial" / "b.deb"
+    part.parent.mkdir()
+    paths = [whole, tmp_path / "b.deb", tmp_path / "c.deb"]
+    with debian.report_progress("fetched", lambda: debian.bytes_fetched(paths), 4_000_000, say, every=0.01):
+        whole.write_bytes(b"x" * 2_000_000)
+        part.write_bytes(b"x" * 1_000_000)
+        assert both.wait(30)
+    count = len(lines)
+    assert all(line.startswith("fetched ") for line in lines)
+    whole.write_bytes(b"")
+    assert len(lines) == count
+
+
+def test_an_estimate_is_never_exceeded_and_holes_are_not_written(tmp_path: Path) -> None:
+    lines: list[str] = []
+    twice = threading.Event()
+    file = tmp_path / "image"
+    assert debian.bytes_written(file) == 0
+    with file.open("wb") as writing:
+        writing.truncate(1 << 30)
+        writing.seek(1 << 20)
+        writing.write(b"x" * 100_000)
+    assert 100_000 <= debian.bytes_written(file) < 1 << 20
+
+    def say(line: str) -> None:
+        lines.append(line)
+        if len(lines) > 1:
+            twice.set()
+
+    with debian.report_progress("written", lambda: 5_000_000, 4_000_000, say, every=0.01):
+        assert twice.wait(30)
+    assert all(line.startswith("written 5.0 of 5.0 MB (100%) in ") for line in lines)
+
+
+TEXT = "of the host's"
+
+
+def member(
+    name: str, kind: bytes = tarfile.REGTYPE, text: str = "", mode: int = 0o755, link: str = ""
+) -> tarfile.TarInfo:
+    found = tarfile.TarInfo(f"./{name}")
+    found.type, found.mode, found.linkname, found.size = kind, mode, link, len(text.encode())
+    found.pax_headers = {"text": text} if text else {}
+    return found
+
+
+def a_deb(folder: Path, *members: tarfile.TarInfo, name: str = "bad") -> Path:
+    """A package that holds these members, in their order: an ar of three files, deb(5)."""
+    need_program("dpkg-deb", "dpkg")
+    control = (("control", f"Package: {name}\nVersion: 1\nArchitecture: all\nMaintainer: a\nDescription: b\n"),)
+    parts = {
+        "debian-binary": b"2.0\n",
+        "control.tar": _tar(member(each, text=text, mode=0o644) for each, text in control),
+        "data.tar": _tar(iter(members)),
+    }
+    path = folder / f"{name}.deb"
+    with path.open("wb") as writing:
+        writing.write(b"!<arch>\n")
+        for part, data in parts.items():
+            writing.write(f"{part:<16}{0:<12}{0:<6}{0:<6}{'100644':<8}{len(data):<10}`\n".encode())
+            writing.write(data + b"\n" * (len(data) % 2))
+    path.chmod(0o644)
+    return path
+
+
+def _tar(members: Iterator[tarfile.TarInfo]) -> bytes:
+    whole = io.BytesIO()
+    with tarfile.open(fileobj=whole, mode="w", format=tarfile.GNU_FORMAT) as tar:
+        for each in members:
+            tar.addfile(each, io.BytesIO(each.pax_headers.get("text", "").encode()))
+    return whole.getvalue()
+
+
+@pytest.fixture
+def outside(reached: Path) -> Path:
+    """A folder of the host that everybody may write in, with a file that everybody may write and read."""
+    folder = reached / "outside"
+    folder.mkdir()
+    folder.chmod(0o777)
+    (folder / "victim").write_text(TEXT)
+    (folder / "victim").chmod(0o666)
+    return folder
+
+
+def tries(outside: Path) -> dict[str, list[list[tarfile.TarInfo]]]:
+    """What is tried, of one package or of several that are unpacked one after another."""
+    away, way = member("away", tarfile.SYMTYPE, link=str(outside)), "../" * 20 + str(outside)[1:]
+    return {
+        "a file below an absolute link": [[away, member("away/made", text="x")]],
+        "a file below an absolute link of another package": [[away], [member("away/made", text="x")]],
+        "a folder below an absolute link of another package": [[away], [member("away/made", tarfile.DIRTYPE)]],
+        "the mode of a folder behind a link": [[away], [member("away", tarfile.DIRTYPE, mode=0o700)]],
+        "a file below a link that climbs": [[member("up", tarfile.SYMTYPE, link=way)], [member("up/made", text="x")]],
+        "a file through a link": [
+            [member("v", tarfile.SYMTYPE, link=f"{outside}/victim")], [member("v", text="overwritten")],
+        ],
+        "a hard link to outside": [[member("v", tarfile.LNKTYPE, link=f"{outside}/victim"), member("v", text="x")]],
+        "a hard link through a link": [[away], [member("v", tarfile.LNKTYPE, link="./away/victim")]],
+        "a name that climbs": [[member(way + "/made", text="x")]],
+        "an absolute name": [[member(f"/{outside}/made", text="x")]],
+        "a device": [[member("dev/mem", tarfile.CHRTYPE)]],
+        "a pipe": [[member("pipe", tarfile.FIFOTYPE)]],
+        "a file that gives rights": [[member("bin/su", text="x", mode=0o6755)]],
+        "a folder that gives rights": [[member("bin", tarfile.DIRTYPE, mode=0o7777), member("bin/a", text="x")]],
+        "a name with orders": [[member('a"\nwrite /etc/passwd b', text="x")]],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("what", sorted(tries(Path("/"))))
+def test_a_package_reaches_nothing_outside_and_leaves_no_rights(reached: Path, outside: Path, what: str) -> None:
+    before = sorted(str(path) for path in reached.rglob("*"))
+    debs = [a_deb(reached, *members, name=f"p{number}") for number, members in enumerate(tries(outside)[what])]
+    uids = set()
+    with open_sandbox() as sandbox:
+        lent = [sandbox.lend(deb, f"{number}.deb") for number, deb in enumerate(debs)]
+        (sandbox.path / "root").mkdir(mode=0o777)
+        (sandbox.path / "root").chmod(0o777)
+        root = sandbox.path / "root"
+
+        def work(_: unprivileged.Say) -> None:
+            for deb in lent:
+                unpack(deb, root)
+
+        try:
+            sandbox.do(work, print)
+        except StorageError as error:
+            assert "is no place in a package" in str(error) or "is a device or a pipe" in str(error) or (
+                "is no file of the package" in str(error)
+            )  # fmt: skip
+        for name, _ in walk(root):
+            found = (root / name).lstat()
+            assert not found.st_mode & (stat.S_ISUID | stat.S_ISGID), name
+            assert stat.S_ISDIR(found.st_mode) or stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode), name
+            uids.add(found.st_uid)
+    assert (outside / "victim").read_text() == TEXT
+    assert (outside / "victim").stat().st_nlink == 1
+    assert stat.S_IMODE(outside.stat().st_mode) == 0o777
+    assert [path.name for path in outside.iterdir()] == ["victim"]
+    after = sorted(str(path) for path in reached.rglob("*"))
+    assert after == sorted([*before, *map(str, debs)])
+    assert uids <= {pwd.getpwnam("nobody").pw_uid if os.geteuid() == 0 else os.geteuid()}
+    assert not sandbox.path.exists()
+
+
+def test_links_of_a_package_lead_where_they_lead_in_the_guest(reached: Path) -> None:
+    members = [
+        member("usr/bin", tarfile.DIRTYPE), member("usr/bin/a-1", text="one", mode=0o4755),
+        member("usr/bin/a", tarfile.SYMTYPE, link="/usr/bin/a-1"),
+        member("usr/bin/b", tarfile.LNKTYPE, link="./usr/bin/a-1"),
+        member("bin", tarfile.DIRTYPE), member("bin/c", text="three"), member("tmp", tarfile.DIRTYPE, mode=0o1777),
+    ]  # fmt: skip
+    (reached / "root/usr/bin").mkdir(parents=True)
+    (reached / "root/bin").symlink_to("usr/bin")
+    unpack(a_deb(reached, *members), reached / "root", without=["./tmp"])
+    assert sorted(path.name for path in (reached / "root/usr/bin").iterdir()) == ["a", "a-1", "b", "c"]
+    assert (reached / "root/bin").is_symlink()
+    assert (reached / "root/usr/bin/b").read_text() == "one"
+    assert (reached / "root/usr/bin/a").readlink() == Path("/usr/bin/a-1")
+    assert debian.resolve_inside(reached / "root", "/bin/a") == reached / "root/usr/bin/a-1"
+    assert stat.S_IMODE((reached / "root/usr/bin/a-1").stat().st_mode) == 0o755
+    assert not (reached / "root/tmp").exists()
+
+
+def test_a_package_of_debian_builders_own_making_is_the_same(reached: Path) -> None:
+    """dpkg-deb --build, compressed as Debian's are."""
+    need_program("dpkg-deb", "dpkg")
+    (reached / "p/DEBIAN").mkdir(parents=True)
+    (reached / "p/DEBIAN/control").write_text(
+        "Package: p\nVersion: 1\nArchitecture: all\nMaintainer: a\nDescription: b\n"
+    )
+    (reached / "p/usr/bin").mkdir(parents=True)
+    (reached / "p/usr/bin/su").write_text("x")
+    (reached / "p/usr/bin/su").chmod(0o4755)
+    (reached / "p/usr/bin/far").symlink_to("/etc/passwd")
+    subprocess.run(["dpkg-deb", "--build", "p", "."], cwd=reached, check=True, capture_output=True)
+    (reached / "root").mkdir()
+    unpack(reached / "p_1_all.deb", reached / "root")
+    assert stat.S_IMODE((reached / "root/usr/bin/su").stat().st_mode) == 0o755
+    assert (reached / "root/usr/bin/far").is_symlink()
+
+
+def test_root_takes_only_files_that_are_the_accounts_own(reached: Path) -> None:
+    need_root()
+    (reached / "secret").write_text(TEXT)
+    (reached / "secret").chmod(0o600)
+    for what in ("link", "pipe", "folder"):
+
+        def work(_: unprivileged.Say, what: str = what) -> None:
+            made = sandbox.own / "made"
+            made.mkdir()
+            (made / "fine").write_text("x")
+            (made / "fine").chmod(0o4755)
+            if what == "link":
+                (made / "other").symlink_to(reached / "secret")
+            elif what == "pipe":
+                os.mkfifo(made / "other")
+            else:
+                (made / "a/b/c/d").mkdir(parents=True)
+
+        with open_sandbox() as sandbox:
+            sandbox.do(work, print)
+            with pytest.raises(StorageError):
+                sandbox.take("made", reached / f"taken-{what}")
+        taken = reached / f"taken-{what}"
+        assert all(stat.S_IMODE(path.lstat().st_mode) in {0o644, 0o755} for path in taken.rglob("*"))
+        assert TEXT not in "".join(path.read_text() for path in taken.rglob("*") if path.is_file())

@@ -16,8 +16,8 @@ import pytest
 from hugewise import unprivileged
 from hugewise.errors import HugewiseError, StorageError, UserError
 from hugewise.guests import cache, kernels
-from hugewise.guests.kernels import build, modules, source, store
-from hugewise.guests.kernels.source import Recipe
+from hugewise.guests.kernels import build, store
+from hugewise.guests.kernels.build import Recipe
 from hugewise.model.guest import Kernel
 from hugewise.model.workload import Missing
 from hugewise.unprivileged import Finished
@@ -26,7 +26,7 @@ from tests.requirements import need_program, need_root
 from tests.wait import until
 
 COMPILER = build.compiler_version  # as it is where no test says what it says
-NEEDED = "".join(f"CONFIG_{symbol}=y\n" for symbol in modules.NEEDED)
+NEEDED = "".join(f"CONFIG_{symbol}=y\n" for symbol in store.NEEDED)
 MAKEFILE = """
 # What hugewise asks of the kernel's own.
 tinyconfig:
@@ -69,14 +69,14 @@ def recipe(*more: str, own: int = 0) -> Recipe:
     return Recipe(name="small", arch="x86-64", fragments=texts, page_size=4096, about="of a test", own=own)
 
 
-def provided(tarball: Path, wanted: Recipe, told: list[str]) -> Kernel:
-    origin = source.of_file(tarball)
-    return build.provide(wanted, origin, build.build_key(wanted, origin.sha256), told.append)
+def provided(tarball: Path, wanted: Recipe, lines: list[str]) -> Kernel:
+    origin = build.of_file(tarball)
+    return build.provide(wanted, origin, build.build_key(wanted, origin.sha256), lines.append)
 
 
 def test_a_kernel_is_built_once_and_nothing_of_the_build_stays(tmp_path: Path, cached: Path) -> None:
-    tarball, told = linux(tmp_path), list[str]()
-    kernel = provided(tarball, recipe("CONFIG_NET=y\n"), told)
+    tarball, lines = linux(tmp_path), list[str]()
+    kernel = provided(tarball, recipe("CONFIG_NET=y\n"), lines)
     assert Path(kernel.image).read_text() == "kernel for x86_64 by hugewise"
     assert (kernel.name, kernel.arch, kernel.release) == ("small", "x86-64", "6.12.0-small")
     assert kernel.digest == cache.sha256(Path(kernel.image))
@@ -84,15 +84,15 @@ def test_a_kernel_is_built_once_and_nothing_of_the_build_stays(tmp_path: Path, c
     assert cache.sha256(tarball) in kernel.origin
     assert "gcc 12" in kernel.origin
     folder = Path(kernel.image).parent
-    assert sorted(each.name for each in folder.iterdir()) == [".sealed", "config", "image", "kernel.json"]
+    assert sorted(path.name for path in folder.iterdir()) == [".sealed", "config", "image", "kernel.json"]
     assert json.loads((folder / "kernel.json").read_text())["image"] == "image"
-    assert [line.partition(" ")[0] for line in told] == ["unpacking", "building", "built"]
-    assert "s of CPU time" in told[-1]
+    assert [line.partition(" ")[0] for line in lines] == ["unpacking", "building", "built"]
+    assert "s of CPU time" in lines[-1]
     (log,) = cached.glob("*.log")
     assert "  CC      init/main.o" in log.read_text()
-    told.clear()
-    assert provided(tarball, recipe("CONFIG_NET=y\n"), told) == kernel
-    assert told == []
+    lines.clear()
+    assert provided(tarball, recipe("CONFIG_NET=y\n"), lines) == kernel
+    assert lines == []
     assert store.find(build.build_key(recipe("CONFIG_NET=y\n"), cache.sha256(tarball))) == kernel
 
 
@@ -142,14 +142,14 @@ def test_a_tarball_reaches_nothing_outside(tmp_path: Path, reached: Path) -> Non
 
 
 def test_a_truncated_image_in_the_cache_is_found_said_and_built_anew(tmp_path: Path) -> None:
-    tarball, told = linux(tmp_path), list[str]()
-    kernel = provided(tarball, recipe(), told)
+    tarball, lines = linux(tmp_path), list[str]()
+    kernel = provided(tarball, recipe(), lines)
     os.truncate(kernel.image, 5)
     assert store.find(build.build_key(recipe(), cache.sha256(tarball))) is None
-    told.clear()
-    assert provided(tarball, recipe(), told) == kernel
+    lines.clear()
+    assert provided(tarball, recipe(), lines) == kernel
     assert (
-        told[0]
+        lines[0]
         == f"{Path(kernel.image).parent} is damaged (image has other bytes than it was made with): it is made anew"
     )
     assert cache.sha256(Path(kernel.image)) == kernel.digest
@@ -191,25 +191,25 @@ def test_what_is_built_is_known_by_its_symbols_source_and_compiler(
 def test_a_symbol_that_the_source_drops_is_named(tmp_path: Path, cached: Path) -> None:
     with pytest.raises(UserError, match=r"does not take CONFIG_UNKNOWN=y \(it is n\)"):
         provided(linux(tmp_path), recipe("CONFIG_UNKNOWN=y\n"), [])
-    assert not [each for each in cached.iterdir() if each.is_dir()]
+    assert not [path for path in cached.iterdir() if path.is_dir()]
 
 
 def test_a_fragment_of_the_users_comes_before_what_hugewise_asks_for(tmp_path: Path, cached: Path) -> None:
     """Without THP hugewise's own symbols of THP cannot be had: they go, which is said, and nothing is blamed."""
-    told: list[str] = []
+    lines: list[str] = []
     mine = recipe(
         "CONFIG_TRANSPARENT_HUGEPAGE=y\nCONFIG_UNKNOWN=y\n", "# CONFIG_TRANSPARENT_HUGEPAGE is not set\n", own=1
     )
-    kernel = provided(linux(tmp_path), mine, told)
+    kernel = provided(linux(tmp_path), mine, lines)
     assert "CONFIG_TRANSPARENT_HUGEPAGE=n" in Path(known(kernel.config)).read_text()
-    assert "small: with your fragments, also CONFIG_UNKNOWN=n" in told
+    assert "small: with your fragments, also CONFIG_UNKNOWN=n" in lines
     with pytest.raises(UserError, match=r"does not take CONFIG_UNKNOWN_OF_MINE=y"):
-        provided(linux(tmp_path / "again"), recipe("", "CONFIG_UNKNOWN_OF_MINE=y\n", own=1), told)
+        provided(linux(tmp_path / "again"), recipe("", "CONFIG_UNKNOWN_OF_MINE=y\n", own=1), lines)
 
 
 def test_a_kernel_that_no_guest_could_boot_is_refused() -> None:
     with pytest.raises(UserError, match=r"cannot be a guest's: it lacks .*VIRTIO_CONSOLE"):
-        build.refused(Recipe(name="s", arch="arm64", fragments=(), page_size=4096, about=""), "CONFIG_NET=y\n")
+        build.check_config(Recipe(name="s", arch="arm64", fragments=(), page_size=4096, about=""), "CONFIG_NET=y\n")
 
 
 def test_a_build_that_fails_says_the_logs_last_lines(tmp_path: Path, cached: Path) -> None:
@@ -218,14 +218,14 @@ def test_a_build_that_fails_says_the_logs_last_lines(tmp_path: Path, cached: Pat
     assert "make bzImage failed" in raised.value.message
     (log,) = cached.glob("*.log")
     assert str(log) in str(raised.value.hint)
-    assert not [each for each in cached.iterdir() if each.is_dir()]
+    assert not [path for path in cached.iterdir() if path.is_dir()]
 
 
 def test_a_full_disk_is_said_with_what_a_build_needs(tmp_path: Path, cached: Path) -> None:
     step = "echo 'ld: final link failed: No space left on device'; exit 1"
     with pytest.raises(StorageError, match="no space is left on the disk of") as raised:
         provided(linux(tmp_path, step), recipe(), [])
-    assert f"{source.BUILD_DISK} below /var/tmp" in known(raised.value.hint)
+    assert f"{build.BUILD_DISK} below /var/tmp" in known(raised.value.hint)
 
 
 def test_a_disk_that_is_full_when_the_source_is_unpacked_says_the_same_size(
@@ -239,9 +239,9 @@ def test_a_disk_that_is_full_when_the_source_is_unpacked_says_the_same_size(
     monkeypatch.setattr(unprivileged, "run", full)
     (tmp_path / "linux.tar").write_bytes(b"")
     with pytest.raises(StorageError, match="cannot unpack linux.tar to .*: tar: x: Cannot write: No space") as raised:
-        source.of_file(tmp_path / "linux.tar").unpack(tmp_path / "linux.tar", tmp_path / "tree")
+        build.of_file(tmp_path / "linux.tar").unpack(tmp_path / "linux.tar", tmp_path / "tree")
     assert raised.value.hint == "a build needs 3 GB there: free space, or mount some at it"
-    assert " and 3 GB below /var/tmp meanwhile" in kernels.build_takes()
+    assert " and 3 GB below /var/tmp meanwhile" in kernels.build_cost()
 
 
 def test_an_interrupted_build_leaves_no_process_and_no_folder(
@@ -254,10 +254,10 @@ def test_an_interrupted_build_leaves_no_process_and_no_folder(
             raise KeyboardInterrupt
 
     tarball = linux(tmp_path, 'sleep 300 & echo "  CC      sleeper $$!"; wait')
-    wanted, origin = recipe(), source.of_file(tarball)
+    wanted, origin = recipe(), build.of_file(tarball)
     with pytest.raises(KeyboardInterrupt):
         build.provide(wanted, origin, build.build_key(wanted, "x"), interrupt)
-    assert not [each for each in cached.iterdir() if each.is_dir()]
+    assert not [path for path in cached.iterdir() if path.is_dir()]
     (log,) = cached.glob("*.log")
     found = known(re.search(r"sleeper (\d+)", log.read_text()))
     until(lambda: ended(int(found[1])), "the compiler has ended")
@@ -283,4 +283,4 @@ def test_what_is_no_source_of_linux(tmp_path: Path, inside: str | None) -> None:
     with pytest.raises((UserError, StorageError), match=r"a\.tar is not a source of Linux|cannot unpack .*a\.tar"):
         provided(path, recipe(), [])
     with pytest.raises(UserError, match="the source cannot be read"):
-        source.of_file(tmp_path / "none.tar")
+        build.of_file(tmp_path / "none.tar")

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from hugewise.cli.main import cli
 from hugewise.errors import UserError
 from hugewise.guests import kernels
-from hugewise.guests.kernels import build, catalogue, store
+from hugewise.guests.kernels import build, store
 from hugewise.model.guest import Kernel
 from hugewise.model.workload import Missing
 from hugewise.study.guest import KernelUse
@@ -39,12 +39,8 @@ def call() -> Hugewise:
 
 def put(name: str, text: str, suite: str = "trixie") -> Kernel:
     """A kernel of that name in the cache, with the configuration `text`."""
-    use, arch = catalogue.use_of(name)
-    asked = (
-        build.build_key(kernels.recipe(name, arch), suite)
-        if use.build
-        else kernels.packages.package_key(name, arch, suite)
-    )
+    use, arch = kernels.use_of(name)
+    asked = build.build_key(kernels.recipe(name, arch), suite) if use.build else kernels.package_key(name, arch, suite)
 
     def make(folder: Path) -> None:
         folder.mkdir()
@@ -63,7 +59,7 @@ def put(name: str, text: str, suite: str = "trixie") -> Kernel:
             ),
         )
 
-    return store.have(asked, {"of": name}, make)
+    return store.make_or_find(asked, {"of": name}, make)
 
 
 @pytest.mark.parametrize(
@@ -76,17 +72,17 @@ def put(name: str, text: str, suite: str = "trixie") -> Kernel:
     ],
 )
 def test_a_name_is_a_recipe_or_a_package(name: str, use: KernelUse, arch: str) -> None:
-    assert catalogue.use_of(name) == (use, arch)
+    assert kernels.use_of(name) == (use, arch)
 
 
 def test_names_that_mean_nothing() -> None:
     with pytest.raises(UserError, match="no recipe, and no Debian package that says its architecture"):
-        catalogue.use_of("arm64k")
-    assert catalogue.use_of("mine", "arm64")[1] == "arm64"
+        kernels.use_of("arm64k")
+    assert kernels.use_of("mine", "arm64")[1] == "arm64"
     with pytest.raises(UserError, match="is for x86-64, not arm64"):
-        catalogue.use_of("pv-none", "arm64")
+        kernels.use_of("pv-none", "arm64")
     with pytest.raises(UserError, match="is for x86-64, not arm64"):
-        catalogue.use_of("linux-image-amd64", "arm64")
+        kernels.use_of("linux-image-amd64", "arm64")
     with pytest.raises(UserError, match="there is no recipe pv-xl") as raised:
         kernels.recipe("pv-xl", "x86-64")
     assert raised.value.hint == "did you mean pv-xxl?"
@@ -95,12 +91,12 @@ def test_names_that_mean_nothing() -> None:
 
 
 def test_fragments_of_the_users_own_are_over_what_guests_need() -> None:
-    asked = store.merged_fragments(catalogue.own_recipe("mine", [("f", "CONFIG_ARM64_16K_PAGES=y\n")], "arm64").texts)
+    asked = store.merged_fragments(kernels.own_recipe("mine", [("f", "CONFIG_ARM64_16K_PAGES=y\n")], "arm64").texts)
     assert asked["VIRTIO_CONSOLE"] == "y"
     assert asked["ARM64_16K_PAGES"] == "y"
-    assert catalogue.own_recipe("mine", [("f", "CONFIG_ARM64_16K_PAGES=y\n")], "arm64").page_size == 16384
-    assert catalogue.own_recipe("mine", [("f", "# CONFIG_TRANSPARENT_HUGEPAGE is not set\n")], "x86-64").own == 1
-    over = catalogue.own_recipe("pv-none", [("f", "CONFIG_PSI=y\n")], None)
+    assert kernels.own_recipe("mine", [("f", "CONFIG_ARM64_16K_PAGES=y\n")], "arm64").page_size == 16384
+    assert kernels.own_recipe("mine", [("f", "# CONFIG_TRANSPARENT_HUGEPAGE is not set\n")], "x86-64").own == 1
+    over = kernels.own_recipe("pv-none", [("f", "CONFIG_PSI=y\n")], None)
     assert store.merged_fragments(over.texts)["PSI"] == "y"
     assert store.merged_fragments(over.texts)["HYPERVISOR_GUEST"] == "n"
     for name, text, arch, why in (
@@ -111,7 +107,7 @@ def test_fragments_of_the_users_own_are_over_what_guests_need() -> None:
         ("pv-none", "", "arm64", "is for x86-64, not arm64"),
     ):
         with pytest.raises(UserError, match=why):
-            catalogue.own_recipe(name, [("f", text)], arch)  # type: ignore[arg-type]
+            kernels.own_recipe(name, [("f", text)], arch)  # type: ignore[arg-type]
 
 
 def test_the_list_says_what_is_in_the_cache(call: Hugewise) -> None:
@@ -147,9 +143,9 @@ def test_the_difference_of_two_kernels(call: Hugewise) -> None:
 
 def test_a_kernel_that_was_removed_from_the_cache_is_not_there(cache: Path) -> None:
     kernel = put("pv-none", "CONFIG_NET=y\n")
-    assert catalogue.cached_kernel("pv-none", "trixie") == kernel
+    assert kernels.cached_kernel("pv-none", "trixie") == kernel
     Path(kernel.image).unlink()
-    assert catalogue.cached_kernel("pv-none", "trixie") is None
+    assert kernels.cached_kernel("pv-none", "trixie") is None
 
 
 def test_a_study_names_kernels_its_own_way() -> None:
@@ -172,14 +168,20 @@ def test_a_recipe_is_not_there_and_not_asked_for_where_no_compiler_says_which_bu
 
 def test_what_building_needs_is_named_with_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    monkeypatch.setattr(build, "_there", lambda name: name in ("make", "gcc", "ld", "perl", "tar", "xz", "gzip"))
+    monkeypatch.setattr(build, "_on_path", lambda name: name in ("make", "gcc", "ld", "perl", "tar", "xz", "gzip"))
     monkeypatch.setattr(build, "_includes", lambda header: False)
     monkeypatch.setattr(build, "cross_compile_prefix", lambda arch: "aarch64-linux-gnu-" if arch == "arm64" else "")
-    lacking = {each.package for each in build.missing_tools("arm64")}
+    lacking = {tool.package for tool in build.missing_tools("arm64")}
     assert lacking == {"flex", "bison", "bc", "dpkg", "gcc-aarch64-linux-gnu"}
-    assert {each.package for each in build.missing_tools("x86-64")} == {"flex", "bison", "bc", "dpkg", "libelf-dev"}
+    assert {tool.package for tool in build.missing_tools("x86-64")} == {
+        "flex",
+        "bison",
+        "bc",
+        "dpkg",
+        "libelf-dev",
+    }
     # All in one go: without a compiler nobody can tell whether the header is there.
-    monkeypatch.setattr(build, "_there", lambda name: name != "gcc")
+    monkeypatch.setattr(build, "_on_path", lambda name: name != "gcc")
     assert build.missing_tools("x86-64") == (
         Missing("no gcc to build kernels with", "gcc"),
         Missing("no gcc to look for gelf.h with", "libelf-dev"),
@@ -201,7 +203,7 @@ def test_kernels_of_the_users_own_are_listed_and_compared(call: Hugewise, cache:
         )  # fmt: skip
         store.write(folder, mine)
 
-    kernel = store.have({"asked": "mine"}, {"of": "mine"}, make)
+    kernel = store.make_or_find({"asked": "mine"}, {"of": "mine"}, make)
     (row,) = [line for line in call("list").splitlines() if line.startswith("mine ")]
     assert row.split()[:4] == ["mine", "x86-64", "4k", "6.12-mine"]
     assert row.split()[-1] == kernel.image

@@ -11,8 +11,9 @@ import msgspec
 import pytest
 
 from hugewise.errors import UserError
-from hugewise.guests.kernels import modules, packages
-from hugewise.guests.kernels.modules import Module, about_image, about_module, parse_modinfo
+from hugewise.guests import kernels
+from hugewise.guests.kernels import store
+from hugewise.guests.kernels.store import Module, about_image, about_module, parse_modinfo
 from hugewise.model.guest import Kernel
 from tests.build import known
 
@@ -76,29 +77,27 @@ def test_what_is_no_module_is_said_to_be_none(name: str, data: bytes, why: str, 
 
 
 def test_each_module_is_loaded_after_what_it_needs() -> None:
-    found = modules.load_order(modules.WANTED, DEBIAN, DEBIAN.__getitem__)
+    found = store.load_order(store.WANTED, DEBIAN, DEBIAN.__getitem__)
     assert sorted(found) == sorted(DEBIAN)
     for name, about in DEBIAN.items():
-        assert all(found.index(each) < found.index(name) for each in about.depends)
+        assert all(found.index(needed) < found.index(name) for needed in about.depends)
     assert found.index("crc32c_generic") < found.index("ext4")  # by its alias, which is no dependency
     assert found[0] == "virtio_mmio"  # virtio_pci and virtio_console are built in
 
 
 def test_a_guest_that_mounts_no_nfs_goes_without_its_modules(tmp_path: Path) -> None:
-    order = modules.load_order(modules.WANTED, DEBIAN, DEBIAN.__getitem__)
+    order = store.load_order(store.WANTED, DEBIAN, DEBIAN.__getitem__)
     paths = tuple(f"/c/modules/{number:02}-{name}.ko" for number, name in enumerate(order))
     kernel = Kernel(name="k", arch="arm64", image="", digest="", release="", modules=paths, origin="")
-    kept = [each.partition("-")[2].removesuffix(".ko") for each in modules.without_nfs(kernel).modules]
-    assert kept == modules.load_order(
-        [n for n in modules.WANTED if not n.startswith("nfs")], DEBIAN, DEBIAN.__getitem__
-    )
+    kept = [each.partition("-")[2].removesuffix(".ko") for each in store.without_nfs(kernel).modules]
+    assert kept == store.load_order([n for n in store.WANTED if not n.startswith("nfs")], DEBIAN, DEBIAN.__getitem__)
     own_files = msgspec.structs.replace(kernel, modules=("/lib/modules/6/nfs-acl.ko.xz", "/lib/modules/6/9p.ko.xz"))
-    assert modules.without_nfs(own_files).modules == ("/lib/modules/6/9p.ko.xz",)
+    assert store.without_nfs(own_files).modules == ("/lib/modules/6/9p.ko.xz",)
 
 
 def test_modules_that_need_each_other_do_not_go_round() -> None:
     about = {"a": Module(("b",)), "b": Module((), ("a",))}
-    assert modules.load_order(["a"], about, about.__getitem__) == ["b", "a"]
+    assert store.load_order(["a"], about, about.__getitem__) == ["b", "a"]
 
 
 def test_the_modules_below_a_folder(tmp_path: Path) -> None:
@@ -108,9 +107,9 @@ def test_the_modules_below_a_folder(tmp_path: Path) -> None:
     (below / "net-failover.ko.xz").write_bytes(lzma.compress(module(b"depends=\0")))
     (below / "sound.ko.xz").write_bytes(b"is not read")
     (tmp_path / "modules.order").touch()
-    assert modules.needed_in(tmp_path) == (below / "net-failover.ko.xz", below / "virtio_net.ko.xz")
+    assert store.needed_in(tmp_path) == (below / "net-failover.ko.xz", below / "virtio_net.ko.xz")
     with pytest.raises(UserError, match="no kernel modules below it"):
-        modules.needed_in(tmp_path / "nothing")
+        store.needed_in(tmp_path / "nothing")
 
 
 def bzimage(release: bytes) -> bytes:
@@ -136,39 +135,39 @@ def test_what_an_image_says() -> None:
 def test_a_kernel_that_is_a_file(tmp_path: Path) -> None:
     image = tmp_path / "vmlinuz-6.1.0"
     image.write_bytes(bzimage(b"6.1.0 (me)\0"))
-    built_in = "".join(f"CONFIG_{symbol}=y\n" for symbol in modules.NEEDED)
+    built_in = "".join(f"CONFIG_{symbol}=y\n" for symbol in store.NEEDED)
     (tmp_path / "config-6.1.0").write_text(built_in)  # of a kernel without THP, which nothing of a guest needs
     (tmp_path / "virtio_net.ko").write_bytes(module(b"depends=\0"))
-    found = packages.kernel("mine", str(image), str(tmp_path), "x86-64")
+    found = kernels.kernel_of_path("mine", str(image), str(tmp_path), "x86-64")
     assert (found.name, found.release, found.image) == ("mine", "6.1.0", str(image))
     assert found.config == str(tmp_path / "config-6.1.0")
     assert found.modules == (str(tmp_path / "virtio_net.ko"),)
-    assert packages.kernel("mine", str(image), None, "x86-64").modules == ()
+    assert kernels.kernel_of_path("mine", str(image), None, "x86-64").modules == ()
     with pytest.raises(UserError, match="is one of x86-64, and the guests are arm64"):
-        packages.kernel("mine", str(image), None, "arm64")
+        kernels.kernel_of_path("mine", str(image), None, "arm64")
     with pytest.raises(UserError, match="cannot be read"):
-        packages.kernel("mine", str(tmp_path / "none"), None, "arm64")
+        kernels.kernel_of_path("mine", str(tmp_path / "none"), None, "arm64")
     (tmp_path / "config-6.1.0").write_text(built_in.replace("VIRTIO_BLK=y", "VIRTIO_BLK=m"))
-    assert packages.kernel("mine", str(image), str(tmp_path), "x86-64").name == "mine"
+    assert kernels.kernel_of_path("mine", str(image), str(tmp_path), "x86-64").name == "mine"
     with pytest.raises(UserError, match="config-6.1.0 lacks CONFIG_VIRTIO_BLK") as caught:
-        packages.kernel("mine", str(image), None, "x86-64")
+        kernels.kernel_of_path("mine", str(image), None, "x86-64")
     assert "name its modules" in known(caught.value.hint)
     with pytest.raises(UserError, match="neither a bzImage nor"):
-        packages.kernel("mine", str(tmp_path / "config-6.1.0"), None, "arm64")
+        kernels.kernel_of_path("mine", str(tmp_path / "config-6.1.0"), None, "arm64")
 
 
 def test_a_file_that_unpacks_to_more_than_there_is_memory_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(modules, "_MOST", 1 << 20)
+    monkeypatch.setattr(store, "_MOST", 1 << 20)
     for name, packed in (("a.ko.gz", gzip.compress(bytes(4 << 20))), ("a.ko.xz", lzma.compress(bytes(4 << 20)))):
         (tmp_path / name).write_bytes(packed)
         with pytest.raises(UserError, match="is not a kernel module that can be read: more than 1,048,576 bytes"):
-            modules.unpacked(tmp_path / name)
-    assert modules.about_image(gzip.compress(bytes(4 << 20))) is None
+            store.unpacked(tmp_path / name)
+    assert store.about_image(gzip.compress(bytes(4 << 20))) is None
 
 
 @pytest.mark.parametrize("path", ["/dev/zero", "/proc", "/nowhere"])
 def test_a_kernel_that_is_no_file_is_never_waited_for(path: str) -> None:
     with pytest.raises(UserError, match=f"the kernel mine cannot be read: {path}: "):
-        packages.kernel("mine", path, None, "x86-64")
+        kernels.kernel_of_path("mine", path, None, "x86-64")

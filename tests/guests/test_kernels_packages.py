@@ -11,8 +11,8 @@ import pytest
 
 from hugewise.errors import StorageError, UserError
 from hugewise.guests import debian, kernels
-from hugewise.guests.kernels import modules, packages
-from hugewise.guests.kernels.modules import about_image
+from hugewise.guests.kernels import store
+from hugewise.guests.kernels.store import about_image
 from hugewise.study.guest import KernelUse
 from tests.guests.test_kernels_modules import module
 from tests.requirements import need, need_program
@@ -34,20 +34,22 @@ def test_a_meta_package_means_the_version_that_it_brings() -> None:
     resolved = debian.parse_uris(SAID, ("trixie", "arm64"))
     assert len(resolved) == 4
     for asked in ("linux-image-arm64", NAME):
-        (found,) = packages.chosen(asked, resolved)
+        (found,) = kernels.chosen(asked, resolved)
         assert (found.name, found.version, found.sha256) == (NAME, "6.12.107-1", "2" * 64)
 
 
 def test_modules_of_a_package_of_their_own_come_along() -> None:
     more = "'http://x/y' linux-modules-7.1.3-arm64_7.1.3-1_arm64.deb 4 SHA256:" + "5" * 64
     resolved = debian.parse_uris(SAID + more, ("forky", "arm64"))
-    assert [each.name for each in packages.chosen("linux-image-arm64", resolved)] == [NAME, "linux-modules-7.1.3-arm64"]
+    assert [each.name for each in kernels.chosen("linux-image-arm64", resolved)] == [NAME, "linux-modules-7.1.3-arm64"]
 
 
 def test_a_package_without_a_kernel_is_no_kernel() -> None:
-    resolved = [each for each in debian.parse_uris(SAID, ("trixie", "arm64")) if not each.name.startswith("linux-im")]
+    resolved = [
+        package for package in debian.parse_uris(SAID, ("trixie", "arm64")) if not package.name.startswith("linux-im")
+    ]
     with pytest.raises(UserError, match="redis does not bring one kernel: it brings none"):
-        packages.chosen("redis", resolved)
+        kernels.chosen("redis", resolved)
 
 
 RELEASE = "6.12.107-arm64"
@@ -57,7 +59,7 @@ def tree(folder: Path, config: str | None = None) -> Path:
     """What a package of a kernel unpacks to: an image, its configuration, and a module of each name."""
     (folder / "boot").mkdir(parents=True)
     (folder / f"boot/vmlinuz-{RELEASE}").write_bytes(b"a kernel")
-    text = "".join(f"CONFIG_{symbol}=y\n" for symbol in modules.NEEDED) if config is None else config
+    text = "".join(f"CONFIG_{symbol}=y\n" for symbol in store.NEEDED) if config is None else config
     (folder / f"boot/config-{RELEASE}").write_text(text)
     below = folder / f"usr/lib/modules/{RELEASE}/kernel/drivers"
     below.mkdir(parents=True)
@@ -68,7 +70,7 @@ def tree(folder: Path, config: str | None = None) -> Path:
 
 def taken(tmp_path: Path, root: Path) -> Path:
     (made := tmp_path / "made").mkdir()
-    packages._take(NAME, "arm64", root, made, "Debian package x")
+    kernels._take(NAME, "arm64", root, made, "Debian package x")
     return made
 
 
@@ -76,9 +78,9 @@ def test_of_a_package_the_kernel_its_configuration_and_modules_are_kept(tmp_path
     made = taken(tmp_path, tree(tmp_path / "tree"))
     assert (made / "image").read_bytes() == b"a kernel"
     assert "CONFIG_" in (made / "config").read_text()
-    told = json.loads((made / "kernel.json").read_text())
-    assert (told["name"], told["release"], told["origin"]) == (NAME, RELEASE, "Debian package x")
-    assert told["modules"] == ["modules/00-net_failover.ko", "modules/01-virtio_net.ko"]
+    text = json.loads((made / "kernel.json").read_text())
+    assert (text["name"], text["release"], text["origin"]) == (NAME, RELEASE, "Debian package x")
+    assert text["modules"] == ["modules/00-net_failover.ko", "modules/01-virtio_net.ko"]
     assert (made / "modules/01-virtio_net.ko").read_bytes() == module(b"depends=net_failover\0")  # unpacked
 
 
@@ -110,33 +112,33 @@ def test_a_real_package_is_unpacked_once_and_found_without_the_archive(
     for program, package in (("apt-get", "apt"), ("dpkg-deb", "dpkg")):
         need_program(program, package)
     monkeypatch.setenv("HUGEWISE_CACHE", str(tmp_path / "cache"))
-    use, told = KernelUse(name="debian", package="linux-image-cloud-amd64"), list[str]()
+    use, lines = KernelUse(name="debian", package="linux-image-cloud-amd64"), list[str]()
     assert kernels.available(use, "x86-64", "trixie") is None
     try:
-        found = kernels.provide(use, "x86-64", "trixie", told.append)
+        kernel = kernels.provide(use, "x86-64", "trixie", lines.append)
     except UserError as error:
         need("cannot read the package lists" not in error.message, f"Debian's archive through apt ({error.message})")
         raise
-    assert any("unpacking linux-image-" in line for line in told)
-    assert found.name == "debian"
-    assert found.arch == "x86-64"
-    assert found.release.endswith("-cloud-amd64")
-    assert about_image(Path(found.image).read_bytes()) == ("x86-64", found.release)
-    assert kernels.base_page(found) == 4096
-    names = [Path(each).name.partition("-")[2].partition(".")[0] for each in found.modules]
+    assert any("unpacking linux-image-" in line for line in lines)
+    assert kernel.name == "debian"
+    assert kernel.arch == "x86-64"
+    assert kernel.release.endswith("-cloud-amd64")
+    assert about_image(Path(kernel.image).read_bytes()) == ("x86-64", kernel.release)
+    assert kernels.base_page(kernel) == 4096
+    names = [Path(each).name.partition("-")[2].partition(".")[0] for each in kernel.modules]
     assert names.index("failover") < names.index("net_failover") < names.index("virtio_net")
     assert names.index("sunrpc") < names.index("nfsv4")
-    assert all(Path(each).is_file() for each in found.modules)
-    assert f"{found.release} 6." in found.origin
+    assert all(Path(each).is_file() for each in kernel.modules)
+    assert f"{kernel.release} 6." in kernel.origin
     # Nothing but what is used stays, and nothing is asked of apt again.
-    folder = Path(found.image).parent
+    folder = Path(kernel.image).parent
     assert sorted(each.name for each in folder.iterdir()) == [".sealed", "config", "image", "kernel.json", "modules"]
     monkeypatch.setattr(debian, "resolve", None)
-    told.clear()
-    assert kernels.provide(use, "x86-64", "trixie", told.append) == found
-    assert told == []
+    lines.clear()
+    assert kernels.provide(use, "x86-64", "trixie", lines.append) == kernel
+    assert lines == []
     assert kernels.available(use, "x86-64", "bookworm") is None
-    assert kernels.difference(found, found) == []
+    assert kernels.difference(kernel, kernel) == []
 
 
 def test_a_kernel_of_one_archive_is_not_had_for_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,7 +147,7 @@ def test_a_kernel_of_one_archive_is_not_had_for_another(tmp_path: Path, monkeypa
         chosen = tmp_path / f"{host}.list"
         chosen.write_text(f"deb http://{host}.example/debian bookworm main\n")
         monkeypatch.setenv("HUGEWISE_APT_SOURCES", str(chosen))
-        keys.append(packages.package_key(NAME, "x86-64", "bookworm"))
+        keys.append(kernels.package_key(NAME, "x86-64", "bookworm"))
     assert keys[0] != keys[1]
     monkeypatch.setenv("HUGEWISE_APT_SOURCES", str(tmp_path / "none.list"))
-    assert packages.package_key(NAME, "x86-64", "bookworm") not in keys
+    assert kernels.package_key(NAME, "x86-64", "bookworm") not in keys

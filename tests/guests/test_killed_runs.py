@@ -8,9 +8,7 @@ import os
 import pwd
 import signal
 import subprocess
-import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,25 +22,12 @@ from hugewise.store.folder import RunFolder
 from tests.build import known
 from tests.drive import drive, only_run, words
 from tests.guests import runs
-from tests.guests.conftest import Bootable
-from tests.requirements import need_root
 from tests.state import changed, page_state
+from tests.wait import until
 
 # A step is told of before it happens: `record` comes after the guests' mounts were made. A guest lives at `launch` and
 # `leave`, and every attempt but the last is stored at `board`.
 STEPS = ["make_guests", "record", "board", "launch", "leave", "end_guests"]
-
-
-@pytest.fixture
-def before(x86: Bootable) -> Iterator[set[str]]:
-    """What was there before the test; nothing else is there after it."""
-    need_root()
-    assert x86.kernel.arch == "x86-64"
-    state, there = page_state(), runs.left()
-    yield there
-    journal.restore()
-    assert runs.not_as(state) == {}
-    assert runs.left() - there == set()
 
 
 def check_whole(folder: Path) -> None:
@@ -67,17 +52,19 @@ def test_the_steps_are_steps() -> None:
 
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.soak
-def test_killed_at_a_step_nothing_is_left_and_the_run_goes_on(tmp_path: Path, before: set[str], step: str) -> None:
+def test_killed_at_a_step_nothing_is_left_and_the_run_goes_on(
+    tmp_path: Path, nothing_left: set[str], step: str
+) -> None:
     state = page_state()
     attempted = step in [each.__name__ for each in runner.STEPS]
     study = runs.write(tmp_path, runs.POOLED)
     nth = "4" if attempted else "1"
     killed = drive("run", study, tmp_path / "results", "--at", step, "--nth", nth, "--do", "kill")
     assert killed.returncode == -signal.SIGKILL, killed.stdout + killed.stderr
-    assert runs.ended(before) == set()  # nobody has cleaned up yet: QEMU dies with its parent
+    assert runs.ended(nothing_left) == set()  # nobody has cleaned up yet: QEMU dies with its parent
     journal.restore()
     assert runs.not_as(state) == {}
-    assert runs.left() - before == set()
+    assert runs.left() - nothing_left == set()
     folder = only_run(tmp_path / "results")
     if attempted:
         check_whole(folder)
@@ -96,27 +83,25 @@ def hold(folder: Path, study: str, step: str, nth: int) -> subprocess.Popen[str]
 
 def owned(pid: int) -> Counter[str]:
     """The programs that live for the run of that process, and how many of each."""
-    said = (each.split(" of ") for each in runs.processes().values())
+    said = (process.split(" of ") for process in runs.processes().values())
     return Counter(program for program, folder in said if folder == f"hugewise-{pid}")
 
 
 @pytest.mark.soak
-def test_killed_while_a_guest_boots(tmp_path: Path, before: set[str]) -> None:
+def test_killed_while_a_guest_boots(tmp_path: Path, nothing_left: set[str]) -> None:
     state = page_state()
     with hold(tmp_path, runs.POOLED, "", 0) as run:
-        end = time.monotonic() + 60
-        while not owned(run.pid) and time.monotonic() < end:
-            time.sleep(0.01)
+        until(lambda: owned(run.pid), "a guest of the run lives", seen=run.poll)
         assert run.poll() is None
         run.kill()
-    assert runs.ended(before) == set()
+    assert runs.ended(nothing_left) == set()
     journal.restore()
     assert runs.not_as(state) == {}
     check_whole(only_run(tmp_path / "results"))
 
 
 @pytest.mark.parametrize("resumed", [False, pytest.param(True, marks=pytest.mark.soak)])
-def test_killed_while_two_guests_and_the_nfs_server_live(tmp_path: Path, before: set[str], resumed: bool) -> None:
+def test_killed_while_two_guests_and_the_nfs_server_live(tmp_path: Path, nothing_left: set[str], resumed: bool) -> None:
     runs.need_none([*network.missing(pwd.getpwnam("nobody").pw_uid), *nfs.missing()])
     state = page_state()
     with hold(tmp_path, runs.TOGETHER, "launch", 1) as run:
@@ -126,24 +111,26 @@ def test_killed_while_two_guests_and_the_nfs_server_live(tmp_path: Path, before:
         assert links == {f"hw-{name}-{run.pid}" for name in ("br", "t0", "t1")}
         assert "2048kB/nr_hugepages" in "".join(changed(state))
         run.kill()
-    assert runs.ended(before) == set()
+    assert runs.ended(nothing_left) == set()
     journal.restore()
     assert runs.not_as(state) == {}
-    assert runs.left() - before == set()
+    assert runs.left() - nothing_left == set()
     if resumed:
         check_whole(only_run(tmp_path / "results"))
 
 
 @pytest.mark.parametrize("step", ["board", "leave"])
 @pytest.mark.soak
-def test_an_interrupt_of_the_whole_process_group_ends_it_cleanly(tmp_path: Path, before: set[str], step: str) -> None:
+def test_an_interrupt_of_the_whole_process_group_ends_it_cleanly(
+    tmp_path: Path, nothing_left: set[str], step: str
+) -> None:
     """Ctrl-C reaches every process of the terminal's job; guests are ended by hugewise alone."""
     state = page_state()
     with hold(tmp_path, runs.POOLED, step, 2) as run:
         assert known(run.stdout).readline() == "holding\n"
         os.killpg(run.pid, signal.SIGINT)
         assert run.wait(60) == 0
-    assert runs.left() - before == set()
+    assert runs.left() - nothing_left == set()
     assert runs.not_as(state) == {}
     folder = only_run(tmp_path / "results")
     assert hugewise.open_results(folder).state == "interrupted"

@@ -1,4 +1,4 @@
-"""libvirt's <memoryBacking>: read into a study's backing, and written from one."""
+"""The memory of a libvirt domain, read and written, and how an arm in guests is deployed."""
 
 from __future__ import annotations
 
@@ -12,10 +12,14 @@ from hypothesis import strategies as st
 
 from hugewise.cli import guest_study
 from hugewise.cli.main import cli
+from hugewise.deployment import configuration as host_files
 from hugewise.errors import StudyError, UserError
 from hugewise.guests import libvirt
+from hugewise.machine import domain
 from hugewise.machine.domain import parse
 from hugewise.model.guest import Backing
+from hugewise.model.policy import DeployedFile, Deployment, FileKind
+from hugewise.plan.guest_deployment import deployed, element
 from hugewise.study.keys import Place
 from hugewise.study.tables import BACKING
 from tests.build.studies import FakeHost
@@ -50,9 +54,9 @@ def read(backing: str, more: str = "", page: int | None = MIB2) -> libvirt.Domai
 
 
 def backing_of(text: str, **changes: object) -> Backing:
-    found = read(text, **changes)  # type: ignore[arg-type]
-    assert found.warnings == ()
-    return found.backing
+    asked = read(text, **changes)  # type: ignore[arg-type]
+    assert asked.warnings == ()
+    return asked.backing
 
 
 HUGE = Backing(pages="hugetlb-1g", source="file", preallocate=True)
@@ -68,6 +72,33 @@ def test_the_published_change_means_the_default_of_the_host() -> None:
         read(article, page=None)
     with pytest.raises(UserError, match="pages of 32m back no guest"):
         read(article, page=32 << 20)
+
+
+def test_shared_memory_without_a_memfd_is_a_file_of_libvirts() -> None:
+    for access in ("<access mode='shared'/>", "<source type='file'/><access mode='shared'/>"):
+        asked = read(f"<memoryBacking>{access}</memoryBacking>")
+        assert asked.backing == Backing(pages="thp", preallocate=False, share=True)
+        assert ["below memory_backing_dir of qemu.conf" in each for each in asked.warnings] == [True]
+    assert read("<memoryBacking><source type='memfd'/><access mode='shared'/></memoryBacking>").warnings == ()
+    assert read("<memoryBacking><hugepages/><access mode='shared'/></memoryBacking>").warnings == ()
+    assert read("<memoryBacking><access mode='private'/></memoryBacking>").warnings == ()
+
+
+def test_a_memnode_of_one_of_several_nodes_is_told() -> None:
+    cells = "".join(f"<cell id='{number}' cpus='{number}' memory='1' unit='GiB'/>" for number in range(3))
+    tuning = (
+        "<numatune><memory mode='strict' nodeset='0,2'/><memnode cellid='0' mode='strict' nodeset='1'/>"
+        "<memnode cellid='2' mode='preferred' nodeset='0'/></numatune>"
+    )
+    more = f"{tuning}<cpu><numa>{cells}</numa></cpu>"
+    text = DOMAIN.format(backing="", more=more).replace("<cpu mode='host-passthrough'/>", "")
+    asked = libvirt.requested_backing(parse(text.encode(), "shp.xml"), "shp.xml", MIB2)
+    assert asked.backing.nodes == (0, 2)
+    strict, preferred = asked.warnings
+    assert "node 0 of the guest is bound to node 1 of the host by itself" in strict and "`bind`" in strict
+    assert "node 2 of the guest has mode='preferred' for node 0 of the host, which binds nothing" in preferred
+    found = domain.read(parse(text.encode(), "shp.xml"), "shp.xml")
+    assert [cell.bind for cell in found.cells] == [(1,), (0, 2), None]
 
 
 def test_a_domain_that_says_nothing_is_huge_transparently_as_it_is_touched() -> None:
@@ -93,8 +124,8 @@ def test_a_domain_that_says_nothing_is_huge_transparently_as_it_is_touched() -> 
     ],
 )
 def test_units_are_those_of_libvirt(attributes: str, pages: str) -> None:
-    found = backing_of(f"<memoryBacking><hugepages><page {attributes}/></hugepages></memoryBacking>")
-    assert (found.pages, found.source, found.preallocate) == (pages, "file", True)
+    backing = backing_of(f"<memoryBacking><hugepages><page {attributes}/></hugepages></memoryBacking>")
+    assert (backing.pages, backing.source, backing.preallocate) == (pages, "file", True)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +154,7 @@ def test_a_wrong_page_names_file_line_and_cure(attributes: str, message: str) ->
 
 def test_of_several_sizes_that_of_the_first_node_counts() -> None:
     """The example of libvirt's documentation: 1 GiB for all nodes of the guest but node 4."""
-    found = read("""<memoryBacking>
+    asked = read("""<memoryBacking>
       <hugepages>
         <page size="1" unit="G" nodeset="0-3,5"/>
         <page size="2" unit="M" nodeset="4"/>
@@ -135,8 +166,13 @@ def test_of_several_sizes_that_of_the_first_node_counts() -> None:
       <allocation mode="immediate" threads='8'/>
       <discard/>
     </memoryBacking>""")
-    assert found.backing == HUGE
-    assert found.warnings == ("shp.xml:8: 2m pages for node 4 of the guest have no effect: it has node 0 alone",)
+    assert asked.backing == HUGE
+    assert asked.warnings == (
+        "shp.xml:8: 2m pages for node 4 of the guest have no effect: it has node 0 alone",
+        "shp.xml:10: <nosharepages> has no key in a study: whether pages are merged is the host's to say (KSM), but "
+        "for pages of a pool, which never are",
+        "shp.xml:11: <locked> has no key in a study: the guest's memory can be swapped out, but for pages of a pool",
+    )
     both = "<page size='2' unit='M'/><page size='1' unit='G' nodeset='{}'/>"
     first, other = (f"<memoryBacking><hugepages>{both.format(n)}</hugepages></memoryBacking>" for n in ("0", "1-3,^2"))
     assert read(first).backing.pages == "hugetlb-1g"
@@ -175,10 +211,10 @@ def test_memfd_and_preallocation() -> None:
     ],
 )
 def test_what_guests_do_not_have_is_named_with_its_line(inside: str, warning: str) -> None:
-    found = read(f"<memoryBacking>\n{inside}\n</memoryBacking>")
-    assert len(found.warnings) == 1
-    assert found.warnings[0].startswith("shp.xml:6: ")
-    assert warning in found.warnings[0]
+    asked = read(f"<memoryBacking>\n{inside}\n</memoryBacking>")
+    assert len(asked.warnings) == 1
+    assert asked.warnings[0].startswith("shp.xml:6: ")
+    assert warning in asked.warnings[0]
 
 
 @pytest.mark.parametrize(
@@ -203,9 +239,9 @@ def test_nodes_of_the_host_are_those_of_numatune() -> None:
     assert other.backing.nodes == (1, 2, 4)
     assert "cellid='2' has no effect" in other.warnings[0]
     for memory, warning in (("mode='preferred' nodeset='0'", "binds nothing"), ("placement='auto'", "name nodes")):
-        found = read(huge, more=f"<numatune><memory {memory}/></numatune>")
-        assert found.backing.nodes is None
-        assert warning in found.warnings[0]
+        asked = read(huge, more=f"<numatune><memory {memory}/></numatune>")
+        assert asked.backing.nodes is None
+        assert warning in asked.warnings[0]
 
 
 def test_what_else_is_about_memory_is_named() -> None:
@@ -228,12 +264,12 @@ def test_shared_memory_and_the_nodes_of_the_guest_are_restated() -> None:
         pages="hugetlb-1g", source="file", by_node=("hugetlb-1g", "hugetlb-2m")
     )
     half = "<memoryBacking><hugepages><page size='2' unit='M' nodeset='0'/></hugepages></memoryBacking>"
-    found = read(half, more=cells.format(""))
-    assert found.backing.by_node == ("hugetlb-2m", "thp")
-    assert found.warnings == ("shp.xml:5: no page is for node 1 of the guest, which then has ordinary memory",)
-    found = read("", more=cells.format("memAccess='shared'"))
-    assert found.backing.share
-    assert "memAccess of one node alone has no key" in found.warnings[0]
+    asked = read(half, more=cells.format(""))
+    assert asked.backing.by_node == ("hugetlb-2m", "thp")
+    assert asked.warnings == ("shp.xml:5: no page is for node 1 of the guest, which then has ordinary memory",)
+    asked = read("", more=cells.format("memAccess='shared'"))
+    assert asked.backing.share
+    assert "memAccess of one node alone has no key" in asked.warnings[0]
     disk = read("<memoryBacking>\n<source type='file'/><access mode='shared'/></memoryBacking>")
     assert "shp.xml:6: type='file' is a file below memory_backing_dir" in disk.warnings[0]
 
@@ -282,9 +318,9 @@ writable = st.one_of(
 
 @given(writable)
 def test_what_is_written_is_read_again(backing: Backing) -> None:
-    text = f"<domain>\n{libvirt.element(backing)}</domain>"
-    found = libvirt.requested_backing(parse(text.encode(), "d.xml"), "d.xml", None)
-    assert found == libvirt.DomainMemory(backing, None, ())
+    text = f"<domain>\n{element(backing)}</domain>"
+    asked = libvirt.requested_backing(parse(text.encode(), "d.xml"), "d.xml", None)
+    assert asked == libvirt.DomainMemory(backing, None, ())
 
 
 backings = st.builds(
@@ -312,9 +348,9 @@ def test_the_toml_is_that_of_a_study(backing: Backing) -> None:
 
 def test_what_libvirt_cannot_say_is_refused() -> None:
     with pytest.raises(UserError, match="denies a guest transparent huge pages"):
-        libvirt.element(Backing(pages="base"))
+        element(Backing(pages="base"))
     with pytest.raises(UserError, match="always allocates hugetlb-1g"):
-        libvirt.element(Backing(pages="hugetlb-1g", preallocate=False))
+        element(Backing(pages="hugetlb-1g", preallocate=False))
 
 
 STUDY = """
@@ -391,3 +427,55 @@ def test_the_command(tmp_path: Path) -> None:
         ([str(tmp_path / "none.xml")], UserError),
     ):
         assert isinstance(CliRunner().invoke(cli, ["guest", "xml", *arguments]).exception, error)
+
+
+GIB = 1 << 30
+INSIDE = Deployment(files=(host_files.now({"/k": "always"}),), note="all sizes on")
+
+
+def of(backing: Backing) -> Deployment:
+    return deployed(INSIDE, "the kernel 16k", 16384, backing, 12 * GIB)
+
+
+def on_host(found: Deployment, kind: FileKind) -> DeployedFile:
+    (one,) = (file for file in found.files if file.kind == kind and file.on == "machine")
+    return one
+
+
+def test_static_pages_are_reserved_on_the_host_and_asked_for_by_the_domain() -> None:
+    found = of(Backing(pages="hugetlb-1g"))
+    assert found.commands() == (
+        "# in the guest:",
+        "echo always > /k",
+        "# on its host, before it starts:",
+        "echo 12 > /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages",
+    )
+    assert "hugepagesz=1G hugepages=12" in on_host(found, "boot").content
+    assert on_host(found, "libvirt").content == (
+        '<memoryBacking>\n  <hugepages>\n    <page size="1048576" unit="KiB"/>\n  </hugepages>\n'
+        '  <source type="memfd"/>\n</memoryBacking>\n'
+    )
+    assert on_host(found, "libvirt").label == "not read by a tool here"
+    assert found.note == (
+        "in a guest whose memory is 1g pages of a pool of its host, under the kernel 16k with base pages of 16k: "
+        "all sizes on"
+    )
+
+
+def test_pages_of_several_nodes_are_reserved_on_each() -> None:
+    found = deployed(INSIDE, "k", 4096, Backing(pages="hugetlb-2m", nodes=(0, 2)), 6 << 20)
+    assert [line for line in found.commands() if "nr_hugepages" in line] == [
+        "echo 2 > /sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages",
+        "echo 1 > /sys/devices/system/node/node2/hugepages/hugepages-2048kB/nr_hugepages",
+    ]
+    assert "hugepagesz=2M hugepages=0:2,2:1" in on_host(found, "boot").content
+    assert 'nodeset="0,2"' in on_host(found, "libvirt").content
+
+
+def test_transparent_pages_are_for_qemu_to_advise_or_denied() -> None:
+    thp, base = of(Backing()), of(Backing(pages="base"))
+    assert thp.commands()[-1] == "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"
+    assert '<allocation mode="immediate"/>' in on_host(thp, "libvirt").content
+    assert base.commands()[-1] == "echo never > /sys/kernel/mm/transparent_hugepage/enabled"
+    assert "transparent_hugepage=never" in on_host(base, "boot").content
+    assert not any(file.kind == "libvirt" for file in base.files)

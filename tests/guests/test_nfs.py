@@ -102,7 +102,9 @@ def test_nothing_of_a_server_stays_below_run(place: Scratch) -> None:
 
     def found() -> list[tuple[bool, list[int]]]:
         folders = [Path("/run/ganesha"), Path("/run/blkid")]
-        return [(each.exists(), [below.stat().st_mtime_ns for below in sorted(each.glob("*"))]) for each in folders]
+        return [
+            (folder.exists(), [below.stat().st_mtime_ns for below in sorted(folder.glob("*"))]) for folder in folders
+        ]
 
     with suppress(OSError):
         Path("/run/ganesha").rmdir()  # of an earlier one

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hugewise.errors import StudyError
-from hugewise.guests.survey import Survey, Surveyed
+from hugewise.guests.counted import Survey, SurveyedHost
 from hugewise.host.knob import NODES
 from hugewise.host.pool import pool_folder
 from hugewise.machine import programs
@@ -31,14 +31,14 @@ KERNELS = [{"name": "4k", "package": "linux-image-arm64"}, {"name": "16k", "pack
 
 
 def survey(page: int, pmd: int, *mthp: int) -> Survey:
-    found = {
+    by_name = {
         f"{THP}/enabled": "always [madvise] never",
         f"{THP}/defrag": "always defer defer+madvise [madvise] never",
         f"{THP}/hpage_pmd_size": str(pmd),
     }
     for size in (*mthp, pmd):
-        found[f"{THP}/hugepages-{size >> 10}kB/enabled"] = "always inherit madvise [never]"
-    return Survey(release="6.12.0", page_size=page, files=found)
+        by_name[f"{THP}/hugepages-{size >> 10}kB/enabled"] = "always inherit madvise [never]"
+    return Survey(release="6.12.0", page_size=page, files=by_name)
 
 
 @dataclass
@@ -59,7 +59,7 @@ class House:
 
     def machine(self, kernel: str) -> Platform | str:
         found = self.surveys[kernel]
-        return found if isinstance(found, str) else Platform(Surveyed(found, kernel), found.sizes, "system")
+        return found if isinstance(found, str) else Platform(SurveyedHost(found, kernel), found.sizes, "system")
 
     @contextmanager
     def within(self) -> Iterator[None]:

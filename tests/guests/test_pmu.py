@@ -15,7 +15,7 @@ import pytest
 
 from hugewise.guests.boot import Hosting
 from hugewise.machine import probe
-from hugewise.machine.pmu.families import schedule
+from hugewise.machine.pmu import schedule
 from tests.guests.conftest import Bootable
 
 RECORDED = Path(__file__).parent / "recorded-arm64.json"

@@ -73,7 +73,7 @@ def test_the_words_of_libvirt_are_read() -> None:
         (["-m", "size=2G,slots=2,maxmem=4G"], RamBlock(id="ram", size=2 * GIB)),
         (["-m", "1g", "-mem-path", "/dev/huge1g", "-mem-prealloc"], RamBlock(
             id="ram", size=GIB, page=GIB, preallocated=True)),
-        (["-m", "1g", "-mem-path", "/srv/ram"], RamBlock(id="ram", size=GIB, file=True)),
+        (["-m", "1g", "-mem-path", "/srv/ram"], RamBlock(id="ram", size=GIB, file=True, named=True)),
         ([], RamBlock(id="ram", size=128 * MIB)),
         (
             ["-machine", "q35,memory-backend=m", "-object", "memory-backend-memfd,id=m,size=1G,share=off"],
@@ -81,7 +81,7 @@ def test_the_words_of_libvirt_are_read() -> None:
         ),
         (
             ["-M", "memory-backend=m", "--object", "memory-backend-file,id=m,size=64M,mem-path=/dev/shm/x,,y,share=on"],
-            RamBlock(id="m", size=64 * MIB, shared=True, file=True),
+            RamBlock(id="m", size=64 * MIB, shared=True, file=True, named=True),
         ),
         (
             ["-machine", "memory-backend=m", "-object",
@@ -95,6 +95,13 @@ def test_words_of_a_user(words: list[str], found: RamBlock) -> None:
     assert blocks(["qemu-system-x86_64", *words], MOUNTS) == (found,)
 
 
+@pytest.mark.parametrize(("kind", "filed"), [("file,mem-path=/srv/ram", True), ("memfd", False), ("ram", False)])
+def test_shared_memory_with_a_path_is_a_file(kind: str, filed: bool) -> None:
+    words = ["-machine", "memory-backend=m", "-object", f"memory-backend-{kind},id=m,size=64M,share=on"]
+    guest = running.RunningGuest(pid=7, program="qemu", blocks=blocks(["qemu-system-x86_64", *words], MOUNTS))
+    assert running.as_domain(guest).filed is filed
+
+
 def test_a_domain_is_found_by_libvirts_file_of_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/7")
     process = {
@@ -106,15 +113,15 @@ def test_a_domain_is_found_by_libvirts_file_of_its_process(monkeypatch: pytest.M
     }
     host = FakeHost({**process, "/run/libvirt/qemu/db1.pid": "77\n", "/run/user/7/libvirt/qemu/run/mine.pid": "77"})
     for name in ("db1", "mine", "77"):
-        found = running.running(name, host)
-        assert found is not None
-        assert (found.pid, len(found.blocks), found.domain) == (77, 3, None if name == "77" else name)
-        assert found.notes == ("memory that is added while it runs is not looked at",)
+        guest = running.running(name, host)
+        assert guest is not None
+        assert (guest.pid, len(guest.blocks), guest.domain) == (77, 3, None if name == "77" else name)
+        assert guest.notes == ("memory that is added while it runs is not looked at",)
     assert [running.running(name, host) for name in ("78", "79", "other", "../etc", "99999999999")] == [None] * 5
     named = FakeHost({**process, "/run/libvirt/qemu/1234.pid": "77"})  # a name may be a number
-    found = running.running("1234", named)
-    assert found is not None
-    assert found.domain == "1234"
+    guest = running.running("1234", named)
+    assert guest is not None
+    assert guest.domain == "1234"
     thread = FakeHost({"/proc/80/status": "Name:\tkvm-nx-lpage-re\n", "/proc/80/cmdline": ""})
     assert running.running("80", thread) is None
     for stale in ("78", "79", "x"):
@@ -138,10 +145,10 @@ def test_a_guest_of_base_pages_is_not_what_was_promised() -> None:
         assert (ram.promised, ram.size, sum(ram.bytes.values())) == ("thp", 256 * MIB, 256 * MIB)
         # The memory of a host may be in pieces: what is there is said, whichever it is.
         assert seen.delivered is (ram.bytes.get("thp", 0) >= 0.95 * 256 * MIB)
-        code, said = verified(str(pid))
-        assert (code, said["delivered"]) == (0 if seen.delivered else 1, seen.delivered)
-        code, said = verified(str(pid), "--policy", "hugetlb-1g")
-        assert (code, said["delivered"], said["share"]) == (1, False, 0.0)
+        code, output = verified(str(pid))
+        assert (code, output["delivered"]) == (0 if seen.delivered else 1, seen.delivered)
+        code, output = verified(str(pid), "--policy", "hugetlb-1g")
+        assert (code, output["delivered"], output["share"]) == (1, False, 0.0)
         ran = CliRunner().invoke(cli, ["verify", str(pid), "--policy", "hugetlb-1g"])
         assert ran.exit_code == 1
         assert ran.stdout.startswith(
@@ -156,9 +163,9 @@ def test_shared_memory_is_promised_nothing_larger() -> None:
     asked = "memory-backend-memfd,id=r{},size=128M,share=on,prealloc=on"
     nodes = [word for n in (0, 1) for word in ("-object", asked.format(n), "-numa", f"node,memdev=r{n},cpus={n}")]
     with qemu(*nodes, "-smp", "2") as pid:
-        code, said = verified(str(pid))
-        assert (code, said["delivered"], said["share"]) == (0, True, None)
-        memory = said["memory"]
+        code, output = verified(str(pid))
+        assert (code, output["delivered"], output["share"]) == (0, True, None)
+        memory = output["memory"]
         assert isinstance(memory, list)
         assert [(one["id"], one["bytes"], one["promised"]) for one in memory] == [
             (f"r{n}", {"base": 128 * MIB}, "") for n in (0, 1)
@@ -178,14 +185,14 @@ def with_huge_pages() -> Iterator[running.RunningGuest]:
     need("[never]" not in Path(f"{THP}/enabled").read_text(), "transparent huge pages on this host")
     asked = ("-object", "memory-backend-ram,id=r,size=256M,prealloc=on", "-machine", "q35,memory-backend=r")
     with qemu(*asked) as pid:
-        found = running.running(str(pid), HOST)
-        assert found is not None
-        seen = running.verify(found, HOST, "thp", 0.01)
+        guest = running.running(str(pid), HOST)
+        assert guest is not None
+        seen = running.verify(guest, HOST, "thp", 0.01)
         need_now(seen.delivered is True, "a few huge pages that are free")
         # Nothing of it is KVM's, and that is said.
         assert (seen.kvm, seen.host) == (None, True)
         assert "it is emulated" in seen.notes[-1]
-        yield found
+        yield guest
 
 
 def test_delivered_is_what_smaps_and_kvm_both_say(tmp_path: Path) -> None:
@@ -220,9 +227,9 @@ def test_where_debugfs_is_closed_the_hosts_pages_are_proven_and_no_more(
         assert ran.exit_code == 1
         assert f"NOT PROVEN, {UNKNOWN}: " in ran.stdout
         assert f"  {tree}: there is none (is debugfs mounted?)\n  cure: call it as root" in ran.stdout
-        code, said = verified(str(guest.pid), "--policy", "thp", "--share", "1%")
-        assert (code, said["delivered"], said["host"]) == (1, None, True)
-        assert isinstance(kvm := said["kvm"], dict)
+        code, output = verified(str(guest.pid), "--policy", "thp", "--share", "1%")
+        assert (code, output["delivered"], output["host"]) == (1, None, True)
+        assert isinstance(kvm := output["kvm"], dict)
         assert (kvm["bytes"], kvm["share"], kvm["delivered"]) == (None, None, None)
         # Nor may it be looked at whether it is KVM's: that is not taken for an emulated one.
         shutil.rmtree(proc)
@@ -233,8 +240,8 @@ def test_where_debugfs_is_closed_the_hosts_pages_are_proven_and_no_more(
 
 def test_one_that_ends_is_told() -> None:
     with qemu() as pid:
-        found = running.running(str(pid), HOST)
-        assert found is not None
+        guest = running.running(str(pid), HOST)
+        assert guest is not None
     until(lambda: not Path(f"/proc/{pid}").exists(), "QEMU is gone")
     with pytest.raises(UserError, match=f"process {pid} .*: No such file|it has ended"):
-        running.verify(found, HOST, None)
+        running.verify(guest, HOST, None)

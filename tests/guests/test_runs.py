@@ -1,39 +1,38 @@
-"""Whole runs in guests: what is measured and what is not, what is proven, and what becomes of a guest that panics."""
+"""Whole runs in guests: what is measured and proven, one guest that stays, and which rejected attempts are left out."""
 
 from __future__ import annotations
 
 import os
+import signal
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 import hugewise
+from hugewise.errors import HugewiseError, MachineError
 from hugewise.model import guest
 from hugewise.model.metric import COMMON, NOT_IN_EMULATION, Metric
 from hugewise.model.results import Results
 from hugewise.model.trial import Attempt
+from hugewise.report.reasons import in_words
+from hugewise.session import session
 from hugewise.store.folder import RunFolder
-from hugewise.workloads.fault import WORKLOAD as FAULTS
+from hugewise.workloads._micro import Fault
 from hugewise.workloads.memcached import WORKLOAD as MEMCACHED
-from tests.build import known
+from tests.build import known, trials
+from tests.build.results import plain
+from tests.drive import drive, only_run
 from tests.guests import runs
-from tests.guests.conftest import Bootable
-from tests.requirements import need, need_program, need_root
+from tests.guests.runs import counted
+from tests.requirements import need, need_program
 
 MIB = 1 << 20
 
 
-@pytest.fixture(autouse=True)
-def nothing_left(x86: Bootable, unchanged: None) -> Iterator[None]:
-    """Root, and Debian's kernel in the cache; nothing is left afterwards of what a run makes, or turns."""
-    need_root()
-    assert x86.kernel.arch == "x86-64"
-    before = runs.left()
-    yield
-    assert runs.left() - before == set()
+pytestmark = pytest.mark.usefixtures("unchanged", "nothing_left")
 
 
 def folder_of(results: Results, attempt: Attempt) -> Path:
@@ -57,13 +56,13 @@ def test_a_run_in_guests_counts_and_proves_and_says_no_time(tmp_path: Path) -> N
     study = hugewise.load(runs.write(tmp_path, exact))
     results = hugewise.run(study, results=tmp_path / "results")
     assert results.state == "finished"
-    # 3 boots of each that count the same are a verdict at 90%, and the end.
+    # 6 boots of each that count the same are a verdict at 90%, and the end.
     counted = runs.counted(results)
-    assert Counter((a.arm, a.state) for a in counted) == {("small", "accepted"): 3, ("huge", "accepted"): 3}
+    assert Counter((a.arm, a.state) for a in counted) == {("small", "accepted"): 6, ("huge", "accepted"): 6}
     for attempt in counted:
         small = attempt.arm == "small"
         assert attempt.metrics["page_faults"] == runs.BYTES // (4096 if small else 2 * MIB)
-        check_no_time(attempt, FAULTS.metrics)
+        check_no_time(attempt, Fault.metrics)
         assert attempt.delivery.delivered, attempt.delivery
         assert attempt.delivery.source == "kpageflags"
         assert attempt.delivery.coverage == {"anon:4096" if small else "anon:2097152": runs.BYTES}
@@ -74,18 +73,18 @@ def test_a_run_in_guests_counts_and_proves_and_says_no_time(tmp_path: Path) -> N
         assert "-machine" in msgspec.json.decode((kept / "guest-argv.json").read_bytes(), type=list[str])
         assert f"KernelPageSize:     {4 if small else 2048:4} kB" in (kept / "smaps.txt").read_text()
     # Both of a block have one seed, and each block another.
-    assert len({(a.block, a.guest["guest_seed"]) for a in results.attempts}) == 3
-    assert len({a.guest["guest_seed"] for a in results.attempts}) == 3
+    assert len({(a.block, a.guest["guest_seed"]) for a in results.attempts}) == 6
+    assert len({a.guest["guest_seed"] for a in results.attempts}) == 6
     guests = known(guest.read(Path(results.folder)))
-    assert (guests.accelerator, [each.name for each in guests.kernels]) == ("tcg", ["debian"])
+    assert (guests.accelerator, [kernel.name for kernel in guests.kernels]) == ("tcg", ["debian"])
     (comparison,) = [c for cell in results.cells for c in cell.comparisons if c.arm == "huge"]
     assert (comparison.metric, comparison.constant) == ("page_faults", True)
     assert (comparison.method, comparison.verdict, comparison.p) == ("exact", "better", 2.0**-5)
-    assert (comparison.ratio, comparison.low) == (4096 / (2 * MIB), None)  # 3 boots do not bound the typical ratio
+    assert comparison.ratio == comparison.low == comparison.high == 4096 / (2 * MIB)
     paths = hugewise.write_reports(results)
-    said = paths["markdown"].read_text()
-    assert "emulated by QEMU (TCG)" in said
-    assert "8 under huge and 4,096 under small in each of 3 boots" in said.lower()
+    text = paths["markdown"].read_text()
+    assert "emulated by QEMU (TCG)" in text
+    assert "8 under huge and 4,096 under small in each of 6 boots" in text.lower()
     assert RunFolder(Path(results.folder)).opened().pools == {2 * MIB: runs.MEMORY // (2 * MIB)}
 
 
@@ -180,13 +179,13 @@ operations = 4_000
 
 def both(folder: Path, workload: str) -> list[tuple[Attempt, ...]]:
     """The accepted attempts of the same study on this host and in guests."""
-    found = []
+    items = []
     for place, study in {"host": HOSTED + workload, "guest": HOSTED + GUEST + workload}.items():
         results = hugewise.run(hugewise.load(runs.write(folder, study, place)), results=folder / place)
         counted = tuple(runs.counted(results))
         assert Counter((a.arm, a.state) for a in counted) == {("base", "accepted"): 2, ("thp", "accepted"): 2}
-        found.append(counted)
-    return found
+        items.append(counted)
+    return items
 
 
 @pytest.mark.soak
@@ -221,3 +220,99 @@ def test_a_server_does_the_same_work_on_the_host_and_in_a_guest_and_is_proven_wh
         assert footprint > 40 * MIB
         assert faults > 0
         assert "image" in attempt.guest
+
+
+HALF_PATCHED = "Oops: int3: 0000 [#1] PREEMPT SMP NOPTI\nKernel panic - not syncing: Fatal exception in interrupt\n"
+NO_ROOM = "Kernel panic - not syncing: System is deadlocked on memory\n"
+
+
+def of_consoles(folder: Path, *consoles: str) -> Results:
+    """Of a run with one attempt that was accepted, and one that was rejected for each of these last words."""
+    rejected = [trials.attempt("thp", None, block=n, state="rejected", reason="it ended") for n in range(len(consoles))]
+    for each, console in zip(rejected, consoles, strict=True):
+        made = folder / "attempts" / f"b{each.block:05d}-{each.order}-{each.arm}-{each.number}"
+        made.mkdir(parents=True)
+        (made / "console.txt").write_text(console)
+    return replace(plain(), folder=str(folder), attempts=(trials.attempt("base", 1.0), *rejected))
+
+
+def test_one_that_the_emulator_brought_down_is_left_out(tmp_path: Path) -> None:
+    assert [each.arm for each in counted(of_consoles(tmp_path, HALF_PATCHED))] == ["base"]
+
+
+@pytest.mark.parametrize("consoles", [(NO_ROOM,), ("",), (HALF_PATCHED, HALF_PATCHED)])
+def test_any_other_and_a_second_one_is_a_failure(tmp_path: Path, consoles: tuple[str, ...]) -> None:
+    with pytest.raises(AssertionError):
+        counted(of_consoles(tmp_path, *consoles))
+
+
+STAYS = f"""
+format = 1
+name = "stays"
+policies = ["base", "thp"]
+{runs.SHORT}{runs.TCG}memory = "256m"
+resident = true
+{runs.KERNEL}
+[[workload]]
+name = "fault"
+timeout = "60s"
+parameters = {{ bytes = "16m", rounds = 1 }}
+"""
+
+
+@pytest.mark.soak
+def test_all_attempts_are_of_one_boot_each_under_its_policy(tmp_path: Path) -> None:
+    results = hugewise.run(hugewise.load(runs.write(tmp_path, STAYS)), results=tmp_path / "results")
+    assert results.state == "finished"
+    counted = runs.counted(results)
+    assert Counter((a.arm, a.state) for a in counted) == {("base", "accepted"): 2, ("thp", "accepted"): 2}
+    assert len({a.guest["resident_boot"] for a in results.attempts}) == 1
+    for attempt in counted:
+        small = attempt.arm == "base"
+        assert attempt.metrics["page_faults"] == runs.BYTES // (4096 if small else 2 << 20)
+        assert attempt.delivery.coverage == {"anon:4096" if small else "anon:2097152": runs.BYTES}
+        assert "backing_share" in attempt.guest
+        name = f"b{attempt.block:05d}-{attempt.order}-{attempt.arm}-{attempt.number}"
+        assert (Path(results.folder) / "attempts" / name / "smaps.txt").stat().st_size
+    (comparison,) = [c for cell in results.cells for c in cell.comparisons]
+    assert "it is for this boot of its guest: another may differ" in in_words(comparison.reason)
+    assert "All attempts ran in one guest" in hugewise.write_reports(results)["markdown"].read_text()
+
+
+@pytest.mark.soak
+def test_a_guest_that_dies_ends_the_run_and_what_was_measured_is_kept(tmp_path: Path) -> None:
+    seen = 0
+
+    def on_step(name: str) -> None:
+        nonlocal seen
+        seen += name == "board"
+        if name == "board" and seen == 4:
+            for pid, words in runs.processes().items():
+                if f"hugewise-{os.getpid()}" in words:
+                    os.kill(pid, signal.SIGKILL)
+
+    study = hugewise.load(runs.write(tmp_path, STAYS))
+    with pytest.raises(HugewiseError, match="the guest of all attempts is gone after [34] of them") as caught:
+        session.run(study, tmp_path / "results", on_step=on_step)
+    assert not isinstance(caught.value, MachineError)
+    folder = only_run(tmp_path / "results")
+    kept = {(a.block, a.arm): a.started for a in RunFolder(folder).read().attempts}
+    assert len(kept) == 3
+    results = hugewise.resume(folder)
+    assert results.state == "finished"
+    assert {key: started for key, started in kept.items() if key[0] == 1}.keys() <= {
+        (a.block, a.arm) for a in results.attempts
+    }
+    assert len(known(results.guests).stayed) == 2
+    (comparison,) = [c for cell in results.cells for c in cell.comparisons]
+    assert "these 2 boots of its guest" in in_words(comparison.reason)
+
+
+@pytest.mark.parametrize("step", ["launch", "settle"])
+@pytest.mark.soak
+def test_killed_while_the_guest_stays_no_qemu_outlives_it(tmp_path: Path, step: str) -> None:
+    before = runs.left()
+    study = runs.write(tmp_path, STAYS)
+    killed = drive("run", study, tmp_path / "results", "--at", step, "--nth", "3", "--do", "kill")
+    assert killed.returncode == -signal.SIGKILL, killed.stdout + killed.stderr
+    assert runs.ended(before) == set()

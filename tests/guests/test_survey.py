@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from hugewise import policies
-from hugewise.guests import cache, survey
-from hugewise.guests.survey import Survey, Surveyed
+from hugewise.guests import cache, counted
+from hugewise.guests.counted import Survey, SurveyedHost
 from hugewise.model.pages import HUGETLB, THP
 from tests.build.guests import kernel
 from tests.build.hosts import FakeHost
@@ -19,7 +19,7 @@ KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
 def files(pmd: int, shmem_only: int, mthp: tuple[int, ...], pools: tuple[int, ...]) -> Mapping[str, str]:
     """Sizes in bytes, as a kernel lists them: the smallest size is there for shared memory alone."""
-    found = {
+    by_name = {
         f"{THP}/enabled": "always [madvise] never",
         f"{THP}/hpage_pmd_size": str(pmd),
         f"{THP}/khugepaged/defrag": "1",
@@ -28,11 +28,11 @@ def files(pmd: int, shmem_only: int, mthp: tuple[int, ...], pools: tuple[int, ..
         "/sys/devices/system/cpu/online": "0",
     }
     for size in mthp:
-        found[f"{THP}/hugepages-{size >> 10}kB/enabled"] = "always inherit madvise [never]"
-        found[f"{THP}/hugepages-{size >> 10}kB/shmem_enabled"] = "always inherit within_size advise [never]"
+        by_name[f"{THP}/hugepages-{size >> 10}kB/enabled"] = "always inherit madvise [never]"
+        by_name[f"{THP}/hugepages-{size >> 10}kB/shmem_enabled"] = "always inherit within_size advise [never]"
     for size in pools:
-        found[f"{HUGETLB}/hugepages-{size >> 10}kB/nr_hugepages"] = "0"
-    return found
+        by_name[f"{HUGETLB}/hugepages-{size >> 10}kB/nr_hugepages"] = "0"
+    return by_name
 
 
 def doubled(first: int, last: int) -> tuple[int, ...]:
@@ -64,19 +64,19 @@ def test_page_sizes_are_those_of_the_kernel_that_was_asked(base: str) -> None:
 
 
 def test_policies_are_found_and_apply_on_a_surveyed_kernel() -> None:
-    found = surveyed("16k")
-    host = Surveyed(found, "a-16k")
-    offered = policies.discover(found.sizes)
+    group = surveyed("16k")
+    host = SurveyedHost(group, "a-16k")
+    offered = policies.discover(group.sizes)
     assert {"base", "thp", "mthp-64k", "mthp-2m", "hugetlb-32m"} <= offered.keys()
     assert "mthp-16k" not in offered
-    assert offered["mthp-64k"].missing(host, found.sizes, "system") is None
-    treatment = offered["mthp-64k"].treatment(host, found.sizes, "system")
+    assert offered["mthp-64k"].missing(host, group.sizes, "system") is None
+    treatment = offered["mthp-64k"].treatment(host, group.sizes, "system")
     assert treatment.knobs[f"{THP}/hugepages-64kB/enabled"] == "always"
     assert treatment.target.size == 64 * KIB
 
 
 def test_a_machine_that_is_not_there_can_be_read_and_not_changed() -> None:
-    host = Surveyed(surveyed("4k"), "a-4k")
+    host = SurveyedHost(surveyed("4k"), "a-4k")
     assert (host.name, host.privileged()) == ("a-4k", True)
     assert host.read(f"{THP}/enabled") == "always [madvise] never"
     assert host.writable(f"{THP}/enabled")
@@ -94,7 +94,7 @@ def test_a_machine_that_is_not_there_can_be_read_and_not_changed() -> None:
 
 def test_a_survey_holds_the_knobs_and_no_counters() -> None:
     host = FakeHost()
-    taken = survey.take(host, "6.12.0", 4096)
+    taken = counted.take_survey(host, "6.12.0", 4096)
     assert (taken.release, taken.page_size) == ("6.12.0", 4096)
     assert taken.files[f"{THP}/enabled"] == host.read(f"{THP}/enabled")
     assert taken.files[f"{HUGETLB}/hugepages-2048kB/nr_hugepages"] == "0"
@@ -107,13 +107,13 @@ def test_a_survey_holds_the_knobs_and_no_counters() -> None:
 def test_it_is_kept_by_kernel_and_cpu_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HUGEWISE_CACHE", str(tmp_path))
     asked = surveyed("64k")
-    assert survey.find(kernel("arm64"), "max") is None
-    survey.keep_survey(kernel("arm64"), "max", asked)
-    assert survey.find(kernel("arm64"), "max") == asked
-    assert survey.find(kernel("arm64"), "neoverse-n1") is None  # another processor may offer other pages
-    assert survey.find(kernel("x86-64"), "max") is None
+    assert counted.find_survey(kernel("arm64"), "max") is None
+    counted.keep_survey(kernel("arm64"), "max", asked)
+    assert counted.find_survey(kernel("arm64"), "max") == asked
+    assert counted.find_survey(kernel("arm64"), "neoverse-n1") is None  # another processor may offer other pages
+    assert counted.find_survey(kernel("x86-64"), "max") is None
     (entry,) = cache.folder("surveys").glob("[!.]*")
     entry.write_bytes(b"{")
-    assert survey.find(kernel("arm64"), "max") is None  # asked anew, rather than believed
-    survey.keep_survey(kernel("arm64"), "max", asked)
-    assert survey.find(kernel("arm64"), "max") == asked
+    assert counted.find_survey(kernel("arm64"), "max") is None  # asked anew, rather than believed
+    counted.keep_survey(kernel("arm64"), "max", asked)
+    assert counted.find_survey(kernel("arm64"), "max") == asked

@@ -17,7 +17,7 @@ from hugewise.attempt.outcome import last
 from hugewise.guests import nfs
 from hugewise.host import journal
 from hugewise.machine import probe
-from hugewise.model import randomisation
+from hugewise.model import trial
 from hugewise.model.metric import NOT_IN_EMULATION
 from hugewise.model.trial import Attempt
 from hugewise.store.folder import RunFolder
@@ -107,10 +107,10 @@ def folder(x86: Bootable, tmp_path_factory: pytest.TempPathFactory) -> RunFolder
 
 def by_cell(folder: RunFolder) -> dict[str, list[Attempt]]:
     """The two attempts of each cell, in their order."""
-    found: dict[str, list[Attempt]] = {}
+    by_name: dict[str, list[Attempt]] = {}
     for attempt in sorted(folder.read().attempts, key=lambda each: (each.block, each.order)):
-        found.setdefault(attempt.cell, []).append(attempt)
-    return found
+        by_name.setdefault(attempt.cell, []).append(attempt)
+    return by_name
 
 
 def lived(folder: RunFolder, attempt: Attempt) -> tuple[int, int]:
@@ -129,18 +129,18 @@ def test_every_workload_does_its_work_in_both_guests(folder: RunFolder) -> None:
     assert hugewise.open_results(folder.path).state == "interrupted"
     complete = [block for block in folder.read().blocks if block.state == "complete"]
     assert [block.cell for block in complete] == ["sysbench-memory", "build", "iperf3"]
-    found = by_cell(folder)
-    for attempts in found.values():
+    cells = by_cell(folder)
+    for attempts in cells.values():
         assert Counter((a.arm, a.state, a.exit_code) for a in attempts) == {
             ("thp", "accepted", 0): 1,
             ("static", "accepted", 0): 1,
         }
-    for attempt in found["sysbench-memory"]:
+    for attempt in cells["sysbench-memory"]:
         assert (attempt.facts["moved_mib"], attempt.facts["threads"]) == (64, 1)
-    built = found["build"]
+    built = cells["build"]
     assert [(a.facts["objects"], a.facts["files"]) for a in built] == [(2, len(PROJECT) + 2)] * 2
     assert len({a.facts["objects_sha256"] for a in built}) == 1
-    for attempt in found["iperf3"]:
+    for attempt in cells["iperf3"]:
         assert attempt.facts["sent_bytes"] == attempt.facts["received_bytes"] == 4 * MIB
 
 
@@ -155,7 +155,7 @@ def test_each_guest_has_the_backing_of_its_arm(folder: RunFolder) -> None:
 
 def test_guests_live_at_once_or_one_after_the_other_as_the_study_says(folder: RunFolder) -> None:
     for cell, attempts in by_cell(folder).items():
-        (begun, ended), (other_begun, other_ended) = (lived(folder, each) for each in attempts)
+        (begun, ended), (other_begun, other_ended) = (lived(folder, attempt) for attempt in attempts)
         at_once = max(begun, other_begun) < min(ended, other_ended)
         assert at_once == (cell != "iperf3"), cell
 
@@ -163,7 +163,7 @@ def test_guests_live_at_once_or_one_after_the_other_as_the_study_says(folder: Ru
 def test_each_has_the_slot_that_the_coin_gave_it(folder: RunFolder) -> None:
     for attempts in by_cell(folder).values():
         block = attempts[0].block
-        trials = randomisation.order(folder.seed(folder.read()), block, ["thp", "static"], 2, cell=attempts[0].cell)
+        trials = trial.draw_order(folder.seed(folder.read()), block, ["thp", "static"], 2, cell=attempts[0].cell)
         assert [(a.arm, a.order, a.slot) for a in attempts] == [(t.arm, t.order, t.slot) for t in trials]
         assert sorted(a.slot for a in attempts) == [0, 1]
         for attempt in attempts:

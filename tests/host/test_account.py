@@ -10,7 +10,7 @@ import pytest
 
 from hugewise import files
 from hugewise.errors import UserError
-from hugewise.host.account import account, groups, is_caller, must_enter
+from hugewise.host.local_host import account, groups, is_caller, must_enter
 from hugewise.model.workload import RunsAs
 from tests.requirements import need_root
 

@@ -173,7 +173,7 @@ os.wait()
         env={},
         stdout=str(tmp_path / "out"),
         stderr=str(tmp_path / "err"),
-        timeout_s=30.0,
+        timeout_s=120.0,
         counters=("page-faults", "clock=task-clock+faults=page-faults+user=page-faults:u+cycles"),
     )
     told = tmp_path / "spec.json"

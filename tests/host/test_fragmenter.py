@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from hugewise.errors import ProbeError, StorageError
-from hugewise.host import page_state
+from hugewise.host import memory_state
 from hugewise.host.ledger import Fragmenting
 from hugewise.host.local_host import LocalHost
-from hugewise.host.page_state import Fragmenter
+from hugewise.host.memory_state import Fragmenter
 from hugewise.machine import probe
 from hugewise.machine.proc import start_time
 from tests.build import known
@@ -83,7 +83,7 @@ def test_a_probe_that_cannot_says_why(stand_in: Path, script: str, said: str) ->
 
 
 def test_memory_that_is_not_fragmented_in_time_is_said(stand_in: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page_state, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(memory_state, "_PATIENCE_S", 0.0)
     stand_in.write_text("#!/bin/sh\nread -r most\nread -r more\n")
     with (
         closing(Fragmenter(LocalHost(), 0, lambda _: None)) as one,
@@ -110,18 +110,18 @@ def test_a_fragmenter_that_the_journal_cannot_have_is_ended_at_once() -> None:
 def test_what_a_dead_run_left_is_ended_and_no_other_process(waiting: subprocess.Popen[bytes]) -> None:
     host = LocalHost()
     begun = known(start_time(host, waiting.pid))
-    assert not page_state.end(host, Fragmenting(waiting.pid, begun + 1))  # the number was given to another process
+    assert not memory_state.end(host, Fragmenting(waiting.pid, begun + 1))  # the number was given to another process
     own = Fragmenting(os.getpid(), known(start_time(host, os.getpid())))
-    assert not page_state.end(host, own)  # which is no probe
+    assert not memory_state.end(host, own)  # which is no probe
     assert waiting.poll() is None
-    assert page_state.end(host, Fragmenting(waiting.pid, begun))
+    assert memory_state.end(host, Fragmenting(waiting.pid, begun))
     assert waiting.wait() == -9
-    assert not page_state.end(host, Fragmenting(waiting.pid, begun))
+    assert not memory_state.end(host, Fragmenting(waiting.pid, begun))
 
 
 def test_memory_is_compacted_where_the_kernel_can() -> None:
     host = FakeHost()
-    page_state.compact(host)
-    assert host.writes == [(page_state.COMPACT, "1")]
+    memory_state.compact(host)
+    assert host.writes == [(memory_state.COMPACT, "1")]
     host.root = False
-    page_state.compact(host)
+    memory_state.compact(host)

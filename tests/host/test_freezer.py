@@ -1,8 +1,9 @@
-"""Freezing by each of the three ways, of real processes; and of groups that do not obey, in plain files."""
+"""Freezing by each of three ways, of real processes and groups that do not obey; who may notice that it was frozen."""
 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,18 +16,26 @@ import pytest
 
 from hugewise.errors import HugewiseError
 from hugewise.host import cgroup
-from hugewise.host.cgroup import Hierarchy, Leaf
-from hugewise.host.freezer import Freezer
+from hugewise.host.cgroup import Freezer, Hierarchy, Leaf, unfreezable_reason
 from hugewise.host.journal import Journal, recover
 from hugewise.host.local_host import LocalHost
-from tests.build.hosts import FakeHost
+from tests.build import known
+from tests.build.hosts import FakeHost, stat_text
 from tests.host.test_cgroup import entered
-from tests.requirements import need
+from tests.requirements import need, need_root
 from tests.wait import until
 
 pytestmark = pytest.mark.looks
 
 HOST = LocalHost()
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a busy machine is slow to stop is not given up; a test that is to see it given up says when."""
+    monkeypatch.setattr(Freezer.__init__, "__defaults__", (60.0,))
+
+
 WAYS = {"cgroup.freeze": ("2",), "freezer.state": ("freezer",), "signals": ("pids", "memory", "cpuacct")}
 BUSY = "while :; do :; done"
 FORKING = "while :; do /bin/true; done & while :; do (:); done"
@@ -298,3 +307,127 @@ def test_a_group_of_an_attempt_can_be_frozen_by_the_kernel_where_there_is_a_free
         assert Freezer(HOST, leaf.folders, leaf.processes).by_kernel(frozen=True)
     finally:
         hierarchy.remove()
+
+
+PLAIN = "f = open('/dev/null'); r, w = os.pipe()"
+SOCKET = "import socket; held = socket.socketpair()"
+TERMINAL = "held = os.openpty()"
+TIMERFD = """
+import ctypes
+assert ctypes.CDLL(None).timerfd_create(1, 0) >= 0
+"""
+TIMER = """
+import ctypes
+identity = ctypes.c_void_p()
+libc = ctypes.CDLL(None)
+create = getattr(libc, "timer_create", None) or ctypes.CDLL("librt.so.1").timer_create
+assert create(1, None, ctypes.byref(identity)) == 0
+"""
+NAMED = "open('/proc/self/comm', 'w').write('a\\x1b[31m\\nb'); import socket; held = socket.socketpair()"
+
+
+@contextmanager
+def running(script: str) -> Iterator[int]:
+    """A Python that has done `script`, and waits; without a terminal or a socket of the caller."""
+    words = [sys.executable, "-S", "-c", f"import os\n{script}\nprint(flush=True)\ninput()"]
+    with subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+    ) as child:
+        try:
+            assert known(child.stdout).readline() == b"\n"
+            yield child.pid
+        finally:
+            child.kill()
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        (SOCKET, "has a socket: who is at its other end may not wait"),
+        (TERMINAL, r"has a terminal \(/dev/pts/\d+\): who is there goes on"),
+        (TIMERFD, r"has a timer of its own \(timerfd\)"),
+        (TIMER, r"has a timer of its own \(timer_create\)"),
+    ],
+)
+def test_what_may_notice_is_told(script: str, reason: str) -> None:
+    with running(PLAIN) as plain, running(script) as other:
+        if script == TIMER:
+            need(Path(f"/proc/{other}/timers").exists(), "/proc/PID/timers (CONFIG_CHECKPOINT_RESTORE)")
+        assert re.match(rf"process {other} \(python[\w.]*\) {reason}", known(unfreezable_reason([plain, other])))
+
+
+def test_what_only_computes_does_not_notice() -> None:
+    with running(PLAIN) as plain:
+        assert unfreezable_reason([plain]) is None
+    assert unfreezable_reason([]) is None
+
+
+def test_who_has_ended_is_passed_over() -> None:
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    assert unfreezable_reason([child]) is None  # a zombie
+    os.waitpid(child, 0)
+    assert unfreezable_reason([child]) is None
+
+
+def test_a_name_is_shown_as_text() -> None:
+    with running(NAMED) as pid:
+        assert known(unfreezable_reason([pid])).startswith(
+            f"process {pid} (a\N{REPLACEMENT CHARACTER}[31m b) has a socket"
+        )
+
+
+def test_who_cannot_be_looked_at_is_a_reason() -> None:
+    need_root()
+    reading, writing = os.pipe()
+    with running(PLAIN) as pid:
+        child = os.fork()
+        if child == 0:
+            try:
+                os.setgroups([])
+                os.setgid(65534)
+                os.setuid(65534)
+                os.write(writing, str(unfreezable_reason([pid])).encode())
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        os.close(writing)
+        said = os.read(reading, 4096).decode()
+        os.close(reading)
+        assert said.endswith("cannot be looked at: Permission denied")
+
+
+def test_a_kernel_without_timers_says_what_it_can(tmp_path: Path) -> None:
+    fd = tmp_path / "7" / "fd"
+    fd.mkdir(parents=True)
+    (tmp_path / "7" / "comm").write_text("old\n")
+    (fd / "0").symlink_to("/dev/null")
+    (fd / "10").symlink_to("/dev/tty1")
+    (fd / "9").symlink_to("/dev/pts/3 (deleted)")
+    assert known(unfreezable_reason([7], tmp_path)).startswith("process 7 (old) has a terminal (/dev/pts/3 (deleted))")
+    (fd / "9").unlink()
+    (fd / "10").unlink()
+    assert unfreezable_reason([7], tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("stat", "said"),
+    [
+        (stat_text(7, "a) b", "Z"), None),
+        (stat_text(7, "old", "X"), None),
+        (None, None),
+        (stat_text(7, "Z", "S"), "process 7 (old) cannot be looked at: Not a directory"),
+    ],
+)
+def test_who_cannot_be_looked_at_is_passed_over_where_it_has_ended(
+    tmp_path: Path, stat: str | None, said: str | None
+) -> None:
+    process = tmp_path / "7"
+    process.mkdir()
+    (process / "fd").touch()
+    (process / "comm").write_text("old\n")
+    if stat is not None:
+        (process / "stat").write_text(stat)
+    assert unfreezable_reason([7], tmp_path) == said

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from hugewise.errors import SettingError, UserError
-from hugewise.host import page_state
+from hugewise.host import memory_state
 from hugewise.host.journal import Journal, recover
 from hugewise.host.ledger import Mounted
-from hugewise.host.page_state import HugetlbMount
+from hugewise.host.memory_state import HugetlbMount
 from hugewise.machine import programs
 from tests.build.hosts import FakeHost
 from tests.requirements import need, need_program, need_root
@@ -48,7 +48,7 @@ def test_it_is_noted_mounted_for_its_account_alone_and_unmounted() -> None:
         assert {"pagesize=2M", f"uid={nobody.pw_uid}", f"gid={nobody.pw_gid}", "mode=700"} <= set(options.split(","))
         assert Path(mount.path).stat().st_uid == nobody.pw_uid
     assert not Path(mount.path).exists()
-    page_state.unmount(mount.path)  # a second time, as recovery may
+    memory_state.unmount(mount.path)  # a second time, as recovery may
 
 
 @pytest.mark.usefixtures("mountable")
@@ -56,7 +56,7 @@ def test_what_is_left_and_in_use_goes_too() -> None:
     mount = HugetlbMount.open(_SIZE, None, lambda _: None)
     with subprocess.Popen(["sleep", "60"], cwd=mount.path) as user:
         try:
-            page_state.unmount(mount.path)
+            memory_state.unmount(mount.path)
             assert not Path(mount.path).exists()
         finally:
             user.kill()
@@ -104,10 +104,10 @@ def test_a_journal_that_names_another_folder_is_not_trusted(tmp_path: Path) -> N
     "path", ["/", "/run", "/run/hugewise-1-hugetlb-", "/run/hugewise-1-hugetlb-1/..", "/tmp/hugewise-1-hugetlb-1"]
 )
 def test_no_other_path_is_taken_for_its_own(path: str) -> None:
-    assert not page_state.is_own(path)
+    assert not memory_state.is_own(path)
     with pytest.raises(SettingError, match="no mount of hugewise's own"):
-        page_state.unmount(path)
+        memory_state.unmount(path)
 
 
 def test_its_own_is_known_by_its_name() -> None:
-    assert page_state.is_own("/run/hugewise-12-hugetlb-2097152")
+    assert memory_state.is_own("/run/hugewise-12-hugetlb-2097152")

@@ -1,7 +1,12 @@
+"""The lock: who holds it, how far it reaches, and the folders of the host that root takes it in."""
+
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
+import pwd
+import re
 import signal
 import socket
 import stat
@@ -27,6 +32,7 @@ from tests.requirements import need, need_own_namespaces, need_root
 pytestmark = pytest.mark.looks
 
 NOBODY, DAEMON = 65534, 1
+CURE = "wait for it (run and advise: --wait), or go on beside it with: --anyway"
 PR_SET_DUMPABLE = 4
 NEW_USER, NEW_NET = 0x10000000, 0x40000000
 
@@ -36,10 +42,24 @@ from hugewise.host.lock import HostLock
 from tests.build.hosts import FakeHost
 host = FakeHost()
 host.fixed["/proc/sys/kernel/random/boot_id"] = sys.argv[1]
-with HostLock(host):
+with HostLock(host) as lock:
+    for seconds in sys.argv[2:]:
+        lock.expect_end(float(seconds))
     print("held", flush=True)
     time.sleep(60)
 """
+
+
+@contextmanager
+def holder(host: FakeHost, *ends: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that holds the host, and expects those ends, in seconds."""
+    command = [sys.executable, "-c", _HOLDER, boot_id(host), *ends]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        try:
+            assert known(process.stdout).readline() == b"held\n"
+            yield process
+        finally:
+            process.kill()
 
 
 @pytest.fixture
@@ -62,6 +82,85 @@ def test_a_second_holder_is_told_the_pid_and_the_lock_dies_with_its_holder(host:
         finally:
             holder.send_signal(signal.SIGKILL)
             holder.wait()
+    with HostLock(host):
+        pass
+
+
+def refused(host: FakeHost) -> str:
+    with pytest.raises(LockedError) as caught:
+        HostLock(host).__enter__()
+    return caught.value.message
+
+
+def test_who_is_refused_is_told_the_user_the_command_and_the_time_that_is_left(host: FakeHost) -> None:
+    user = pwd.getpwuid(os.getuid()).pw_name
+    with holder(host) as process:
+        said = refused(host)
+        assert said.startswith(f"another hugewise run holds this host (pid {process.pid}, of {user}")
+        assert f"): {sys.executable} -c " in said
+        assert "left" not in said.partition("):")[0]
+    with holder(host, "7200", "60") as process:  # the first word counts
+        assert re.search(r", about (2 h 00|1 h 59) min left\): ", refused(host))
+    with holder(host, "-60"):
+        assert ", about to end): " in refused(host)
+
+
+def test_the_time_that_is_left_is_believed_from_the_holder_alone(host: FakeHost) -> None:
+    ends = time.clock_gettime(time.CLOCK_BOOTTIME) + 7200
+    with holder(host), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
+        other.bind(f"\0hugewise-{boot_id(host)}-ends-{ends:.0f}")
+        other.listen()
+        assert "left" not in refused(host).partition("):")[0]
+
+
+def test_the_command_of_a_holder_begins_with_hugewise_and_is_cut(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command line as that of the installed program."""
+    monkeypatch.setattr(lock, "_MOST_SHOWN", 30)
+    command = ["/bin/sh", "-c", "echo up; read x", "/opt/bin/hugewise", "run", "a study.toml", "--time", "4m"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert known(process.stdout).readline() == b"up\n"
+        assert lock.locked(host, process.pid).message.endswith("): hugewise run 'a study.toml' --...")
+        process.communicate(b"\n")
+
+
+def test_one_that_waits_says_so_and_takes_the_host_at_the_end_of_the_other(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lock, "_PAUSE_S", 0.01)
+    said: list[str] = []
+    with holder(host) as process:
+
+        def told(text: str) -> None:
+            said.append(text)
+            process.kill()
+            process.wait()
+
+        with HostLock(host, wait=told):
+            assert refused(host).startswith(f"another hugewise run holds this host (pid {os.getpid()}")
+    (line,) = said
+    expected = "waiting for its end (Ctrl-C stops waiting): another hugewise run holds this host"
+    assert line.startswith(f"{expected} (pid {process.pid}")
+
+
+def test_one_that_waits_can_be_interrupted(host: FakeHost) -> None:
+    def interrupted(_: str) -> None:
+        raise KeyboardInterrupt
+
+    with holder(host):
+        with pytest.raises(KeyboardInterrupt):
+            HostLock(host, wait=interrupted).__enter__()
+        assert "holds this host" in refused(host)
+
+
+def test_the_host_is_held_until_the_outermost_with_ends(host: FakeHost) -> None:
+    held = HostLock(host)
+    with held:
+        for _ in range(2):  # phases of one advice
+            with held:
+                pass
+            assert "holds this host" in refused(host)
     with HostLock(host):
         pass
 
@@ -166,7 +265,7 @@ def test_of_a_socket_that_does_not_answer_the_account_is_a_remark(
         said = r"an account \(nobody, it seems\) holds the lock of this host \(pid unknown\)"
         with pytest.raises(LockedError, match=said) as caught:
             HostLock(root, places=own(tmp_path)).__enter__()
-        assert caught.value.hint == "wait for it, or go on beside it with: --anyway"
+        assert caught.value.hint == CURE
         with HostLock(root, anyway=True, places=own(tmp_path)) as lock:
             assert lock.remarks == (
                 "root went on (--anyway) beside an account (nobody, it seems), who has the lock that accounts share",
@@ -193,7 +292,7 @@ def test_a_line_that_a_sockets_name_makes_in_proc_net_unix_names_nobody(
         with as_nobody(lambda: (bound(name, queue=None), called(forged))):
             with pytest.raises(LockedError, match=r"somebody holds the lock of this host \(pid unknown\)") as caught:
                 HostLock(root, places=own(tmp_path, whole=whole)).__enter__()
-            assert (caught.value.pid, caught.value.hint) == (None, "wait for it, or go on beside it with: --anyway")
+            assert (caught.value.pid, caught.value.hint) == (None, CURE)
             with HostLock(root, anyway=True, places=own(tmp_path, whole=whole)) as lock:
                 assert "beside somebody, who has" in lock.remarks[-1]
 
@@ -240,7 +339,9 @@ def test_an_account_sees_the_run_of_root(root: FakeHost, host: FakeHost, tmp_pat
     with HostLock(root, places=own(tmp_path)):
         os.seteuid(NOBODY)
         try:
-            with pytest.raises(LockedError, match=rf"another hugewise run holds this host \(pid {os.getpid()}\)"):
+            with pytest.raises(
+                LockedError, match=rf"another hugewise run holds this host \(pid {os.getpid()}, of root"
+            ):
                 HostLock(host).__enter__()
         finally:
             os.seteuid(0)
@@ -262,7 +363,7 @@ except LockedError as error:
 def asked_in(*namespaces: str) -> str:
     """What a run says in those namespaces."""
     command = ["unshare", *namespaces, sys.executable, "-c", NAMESPACE]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
 
 
 @pytest.mark.whole
@@ -345,3 +446,82 @@ def test_an_account_never_keeps_root_from_restoring(unchanged: None, queue: int 
     name = boot_id(LocalHost())
     with as_nobody(lambda: (bound(name, queue=queue), called(b"\xff\xfe", b"\n\n", b"\n0 0 0 0 0 0 \xff @x"))):
         assert journal.restore() == ["nothing to restore"]
+
+
+def mounted(monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
+    """Have /proc/self/mountinfo say so, and the kernel mount nothing."""
+
+    def refuse(kind: str) -> int:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    text = "".join(f"{line}\n" for line in ("21 1 0:20 / /proc rw - proc proc rw", *lines))
+    monkeypatch.setattr(lock, "kernel_text", lambda path: text)
+    monkeypatch.setattr(lock, "_mounted_nowhere", refuse)
+
+
+def line(folder: Path, *, kind: str = "debugfs", root: str = "/", minor: int = 0) -> str:
+    device = folder.stat().st_dev
+    return f"22 1 {os.major(device)}:{os.minor(device) + minor} {root} {folder} rw shared:2 - {kind} none rw"
+
+
+def own_folder(folder: Path, mode: int = 0o700) -> Path:
+    folder.mkdir()
+    folder.chmod(mode)
+    return folder
+
+
+def opened() -> list[str]:
+    """What this process has open."""
+    return sorted(each.name for each in Path("/proc/self/fd").iterdir())
+
+
+def of(name: str) -> LockPlace:
+    (found,) = (place for place in lock.PLACES if place.name == name)
+    return found
+
+
+def test_what_cannot_be_mounted_is_opened_where_it_is_mounted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    need_root()
+    part, over, whole = (own_folder(tmp_path / name) for name in ("part", "over", "whole"))
+    mounted(
+        monkeypatch,
+        line(part, root="/part"),  # a part of it alone
+        line(over, minor=1),  # something else is mounted over it
+        line(part, kind="tracefs"),
+        line(whole),
+    )
+    before = opened()
+    descriptor = of("debugfs").open()
+    assert Path(f"/proc/self/fd/{descriptor}").readlink() == whole
+    os.close(descriptor)
+    assert opened() == before
+
+
+@pytest.mark.parametrize(
+    ("says", "error"),
+    [
+        (lambda folder: line(folder, root="/part"), FileNotFoundError),
+        (lambda folder: line(folder, minor=1), FileNotFoundError),
+        (lambda folder: line(folder, kind="tracefs"), FileNotFoundError),
+        (lambda folder: line(folder).replace(str(folder), f"{folder}-gone"), FileNotFoundError),
+    ],
+    ids=["a part of it", "mounted over", "another one", "not to be seen"],
+)
+def test_what_is_not_the_whole_one_is_no_place_for_the_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: Callable[[Path], str], error: type[OSError]
+) -> None:
+    mounted(monkeypatch, says(own_folder(tmp_path / "folder")))
+    before = opened()
+    with pytest.raises(error):
+        of("debugfs").open()
+    assert opened() == before
+
+
+def test_a_folder_that_others_can_open_too_is_no_place_for_the_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mounted(monkeypatch, line(own_folder(tmp_path / "folder", 0o755)))
+    before = opened()
+    with pytest.raises(PermissionError, match="others can open it too"):
+        of("debugfs").open()
+    assert opened() == before

@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from hugewise.errors import StorageError
-from hugewise.host import page_state
+from hugewise.host import memory_state
 from hugewise.host.ledger import Draining
 from tests.build.hosts import FakeHost, Killed
 
@@ -30,7 +30,7 @@ class Lists(FakeHost):
 
     def __init__(self, *counts: int) -> None:
         super().__init__()
-        self.numbers[page_state.FRACTION] = 8  # as an administrator chose it
+        self.numbers[memory_state.FRACTION] = 8  # as an administrator chose it
         self.counts = list(counts)
         self.looks = 0
         self.refuses = False
@@ -49,32 +49,32 @@ class Lists(FakeHost):
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page_state, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(memory_state, "_PAUSE_S", 0.0)
 
 
 def test_the_lists_are_emptied_and_the_setting_is_as_it_was() -> None:
     host, noted = Lists(37_000, 5_000, 1_000), list[Draining]()
-    page_state.drain(host, lambda one: noted.append(one) if not host.writes else None)
+    memory_state.drain(host, lambda one: noted.append(one) if not host.writes else None)
     assert noted == [Draining("8")]  # before anything was turned
-    assert host.writes == [(page_state.FRACTION, "1000000"), (page_state.FRACTION, "8")]
+    assert host.writes == [(memory_state.FRACTION, "1000000"), (memory_state.FRACTION, "8")]
     assert host.looks == 3
 
 
 def test_lists_that_stay_full_are_waited_for_in_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page_state, "_DRAIN_S", 0.0)
+    monkeypatch.setattr(memory_state, "_DRAIN_S", 0.0)
     host = Lists(37_000)
-    page_state.drain(host, lambda _: None)
-    assert (host.looks, host.numbers[page_state.FRACTION]) == (1, 8)
+    memory_state.drain(host, lambda _: None)
+    assert (host.looks, host.numbers[memory_state.FRACTION]) == (1, 8)
 
 
 def test_a_kernel_without_the_setting_or_that_refuses_it_keeps_the_lists() -> None:
     host, noted = Lists(37_000), list[Draining]()
     host.refuses = True
-    page_state.drain(host, noted.append)
+    memory_state.drain(host, noted.append)
     assert (host.looks, host.writes) == (0, [])
-    del host.numbers[page_state.FRACTION]
+    del host.numbers[memory_state.FRACTION]
     noted.clear()
-    page_state.drain(host, noted.append)
+    memory_state.drain(host, noted.append)
     assert noted == []
 
 
@@ -84,7 +84,7 @@ def test_nothing_is_turned_that_the_journal_has_not() -> None:
 
     host = Lists(37_000)
     with pytest.raises(StorageError):
-        page_state.drain(host, full)
+        memory_state.drain(host, full)
     assert host.writes == []
 
 
@@ -92,12 +92,12 @@ def test_a_run_that_was_killed_meanwhile_is_put_back_once_and_what_others_chose_
     host = Lists(0)
     host.dies_at = 1  # after the setting was turned
     with pytest.raises(Killed):
-        page_state.drain(host, lambda _: None)
+        memory_state.drain(host, lambda _: None)
     host.dies_at = None
-    assert host.numbers[page_state.FRACTION] == 1_000_000
-    assert page_state.put_back(host, "8") is True
-    assert host.numbers[page_state.FRACTION] == 8
-    assert page_state.put_back(host, "8") is False
-    host.numbers[page_state.FRACTION] = 100
-    assert page_state.put_back(host, "8") is False
-    assert host.numbers[page_state.FRACTION] == 100
+    assert host.numbers[memory_state.FRACTION] == 1_000_000
+    assert memory_state.put_back(host, "8") is True
+    assert host.numbers[memory_state.FRACTION] == 8
+    assert memory_state.put_back(host, "8") is False
+    host.numbers[memory_state.FRACTION] = 100
+    assert memory_state.put_back(host, "8") is False
+    assert host.numbers[memory_state.FRACTION] == 100

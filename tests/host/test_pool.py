@@ -221,7 +221,9 @@ def test_reserved_pages_are_not_available() -> None:
 @pytest.mark.parametrize("nodes", [True, False])
 def test_works_without_nodes_surplus_and_overcommit(nodes: bool) -> None:
     host = FakeHost(nodes=nodes)
-    for path in [each for each in host.numbers if "surplus" in each or "overcommit" in each or "resv" in each]:
+    for path in [
+        number for number in host.numbers if "surplus" in number or "overcommit" in number or "resv" in number
+    ]:
         del host.numbers[path]
     before = read_knobs(host)
     settings = Settings(host, Notes())
@@ -278,7 +280,7 @@ def test_what_is_bound_to_a_node_comes_from_it_and_the_rest_from_anywhere() -> N
     assert [path for path, _ in host.writes] == [f"{pool_folder(LARGE, node)}/nr_hugepages" for node in (0, 1, None)]
     assert (host.on(0), host.on(1)) == (4, 4)
     # One intent, and one record of what came, for all parts: so a pool is filled once.
-    assert [type(each) for each in notes.records] == [PoolIntent, PoolGranted]
+    assert [type(record) for record in notes.records] == [PoolIntent, PoolGranted]
     assert isinstance(notes.records[0], PoolIntent)
     assert notes.records[0].wanted == 8
     assert settings.drift() == []
@@ -469,6 +471,7 @@ def test_a_real_pool_is_as_it_was_though_its_last_user_goes_late(
     real: LocalHost, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
     monkeypatch.setattr("hugewise.host.journal.start_time", lambda *_: None)  # the owner of the journal is dead
+    monkeypatch.setattr("hugewise.host.pool._PATIENCE_S", 60.0)  # its user may be slow to go
     before = page_state()
     path = tmp_path / "journal.jsonl"
     journal = Journal.begin(real, path, "test")

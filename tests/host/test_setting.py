@@ -1,15 +1,23 @@
+"""Settings: what is turned is put back; what a plan sees of a host whose settings a run has turned."""
+
 from __future__ import annotations
 
+from pathlib import Path
+
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hugewise.errors import SettingError, StorageError
-from hugewise.host.knob import Settings, is_knob, read, read_knobs
+from hugewise.host.journal import at_rest
+from hugewise.host.knob import Settings, is_knob, put_back, read, read_knobs
+from hugewise.host.ledger import Intent, JournalClosed, JournalOpened, JournalRecord, KnobTurn, Ledger, Turned
 from hugewise.machine.machine import Drift
+from hugewise.model.host import Host
 from hugewise.model.pages import HUGETLB, THP
 from tests.build import known
-from tests.build.hosts import MIN_FREE, SIZED, FakeHost, Notes
+from tests.build.hosts import MIN_FREE, SIZED, FakeHost, Files, Killed, Notes
 
 ENABLED, DEFRAG, M16, M64, PMD, ZERO = (
     f"{THP}/enabled",
@@ -203,3 +211,108 @@ def test_nothing_foreign_is_overwritten_in_silence(steps: list[tuple[str, dict[s
     assert left <= changed
     for path, value in read_knobs(host).items():
         assert value == (foreign[path] if path in changed else home[path])
+
+
+ARMS = ({ENABLED: "always", M64: "never"}, {ENABLED: "never", M64: "always"})
+
+
+def test_arms_in_turns_have_their_knobs_which_are_journalled_once() -> None:
+    host, notes = FakeHost(), Notes()
+    before = read_knobs(host)
+    settings = Settings(host, notes)
+    turn_to = settings.alternation(ARMS)
+    journalled = len(notes.records)
+    for arm in (0, 1, 1, 0):
+        assert turn_to(arm) == []
+        assert {path: read(host, path) for path in ARMS[0]} == ARMS[arm]
+        assert settings.drift() == []
+    assert host.writes == [
+        (ENABLED, "always"), (ENABLED, "never"), (M64, "always"), (ENABLED, "always"), (M64, "never")
+    ]  # fmt: skip
+    assert len(notes.records) == journalled
+    assert settings.restore() == []
+    assert read_knobs(host) == before
+
+
+def test_a_knob_that_somebody_else_turned_between_turns_is_left_to_them() -> None:
+    host = FakeHost()
+    settings = Settings(host, Notes())
+    turn_to = settings.alternation(ARMS)
+    turn_to(0)
+    host.turn(ENABLED, "madvise")
+    assert turn_to(1) == [Drift(ENABLED, "always", "madvise")]
+    assert read(host, M64) == "never"
+
+
+@pytest.mark.parametrize("dies_at", range(1, 6))
+def test_whoever_is_killed_between_turns_is_put_back_by_the_journal(dies_at: int) -> None:
+    host, notes = FakeHost(), Notes()
+    before = read_knobs(host)
+    settings = Settings(host, notes)
+    host.dies_at = dies_at
+    with pytest.raises(Killed):
+        turn_to = settings.alternation(ARMS)
+        for arm in (0, 1, 0, 1):
+            turn_to(arm)
+    host.dies_at = None
+    ledger = Ledger()
+    for record in notes.records:
+        ledger.add(record)
+    put_back(host, ledger.turned, ledger.beside)
+    assert read_knobs(host) == before
+
+
+def test_what_somebody_else_turned_after_the_last_turn_is_left_to_them() -> None:
+    """Also where it is the value that another arm had."""
+    host = FakeHost()
+    settings = Settings(host, Notes())
+    turn_to = settings.alternation(ARMS)
+    turn_to(0)
+    turn_to(1)
+    host.turn(ENABLED, "always")
+    assert settings.restore() == [Drift(ENABLED, "never", "always")]
+    assert (read(host, ENABLED), read(host, M64)) == ("always", "never")
+
+
+def test_only_root_has_arms_whose_knobs_are_turned() -> None:
+    with pytest.raises(SettingError, match="only root turns knobs"):
+        Settings(FakeHost(), None).alternation(ARMS)
+    assert Settings(FakeHost(), None).alternation(({}, {}))(1) == []
+
+
+THP_ENABLED, SCAN = f"{THP}/enabled", f"{THP}/khugepaged/pages_to_scan"
+BOOT = "/proc/sys/kernel/random/boot_id"
+
+
+def turned(path: Path, *more: JournalRecord, boot: str = "b") -> Path:
+    """A run's journal, which has turned two knobs."""
+    turns = (KnobTurn(THP_ENABLED, "madvise", "never"), KnobTurn(SCAN, "4096", "0"))
+    records = (JournalOpened(boot, 1, 1, "r"), Intent(turns), Turned(), *more)
+    path.write_bytes(b"".join(msgspec.json.encode(record) + b"\n" for record in records))
+    return path
+
+
+def host(enabled: str = "always madvise [never]", scan: str = "0") -> Host:
+    return Files({THP_ENABLED: enabled, SCAN: scan, BOOT: "b"})
+
+
+def test_a_temporary_never_of_another_run_is_not_the_hosts(tmp_path: Path) -> None:
+    found = at_rest(host(), turned(tmp_path / "journal"))
+    assert (found.read(THP_ENABLED), found.read(SCAN)) == ("always [madvise] never", "4096")
+    with pytest.raises(PermissionError):
+        found.write(THP_ENABLED, "always")
+
+
+def test_what_somebody_else_has_turned_since_reads_as_it_is(tmp_path: Path) -> None:
+    found = at_rest(host("[always] madvise never", "7"), turned(tmp_path / "journal"))
+    assert (found.read(THP_ENABLED), found.read(SCAN)) == ("[always] madvise never", "7")
+
+
+def test_without_a_run_under_way_the_host_is_what_it_is(tmp_path: Path) -> None:
+    here = host()
+    assert at_rest(here, tmp_path / "absent") is here
+    assert at_rest(here, turned(tmp_path / "closed", JournalClosed("put back"))) is here
+    assert at_rest(here, turned(tmp_path / "earlier", boot="another")) is here
+    broken = turned(tmp_path / "broken")
+    broken.write_bytes(b"{}\n")
+    assert at_rest(here, broken) is here

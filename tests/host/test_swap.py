@@ -15,7 +15,7 @@ from hugewise.host import journal
 from hugewise.host.journal import Journal
 from hugewise.host.ledger import Swapped
 from hugewise.host.local_host import LocalHost
-from hugewise.host.page_state import SwapFile, in_use, is_named, remove
+from hugewise.host.memory_state import SwapFile, in_use, is_named, remove
 from tests.requirements import need, need_root
 
 pytestmark = pytest.mark.looks
@@ -81,7 +81,7 @@ import os, signal, sys
 from pathlib import Path
 from hugewise.host.journal import Journal
 from hugewise.host.local_host import LocalHost
-from hugewise.host.page_state import SwapFile
+from hugewise.host.memory_state import SwapFile
 journal = Journal.begin(LocalHost(), Path(sys.argv[1]), "the dead run")
 SwapFile.make(Path(sys.argv[2]), int(sys.argv[3]), journal.append).on()
 os.kill(os.getpid(), signal.SIGKILL)

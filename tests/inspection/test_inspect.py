@@ -1,14 +1,15 @@
-"""Real processes: what is found of them is what a plain reader finds, and why it is not more."""
+"""Real processes: what is found of them is what a plain reader finds, and shared memory is counted once."""
 
 from __future__ import annotations
 
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,15 +21,22 @@ from hugewise.host.knob import Settings
 from hugewise.host.local_host import LocalHost
 from hugewise.host.lock import HostLock
 from hugewise.inspection import look
+from hugewise.inspection import look as looking
+from hugewise.inspection import verify as verifying
+from hugewise.inspection.backing import again, coverage_once
 from hugewise.inspection.inspect import SampleDraw, inspect
 from hugewise.inspection.inspected import Inspection, SizeBacked
+from hugewise.inspection.look import DeniedError, GoneError, Look, Looker
 from hugewise.inspection.targets import of_command, of_numbers
 from hugewise.machine import probe
-from hugewise.model.pages import HUGETLB, THP
+from hugewise.model.pages import HUGETLB, THP, PageTarget
+from hugewise.model.policy import Treatment
 from tests.inspection import reference
 from tests.inspection.running import PAGES, SIZE, built, running, under
-from tests.inspection.test_verify import as_nobody
+from tests.inspection.test_reasons import MIB, mapping, rules, seen
+from tests.inspection.test_verify import as_nobody, status
 from tests.requirements import need, need_program, need_root
+from tests.wait import until
 
 pytestmark = pytest.mark.looks
 
@@ -56,9 +64,9 @@ def found(*pids: int, sampling: SampleDraw | None = None) -> Inspection:
 
 def states(sizes: tuple[SizeBacked, ...]) -> Counter[str]:
     told: Counter[str] = Counter()
-    for one in sizes:
+    for size in sizes:
         for state in ("pmd", "aligned", "unaligned", "partial"):
-            told[f"{one.pages}:{one.size}:{state}"] += getattr(one, state)
+            told[f"{size.pages}:{size.size}:{state}"] += getattr(size, state)
     return +told
 
 
@@ -90,9 +98,9 @@ def test_totals_are_those_of_a_plain_reader(folder: Path) -> None:
         told = probe.ask("folios", "--plain", "--pid", str(pid))
         assert isinstance(told, probe.MappedFolios)
         assert sum((Counter(dict(each.bytes)) for each in told.mappings), Counter()) == states(one.sizes)
-    had = {(each.pages, each.size) for each in one.sizes}
+    had = {(size.pages, size.size) for size in one.sizes}
     assert {("anon", 1 << 12), ("anon", 2 << 20), ("shmem", 1 << 12), ("file", 1 << 12)} <= had
-    assert {each.kind for each in one.kinds} >= {"heap", "anonymous", "stack", "file", "shmem"}
+    assert {kind.kind for kind in one.kinds} >= {"heap", "anonymous", "stack", "file", "shmem"}
     # What a fragmented machine cannot give is no fault of the look; what it gave was compared above.
     sure = plain["anon:65536:aligned"] and plain["anon:16384:aligned"] and plain["anon:2097152:partial"]
     need(bool(sure), "free memory for pages of 16k, 64k and 2m")
@@ -106,12 +114,12 @@ def test_what_backs_a_process_and_why_not_more(program: Path) -> None:
     with running(program, "first") as pid:
         one = found(pid)
         assert (one.source, one.once, one.sampled, one.nodes is None) == ("kpageflags", False, None, False)
-        assert {(each.pages, each.size, each.pmd) for each in one.sizes if each.pmd} == {("anon", 2 << 20, SIZE)}
+        assert {(size.pages, size.size, size.pmd) for size in one.sizes if size.pmd} == {("anon", 2 << 20, SIZE)}
         first = one.mappings[0]
         assert (first.bytes, first.large, first.kind, first.advised, first.lost) == (
             SIZE, SIZE, "anonymous", "huge", None,
         )  # fmt: skip
-        assert one.bytes == sum(each.bytes for each in one.mappings) == sum(each.bytes for each in one.kinds)
+        assert one.bytes == sum(each.bytes for each in one.mappings) == sum(kind.bytes for kind in one.kinds)
         assert one.processes[0].pid == pid
         assert one.processes[0].started > 0
     with running(program, "against") as pid:
@@ -141,9 +149,9 @@ def test_what_a_fork_shares_counts_once_for_root(program: Path) -> None:
         both, alone = found(*pids), found(pid)
         assert both.once
         assert any("counts once" in note for note in both.notes)
-        anonymous = sum(each.bytes for each in both.sizes if each.pages == "anon")
+        anonymous = sum(size.bytes for size in both.sizes if size.pages == "anon")
         assert SIZE <= anonymous < SIZE + (4 << 20)
-        assert sum(each.bytes for each in both.processes) > 2 * SIZE
+        assert sum(process.bytes for process in both.processes) > 2 * SIZE
         assert alone.bytes <= both.bytes < alone.bytes + (4 << 20)
 
 
@@ -152,7 +160,9 @@ def _children(pid: int) -> list[int]:
 
 
 def test_a_sample_has_bounds_that_hold(program: Path) -> None:
-    """40 draws at 99%: each line of each holds what the whole look finds, but for 1 in 100 (here: at most 3 of 40)."""
+    """40 draws at 99%: each line of each holds what the whole look finds, but for 1 in 100. Of 40, 6 or more are missed
+    less than once in 200,000 times.
+    """
     need_root()
     with under(), running(program, "first") as pid:
         os.kill(pid, signal.SIGSTOP)
@@ -166,7 +176,7 @@ def test_a_sample_has_bounds_that_hold(program: Path) -> None:
             inside = [low <= whole[key] <= high for key, (low, high) in told.items()]
             unseen = [size <= one.sampled.unseen for key, size in whole.items() if key not in told]
             missed += not all(inside + unseen)
-        assert missed <= 3
+        assert missed <= 5
         assert found(pid, sampling=SampleDraw(24, 7)).sizes == found(pid, sampling=SampleDraw(24, 7)).sizes
         all_of_it = found(pid, sampling=SampleDraw(10_000, 7))
         assert all_of_it.sampled is None
@@ -190,13 +200,9 @@ def test_an_ordinary_user_has_what_smaps_tells(program: Path) -> None:
 
 
 def test_what_has_no_memory_is_said(program: Path) -> None:
-    kernel = next(
-        each for each in Path("/proc").iterdir()
-        if each.name.isdigit() and not (each / "cmdline").read_bytes() and _state(each) not in "ZX"
-    ) if Path("/proc/2/status").exists() and _state(Path("/proc/2")) not in "ZX" else None  # fmt: skip
-    if kernel is not None and "Kthread:\t1" in (kernel / "status").read_text():
+    if "Kthread:\t1" in status("2"):
         with pytest.raises(UserError, match="thread of the kernel"):
-            found(int(kernel.name))
+            found(2)
     ended = subprocess.Popen([program, "idle"], stdout=subprocess.PIPE)
     ended.kill()
     os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
@@ -205,11 +211,6 @@ def test_what_has_no_memory_is_said(program: Path) -> None:
     ended.communicate()
     with pytest.raises(UserError, match="there is no such process"):
         found(ended.pid)
-
-
-def _state(folder: Path) -> str:
-    lines = (folder / "status").read_text().split("\n")
-    return next(line.split()[1] for line in lines if line.startswith("State"))
 
 
 def test_a_number_that_was_given_anew_is_no_answer(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,7 +238,7 @@ def test_processes_that_end_meanwhile_leave_the_others(program: Path, monkeypatc
 
         monkeypatch.setattr(look.Looker, "look", looked)
         one = found(first, second)
-        assert [each.pid for each in one.processes] == [first]
+        assert [process.pid for process in one.processes] == [first]
         assert f"not looked at: {second} (it has ended)" in one.notes
 
 
@@ -254,3 +255,134 @@ def test_a_command_is_found_by_its_name(program: Path) -> None:
         assert of_command(str(program), HOST).processes == (pid,)
     with pytest.raises(UserError, match="no process of that name runs"):
         of_command(program.name, HOST)
+
+
+def shared(size: int, offset: int = 0, start: int = 0, resident: int | None = None, inode: int = 7) -> Look:
+    memory = (size if resident is None else resident) * MIB
+    one = mapping(size, start, permissions="rw-s", name="/memfd:x", anonymous=0, resident=memory)
+    one.offset, one.object = offset * MIB, ("00:01", inode)
+    return seen(one, pid=inode * 100 + start)
+
+
+def test_parts_of_an_object_are_counted_where_most_of_it_is() -> None:
+    first, second = shared(64), shared(32, 16, 1)
+    assert again([first, second]) == {701: [(second.mappings[0].start, second.mappings[0].end)]}
+    small, large = shared(64, 0, 2, resident=1), shared(64, 32, 3)
+    begin = small.mappings[0].start
+    assert again([small, large]) == {702: [(begin + 32 * MIB, begin + 64 * MIB)]}
+    assert again([first, shared(64, 64, 4)]) == {}, "other parts of it"
+    assert again([first, shared(64, inode=8)]) == {}, "another object"
+    assert again([seen(mapping()), seen(mapping(), pid=8)]) == {}, "private memory"
+
+
+def test_what_one_maps_twice_is_counted_once() -> None:
+    one = shared(64)
+    twice = seen(one.mappings[0], *shared(64, 0, 200 * MIB).mappings, coverage={"shmem:2097152": 128 * MIB})
+
+    def scan(pid: int, ranges: list[tuple[int, int]]) -> dict[str, int]:
+        return {"shmem:2097152": sum(end - start for start, end in ranges)}
+
+    assert coverage_once([twice], scan) == {"shmem:2097152": 64 * MIB}
+
+
+PROGRAM = """
+import mmap, os, signal
+size = 32 << 20
+everybodys = mmap.mmap(-1, size)
+everybodys.write(b"x" * size)
+for _ in range(4):
+    if os.fork() == 0:
+        for at in range(0, size, 4096):
+            everybodys[at] = 1
+        os.write(1, b"x")
+        signal.pause()
+os.write(1, b"x")
+signal.pause()
+"""
+
+
+@contextmanager
+def family() -> Iterator[int]:
+    child = subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, process_group=0)
+    try:
+        assert child.stdout is not None and len(child.stdout.read(5)) == 5
+        yield child.pid
+    finally:
+        os.killpg(child.pid, signal.SIGKILL)
+        child.communicate()
+
+
+def test_processes_that_share_memory_have_it_once() -> None:
+    """Else shared pages that are huge would outweigh the base pages that each process has for itself."""
+    with family() as pid:
+        found = verifying.verify(str(pid), LocalHost(), "base")
+    assert len(found.processes) == 5
+    much = sum(size for key, size in found.coverage.items() if key.startswith("shmem"))
+    assert 30 * MIB < much < 40 * MIB, found.coverage
+
+
+def test_who_cannot_be_looked_at_leaves_it_unproven(monkeypatch: pytest.MonkeyPatch) -> None:
+    look = Looker.look
+
+    def some(self: Looker, pid: int) -> Look:
+        if pid != parent:
+            raise DeniedError("it belongs to the account 1")
+        return look(self, pid)
+
+    with family() as parent:
+        monkeypatch.setattr(Looker, "look", some)
+        found = verifying.verify(str(parent), LocalHost(), "base")
+        assert found.delivered is None
+        assert found.said.endswith("; of 4 of its processes nothing is known")
+        assert verifying.verify(str(parent), LocalHost()).delivered is None
+
+
+@pytest.mark.parametrize(("swapped", "delivered"), [(0, True), (1, True), (60, False)])
+def test_memory_that_is_swapped_is_in_no_huge_page(swapped: int, delivered: bool) -> None:
+    one = seen(
+        mapping(64, resident=64 * MIB, huge=64 * MIB, eligible=True),
+        mapping(64, 128 * MIB, resident=0, anonymous=0, swapped=swapped * MIB, eligible=True),
+        coverage={"anon:2097152": 64 * MIB},
+    )
+    treatment = Treatment(policy="thp", mechanism="system", target=PageTarget("thp", 2 << 20))
+    _, found, _, said, why = verifying._by_policy(
+        [one], rules("always"), treatment, 0.95, source="smaps", backed=one.coverage
+    )
+    assert found is delivered, said
+    assert ("swapped" in {reason.id for reason in why}) == (not delivered)
+    assert verifying._by_rules([one], rules("always"), 0.95)[1] is delivered
+
+
+def test_a_number_that_means_another_program_meanwhile_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was read of one program says nothing of the next one."""
+    seen_as = iter([(b"1", b""), (b"2", b""), (b"2", b""), (b"2", b"")])
+    monkeypatch.setattr(looking, "identity", lambda pid: next(seen_as))
+    assert Looker("smaps").look(os.getpid()).pid == os.getpid()
+    assert next(seen_as, None) is None
+    changing = iter((bytes([number]), b"") for number in range(100))
+    monkeypatch.setattr(looking, "identity", lambda pid: next(changing))
+    with pytest.raises(GoneError, match="another program each time"):
+        Looker("smaps").look(os.getpid())
+
+
+def test_programs_that_follow_one_another_in_a_process_are_told_apart() -> None:
+    child = subprocess.Popen(["sh", "-c", "read x; exec sleep 60"], stdin=subprocess.PIPE)
+    try:
+        before = looking.identity(child.pid)
+        assert child.stdin is not None
+        child.stdin.write(b"\n")
+        child.stdin.close()
+        until(lambda: looking.identity(child.pid) != before, "the shell has become sleep")
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_mappings_without_end_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(looking, "_MOST_MAPPINGS", 10)
+    with pytest.raises(DeniedError, match="too many mappings"):
+        Looker("smaps").look(os.getpid())
+    monkeypatch.setattr(looking, "_MOST_MAPPINGS", 100_000)
+    looker = Looker("smaps")
+    left = looker._left - len(looker.look(os.getpid()).mappings)
+    assert looker._left == left

@@ -91,7 +91,7 @@ def test_programs_are_told_by_name_with_most_first(tmp_path: Path) -> None:
     (tmp_path / "self").mkdir()
     process(tmp_path, 17, "mine")
     found = neighbours(PMD, tmp_path, without=[17])
-    assert [(one.name, one.processes, one.eligible >> 20) for one in found.programs] == [
+    assert [(program.name, program.processes, program.eligible >> 20) for program in found.programs] == [
         ("redis-server", 1, 96), ("postgres", 2, 64),
     ]  # fmt: skip
     assert (found.eligible >> 20, found.growth >> 20, found.processes, found.unread) == (160, 160, 4, 0)
@@ -101,7 +101,7 @@ def test_only_the_five_with_most_are_named_and_all_are_counted(tmp_path: Path) -
     for number in range(1, 8):
         process(tmp_path, number, f"program-{number}", HEAP * number)
     found = neighbours(PMD, tmp_path)
-    assert [one.name for one in found.programs] == [f"program-{number}" for number in (7, 6, 5, 4, 3)]
+    assert [program.name for program in found.programs] == [f"program-{number}" for number in (7, 6, 5, 4, 3)]
     assert found.eligible >> 20 == 32 * 28
 
 
@@ -117,7 +117,7 @@ def test_who_may_not_be_looked_into_is_counted(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr(Path, "open", refusing)
     found = neighbours(PMD, tmp_path)
-    assert ([one.name for one in found.programs], found.unread) == (["mine"], 1)
+    assert ([program.name for program in found.programs], found.unread) == (["mine"], 1)
 
 
 def test_nobody_keeps_root_busy_with_mappings_of_theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,12 +135,12 @@ def test_nobody_keeps_root_busy_with_mappings_of_theirs(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(beside, "backed_mappings", counted)
     found = neighbours(PMD, tmp_path)
-    assert {one.name: one.processes for one in found.programs} == {"many": 1, "roots": 1, "other": 1}
+    assert {program.name: program.processes for program in found.programs} == {"many": 1, "roots": 1, "other": 1}
     assert found.unread == 2
     assert len(read) == 6 + 4 + 60 + 6
 
 
 def test_the_processes_of_this_machine_can_be_looked_at() -> None:
     found = neighbours(PMD, without=[os.getppid()])
-    assert found.eligible >= sum(one.eligible for one in found.programs) >= 0
+    assert found.eligible >= sum(program.eligible for program in found.programs) >= 0
     assert found.processes + found.unread > 0

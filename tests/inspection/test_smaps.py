@@ -58,7 +58,7 @@ def test_the_room_is_that_of_whole_aligned_blocks() -> None:
 
 @given(st.lists(st.one_of(st.binary(max_size=80), st.sampled_from(RECORDED.splitlines(keepends=True))), max_size=40))
 def test_nothing_that_stands_there_raises(lines: list[bytes]) -> None:
-    for each in backed_mappings(lines):
-        assert each.memory >= 0
-        assert each.room(4096) >= 0
-        assert len(each.called) <= 256
+    for mapping in backed_mappings(lines):
+        assert mapping.memory >= 0
+        assert mapping.room(4096) >= 0
+        assert len(mapping.called) <= 256

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,8 +18,10 @@ from hugewise.errors import UserError
 from hugewise.host.local_host import LocalHost
 from hugewise.inspection.verify import Verified, verify
 from hugewise.model.pages import PageSizes
+from tests.build import known
 from tests.inspection.running import SIZE, built, running, under
 from tests.requirements import need, need_program, need_root
+from tests.wait import until
 
 pytestmark = pytest.mark.looks
 
@@ -162,7 +163,7 @@ def test_a_static_program_has_the_tunable_of_the_glibc_in_it(static: Path) -> No
         one = found(pid)
         assert one.processes[0].allocator == "glibc (static)"
         assert "tunable-ignored" not in reasons(one)
-        heap = [each.memory for each in one.mappings if each.name == "[heap]"]
+        heap = [mapping.memory for mapping in one.mappings if mapping.name == "[heap]"]
         assert sum(heap) < 1 << 20
 
 
@@ -187,11 +188,12 @@ def test_a_pool_that_is_short_is_named(program: Path) -> None:
 @under()
 def test_children_are_looked_at_too(program: Path) -> None:
     with running(program, "fork") as pid:
-        for _ in range(100):
+
+        def both() -> Verified | None:
             one = found(pid)
-            if len(one.processes) == 2 and sum(one.coverage.values()) > 1.9 * SIZE:
-                break
-            time.sleep(0.05)
+            return one if len(one.processes) == 2 and sum(one.coverage.values()) > 1.9 * SIZE else None
+
+        one = known(until(both, "its child has its memory"))
         assert one.processes[0].pid == pid
         assert sum(one.coverage.values()) > 1.9 * SIZE
 
@@ -208,7 +210,7 @@ def test_a_process_of_many_mappings_is_looked_at(program: Path) -> None:
         one = found(pid, "base")
         assert one.delivered is True
         assert one.mappings[-1].name.endswith(" smaller ones")
-        assert sum(each.memory for each in one.mappings) >= count * 4096
+        assert sum(mapping.memory for mapping in one.mappings) >= count * 4096
 
 
 def test_a_process_that_ends_is_gone(program: Path) -> None:
@@ -240,10 +242,7 @@ def test_a_process_lives_as_long_as_a_thread_of_it(folder: Path) -> None:
     compiler = need_program("gcc", "gcc libc6-dev")
     subprocess.run([compiler, "-pthread", "-o", folder / "threads", source], check=True)
     with running(folder / "threads") as pid:
-        for _ in range(100):
-            if "\nState:\tZ" in status(str(pid)):
-                break
-            time.sleep(0.02)
+        until(lambda: "\nState:\tZ" in status(str(pid)), "its first thread has ended")
         one = found(pid)
     assert one.processes[0].pid == pid
     assert sum(one.coverage.values()) > SIZE

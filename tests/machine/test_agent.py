@@ -1,4 +1,4 @@
-"""The agent of a guest as it is spoken to, by a guest that misbehaves; how it behaves itself is in test_machine.py."""
+"""The agent of a guest as it is spoken to, by a guest that misbehaves; how it behaves itself is in test_machines.py."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from hugewise.errors import MachineError, ProbeError
+from hugewise.errors import MachineError, ProbeError, StorageError
 from hugewise.machine import messages, probe
 from hugewise.machine.agent import CHUNK, Agent
+from hugewise.machine.messages import parse_foreign, plain
 from tests.build.agents import HELLO, FakeGuest, fake_guest, greeted
 from tests.build.live_agent import SPEC
 
@@ -49,8 +50,8 @@ def says(answer: bytes) -> Callable[[dict[str, Any]], bytes]:
 
 def test_hello_is_waited_for_and_kept() -> None:
     with fake_guest() as (agent, _):
-        assert agent.hello(10).cpus == (0, 1)
-        assert agent.hello(10).release == "6.12"
+        assert agent.hello(60).cpus == (0, 1)
+        assert agent.hello(60).release == "6.12"
         assert not agent.ended()
 
 
@@ -63,7 +64,7 @@ def test_a_guest_that_says_no_hello_is_given_up() -> None:
 
 def test_another_version_of_the_agent_is_named() -> None:
     with fake_guest(greeting=HELLO.replace(b'"v":1', b'"v":2')) as (agent, _), pytest.raises(MachineError, match="2"):
-        agent.hello(10)
+        agent.hello(60)
 
 
 def test_who_booted_the_guest_adds_what_its_console_said() -> None:
@@ -71,7 +72,7 @@ def test_who_booted_the_guest_adds_what_its_console_said() -> None:
     theirs.close()
     agent = Agent(ours, "guest fake", lambda message: MachineError(f"{message}\n  console: Kernel panic"))
     with pytest.raises(MachineError, match="guest fake: it ended\n  console: Kernel panic"):
-        agent.hello(10)
+        agent.hello(60)
     agent.close()
 
 
@@ -92,7 +93,7 @@ def test_answers_find_who_asked_in_whatever_order_they_come() -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(10)
+            thread.join(60)
     assert found == {number: f"/{number}" for number in range(8)}
 
 
@@ -196,9 +197,9 @@ def test_all_who_wait_hear_that_the_guest_is_gone() -> None:
             threads[0].join(0.01)
         guest.leave()
         for thread in threads:
-            thread.join(10)
+            thread.join(60)
         assert [error.message for error in problems] == ["guest fake: it ended"] * 3
-        assert listener.over.wait(10)
+        assert listener.over.wait(60)
         assert listener.is_lost
         with pytest.raises(MachineError, match="guest fake: it ended"):
             agent.names("/")
@@ -212,15 +213,19 @@ def test_a_guest_that_does_not_answer_is_given_up() -> None:
 
 
 def test_a_guest_that_hangs_is_given_up_while_only_a_process_is_waited_for() -> None:
-    listener = Heard()
-    answers = iter([b'{"id":ID,"ok":{}}\n', b'{"id":ID,"ok":{"kind":"folder","mode":493,"size":0}}\n'])
-    with greeted(lambda _: next(answers, None)) as (agent, guest):
-        agent.spawn(agent.process(), SPEC, listener)
-        agent.watch(every=0.01, patience=0.2)
-        assert listener.over.wait(10)
-        assert listener.is_lost
-        assert agent.ended()
-        assert [each["do"] for each in guest.heard] == ["spawn", "status", "status"]
+    for patience in (0.2, 5.0, 30.0):
+        listener = Heard()
+        answers = iter([b'{"id":ID,"ok":{}}\n', b'{"id":ID,"ok":{"kind":"folder","mode":493,"size":0}}\n'])
+        with greeted(lambda _, answers=answers: next(answers, None)) as (agent, guest):  # type: ignore[misc]
+            agent.spawn(agent.process(), SPEC, listener)
+            agent.watch(every=0.01, patience=patience)
+            assert listener.over.wait(120)
+            assert listener.is_lost
+            assert agent.ended()
+        heard = [each["do"] for each in guest.heard]
+        if len(heard) == 3:
+            break  # else the first look at it was not answered in time
+    assert heard == ["spawn", "status", "status"]
 
 
 def test_lines_of_a_process_reach_its_listener_in_order() -> None:
@@ -235,7 +240,7 @@ def test_lines_of_a_process_reach_its_listener_in_order() -> None:
         agent.spawn(agent.process(), SPEC, first)
         agent.spawn(agent.process(), SPEC, second)
         for listener in (first, second):
-            assert listener.over.wait(10)
+            assert listener.over.wait(60)
             assert (listener.lines, listener.end) == (["0", "1", "2"], (137, "killed"))
 
 
@@ -250,10 +255,24 @@ def test_that_a_held_launcher_waits_is_heard_and_others_are_not_asked_for_it() -
         process = agent.process()
         agent.spawn(process, SPEC, listener, held=True)
         agent.release(process)
-        assert listener.over.wait(10)
+        assert listener.over.wait(60)
         assert listener.lines == ["arrived"]
         agent.spawn(agent.process(), SPEC, Heard())
         assert [each.get("held") for each in guest.heard] == [True, None, None]
+
+
+def test_a_launcher_that_is_ready_again_and_again_ends_the_machine() -> None:
+    """Each time a thread lets it go."""
+
+    def runs(request: dict[str, Any]) -> bytes:
+        return b'{"id":ID,"ok":{}}\n' + b'{"process":%d,"ready":true}\n' % request["process"] * 100
+
+    with greeted(runs) as (agent, _):
+        listener = Heard()
+        agent.spawn(agent.process(), SPEC, listener, held=True)
+        assert listener.over.wait(10)
+        assert listener.is_lost and listener.lines == ["arrived"]
+        assert "ready, a second time" in agent.gone().message
 
 
 def test_what_cannot_be_said_is_not_said() -> None:
@@ -272,8 +291,8 @@ def test_power_off_waits_for_the_end_of_the_channel() -> None:
     guests: list[FakeGuest] = []
     with fake_guest(lambda _: guests[0].leave()) as (agent, guest):
         guests.append(guest)
-        agent.hello(10)
-        assert agent.poweroff(10)
+        agent.hello(60)
+        assert agent.poweroff(60)
         assert guest.heard == [{"id": 1, "do": "poweroff"}]
     with greeted(lambda _: None) as (agent, _):
         assert not agent.poweroff(0.05)
@@ -308,3 +327,25 @@ def test_every_line_that_the_agent_can_say_is_read() -> None:
         else:
             heard.add(type(found))
     assert heard == {messages.Answer, messages.Hello, messages.EventLine, messages.Arrived, messages.Ended}
+
+
+def test_a_text_is_shown_without_what_a_terminal_obeys() -> None:
+    assert plain("a\x1b]0;title\x07b\u202ec\x9bd\n" + "x" * 1000) == "a\ufffd]0;title\ufffdb\ufffdc\ufffdd " + "x" * 283
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [ValueError("int"), KeyError("x"), IndexError(), OSError(5, "no"), OverflowError(), RecursionError(), TypeError()],
+)
+def test_whatever_reading_it_raises_names_the_guest_and_what_was_read(wrong: Exception) -> None:
+    with (
+        pytest.raises(MachineError, match=r"^guest g: its knobs: this makes no sense \(.+"),
+        parse_foreign("guest g", "its knobs"),
+    ):
+        raise wrong
+
+
+def test_an_error_of_hugewise_stays_what_it_is() -> None:
+    for error in (MachineError("gone"), StorageError("full")):
+        with pytest.raises(type(error), match=error.message), parse_foreign("guest g", "its knobs"):
+            raise error

@@ -60,7 +60,7 @@ def test_it_is_linked_with_nothing_and_gives_programs_nothing_but_mmap() -> None
         assert isinstance(table, SymbolTableSection)
         assert not [tag for tag in dynamic.iter_tags() if tag.entry.d_tag in ("DT_NEEDED", "DT_VERNEED", "DT_TEXTREL")]
         symbols = list(table.iter_symbols())
-    named = {each.name for each in symbols if each["st_shndx"] != "SHN_UNDEF"}
+    named = {symbol.name for symbol in symbols if symbol["st_shndx"] != "SHN_UNDEF"}
     asked = {each.name for each in symbols if each["st_shndx"] == "SHN_UNDEF" and each.name}
     weak = {each.name for each in symbols if each["st_info"]["bind"] == "STB_WEAK"}
     assert named == {"mmap", "mmap64"}
@@ -84,7 +84,7 @@ def test_base_has_no_huge_page_whatever_the_machine_is_set_to(heap: str, tmp_pat
     report = tmp_path / "report"
     with ready([heap, "200"], environment("base", report)) as pid:
         resident, huge = programs.within(pid, *region(report))
-        of_heap = [each for each in programs.mappings(pid) if each[4] == "[heap]"]
+        of_heap = [mapping for mapping in programs.mappings(pid) if mapping[4] == "[heap]"]
     assert resident >= 200 * MIB
     assert huge == 0
     assert sum(each[3] for each in of_heap) == 0
@@ -110,7 +110,7 @@ def test_a_program_that_has_malloc_give_memory_back_keeps_its_layout(words: str,
     with ready([compiled("trim", tmp_path), "200"], environment(words, report)) as pid:
         begin, end = region(report)
         laid = min(end - begin, 200 * MIB)
-        inside = [each for each in programs.mappings(pid) if each[0] < end and begin < each[1]]
+        inside = [mapping for mapping in programs.mappings(pid) if mapping[0] < end and begin < mapping[1]]
         resident = sum(each[2] for each in inside if each[0] >= begin)
         huge = sum(each[3] for each in inside)
     assert max(each[1] for each in inside) >= end, "the heap reaches to the end of the region"
@@ -146,7 +146,7 @@ sys.stdin.readline()
 def test_cpython_has_it_in_its_arenas_too(words: str, least: float, most: float, tmp_path: Path) -> None:
     before = programs.mode()
     with ready([programs.python(), "-I", "-c", _PYTHON], environment(words, tmp_path / "report")) as pid:
-        laid = [each for each in programs.mappings(pid) if each[4] in ("", "[heap]") and each[2] >= 4 * MIB]
+        laid = [mapping for mapping in programs.mappings(pid) if mapping[4] in ("", "[heap]") and mapping[2] >= 4 * MIB]
         resident, huge = sum(each[2] for each in laid), sum(each[3] for each in laid)
     assert resident >= 120 * MIB
     need(programs.mode() == before, "transparent huge pages that stay as they are during the test")
@@ -172,7 +172,7 @@ def test_redis_has_it_in_the_extents_of_jemalloc(words: str, least: float, most:
             )
             filled = subprocess.run([*ask, "debug", "populate", "130000", "k", "1000"], capture_output=True, check=True)
             assert filled.stdout == b"OK\n"
-            laid = [each for each in programs.mappings(process.pid) if each[4] == "" and each[2] >= 4 * MIB]
+            laid = [mapping for mapping in programs.mappings(process.pid) if mapping[4] == "" and mapping[2] >= 4 * MIB]
         finally:
             process.send_signal(signal.SIGTERM)
     resident, huge = sum(each[2] for each in laid), sum(each[3] for each in laid)
@@ -194,7 +194,7 @@ def test_without_a_layout_it_does_nothing(heap: str) -> None:
     variables = environment("thp")
     del variables["HUGEWISE_LAYOUT"]
     with ready([heap, "20"], variables) as pid:
-        heaps = [each for each in programs.mappings(pid) if each[4] == "[heap]"]
+        heaps = [mapping for mapping in programs.mappings(pid) if mapping[4] == "[heap]"]
     assert sum(each[1] - each[0] for each in heaps) < 40 * MIB
 
 
@@ -310,7 +310,7 @@ def test_a_report_goes_to_a_file_of_one_s_own_and_nowhere_else(tmp_path: Path) -
         "x" * 5000,
     ):
         variables = {**environment("thp"), "HUGEWISE_LAYOUT_REPORT": path}
-        done = subprocess.run(["true"], env=variables, cwd=tmp_path, capture_output=True, check=False, timeout=10)
+        done = subprocess.run(["true"], env=variables, cwd=tmp_path, capture_output=True, check=False, timeout=120)
         assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     assert kept.read_text() == twice.read_text() == "as it was\n"
     assert not (tmp_path / "absent").exists()

@@ -1,4 +1,4 @@
-"""Which programs load a library that LD_PRELOAD names: real ones, some of them compiled here, and broken files."""
+"""Which programs load a library that LD_PRELOAD names, and its place: real programs, and broken object files."""
 
 from __future__ import annotations
 
@@ -14,8 +14,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hugewise.errors import UserError
 from hugewise.machine import loader, programs
-from hugewise.machine.loader import UntoldError, executed, gains, interpreter, preload_obstacle, started
+from hugewise.machine.loader import (
+    Section,
+    UntoldError,
+    executed,
+    gains,
+    interpreter,
+    preload_obstacle,
+    sections,
+    started,
+)
+from hugewise.model.pages import PageTarget
+from hugewise.model.policy import Treatment
 from tests.requirements import need, need_program, need_root
 
 
@@ -235,3 +247,130 @@ def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     for name in ("fifo", "absent", "."):
         assert "cannot be read" in str(refusal(str(tmp_path / name)))
+
+
+# Kind, offset, size, link; the names of the sections lie at 64.
+NAMES = b"\0.names\0.data\0"
+SYMBOLS, NO_BITS = 2, 8
+
+
+def elf_with_sections(*rows: tuple[int, int, int, int], count: int | None = None, each: int = 64) -> bytes:
+    """ELF-64, little-endian, for x86-64: a section of no kind, that of the names, and `rows`, all called .data."""
+    table = 64 + len(NAMES)
+    header = b"\x7fELF\x02\x01\x01".ljust(16, b"\0")
+    shown = len(rows) + 2 if count is None else count
+    header += struct.pack("<HHIQQQIHHHHHH", 1, 62, 1, 0, 0, table, 0, 64, 0, 0, each, shown, 1)
+    every = [(0, 0, 0, 0, 0), (1, 3, 64, len(NAMES), 0), *((8, *row) for row in rows)]
+    packed = (
+        struct.pack("<IIQQQQIIQQ", name, *(kind, 0, 0, at, size, link), 0, 1, 0) for name, kind, at, size, link in every
+    )
+    return header + NAMES + b"".join(packed)
+
+
+def test_each_section_with_its_type_as_a_number() -> None:
+    found = sections(elf_with_sections((0x70000001, 64, 3, 0), (NO_BITS, 1 << 60, 1 << 40, 0), (77, 64, 1, 0)))
+    assert found == [
+        Section("", 0, b""),
+        Section(".names", 3, NAMES),
+        Section(".data", 0x70000001, b"\0.n"),
+        Section(".data", NO_BITS, (1 << 40).to_bytes(8, "little")),
+        Section(".data", 77, b"\0"),
+    ]
+    assert sections(elf_with_sections()[:40] + b"\0" * 60) == []  # a file without a table of sections
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        elf_with_sections()[:100],
+        elf_with_sections()[:-1],
+        elf_with_sections((1, 64, 1 << 40, 0)),
+        elf_with_sections((1, 1 << 63, 1, 0)),
+        elf_with_sections((SYMBOLS, 64, 24, 2)),  # its names are its own
+        elf_with_sections(count=9),
+        elf_with_sections(each=0),
+        elf_with_sections(each=0, count=0xFFFF),
+        elf_with_sections()[:4] + b"\3" + elf_with_sections()[5:],
+    ],
+)
+def test_a_file_that_is_broken(data: bytes) -> None:
+    with pytest.raises(ValueError, match="an ELF file that is cut short"):
+        sections(data)
+
+
+@pytest.mark.parametrize("data", [b"", b"#!/bin/sh" * 9, b"\x7fELF"])
+def test_another_file(data: bytes) -> None:
+    with pytest.raises(ValueError, match="not an ELF file"):
+        sections(data)
+
+
+@pytest.fixture
+def library(reached: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A library that is named: what is in it does not matter here."""
+    path = reached / "libhugewise-layout.so"
+    path.write_bytes(b"library")
+    path.chmod(0o644)
+    monkeypatch.setenv(loader.LIBRARY, str(path))
+    for name in ("LD_PRELOAD", "GLIBC_TUNABLES"):
+        monkeypatch.delenv(name, raising=False)
+    return path.resolve()
+
+
+def treatment(layout: str = "thp", **environment: str) -> Treatment:
+    target = PageTarget("thp", 2 << 20)
+    return Treatment(policy="p", mechanism="process", target=target, layout=layout, environment=environment)
+
+
+def test_what_was_preloaded_stays(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert loader.environment(treatment(""), 5) == {}
+    assert loader.environment(treatment(A="1"), 0) == {"A": "1", "LD_PRELOAD": str(library), "HUGEWISE_LAYOUT": "thp"}
+    sized = loader.environment(treatment("hugetlb-2m"), 64 << 20)
+    assert sized["HUGEWISE_LAYOUT"] == "hugetlb-2m,heap=64m"
+    monkeypatch.setenv("LD_PRELOAD", f"/a.so {library}:/b.so")
+    assert loader.environment(treatment(), 0)["LD_PRELOAD"] == f"{library}:/a.so:/b.so"
+    assert loader.environment(treatment(LD_PRELOAD="/c.so"), 0)["LD_PRELOAD"] == f"{library}:/c.so"
+
+
+def test_whom_it_does_not_reach(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert loader.unreached(("sh",), treatment()) is None
+    assert loader.unreached(("no-such-program",), treatment()) is None  # the workload says so
+    tuned = treatment(GLIBC_TUNABLES="glibc.malloc.arena_max=1:glibc.malloc.hugetlb=1")
+    assert "the same memory" in str(loader.unreached(("sh",), tuned))
+    assert loader.unreached(("sh",), treatment(GLIBC_TUNABLES="glibc.malloc.hugetlb=0")) is None
+    monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.hugetlb=2")
+    assert "the same memory" in str(loader.unreached(("sh",), treatment()))
+    monkeypatch.delenv("GLIBC_TUNABLES")
+    with programs.looking_in({"/bin/sh"}):
+        assert "not those in guests" in str(loader.unreached(("sh",), treatment()))
+    library.unlink()
+    assert "is not there; build it: make setup" in str(loader.unreached(("sh",), treatment()))
+
+
+def test_a_library_that_is_not_there_is_an_error_with_its_cure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(loader.LIBRARY, "/nowhere/libhugewise-layout.so")
+    with pytest.raises(UserError, match="the layout library /nowhere/libhugewise-layout.so is not there") as caught:
+        loader.environment(treatment(), 0)
+    assert caught.value.hint == "build it: make setup"
+
+
+def test_a_path_that_the_loader_would_take_for_two_is_refused(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (library.parent / "a b").mkdir()
+    monkeypatch.setenv(loader.LIBRARY, str(shutil.copy(library, library.parent / "a b")))
+    with pytest.raises(UserError, match="a blank or a colon"):
+        loader.find()
+
+
+def test_root_hands_out_what_all_may_read_and_it_alone_may_change(library: Path) -> None:
+    need_root()
+    library.chmod(0o600)
+    with pytest.raises(UserError, match=f"cannot be read by other accounts.* see {library}"):
+        loader.find()
+    library.chmod(0o644)
+    library.parent.chmod(0o700)
+    with pytest.raises(UserError, match=f"see {library.parent}"):
+        loader.find()
+    library.parent.chmod(0o755)
+    assert loader.find() == library
+    os.chown(library, 65534, 65534)
+    with pytest.raises(UserError, match="belongs to the account 65534"):
+        loader.find()

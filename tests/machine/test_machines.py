@@ -15,11 +15,12 @@ from pathlib import Path
 import pytest
 
 from hugewise.attempt import outcome
-from hugewise.errors import StorageError
+from hugewise.errors import HugewiseError, StorageError
 from hugewise.host.local_machine import LocalMachine
-from hugewise.machine import probe, serving
+from hugewise.machine import probe
 from hugewise.machine.agent import CHUNK
-from hugewise.machine.machine import Machine
+from hugewise.machine.machine import Contained, Machine, read_events, run_launchers
+from hugewise.model.procedure import RoleUse
 from hugewise.reading import UnreadableError
 from tests.build.live_agent import job, live
 from tests.requirements import need_root
@@ -101,16 +102,16 @@ def test_removing_takes_the_tree_and_not_what_a_link_leads_to(machine: Machine, 
 def test_a_signal_to_one_that_is_gone_is_nothing(machine: Machine) -> None:
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     machine.signal(process.pid, signal.SIGTERM)
-    assert process.wait(20) == -signal.SIGTERM
+    assert process.wait(60) == -signal.SIGTERM
     machine.signal(process.pid, signal.SIGTERM)
 
 
 def test_a_program_leaves_its_events_and_outputs_on_this_side(machine: Machine, tmp_path: Path) -> None:
     told = job(tmp_path / "job", SH, "-c", "echo said; echo complained >&2; exit 3")
-    assert serving.run([(machine, told)]) == [0]
+    assert run_launchers([(machine, told)]) == [0]
     assert Path(told.spec.stdout).read_text() == "said\n"
     assert Path(told.spec.stderr).read_text() == "complained\n"
-    events = serving.events(told)
+    events = read_events(told)
     assert isinstance(events[0], probe.Start)
     assert isinstance(events[-1], probe.Exit)
     assert events[-1].code == 3
@@ -124,11 +125,20 @@ _SPARSE = "exec python3 -c 'import os; os.ftruncate(1, 1 << 43)'"
 @pytest.mark.parametrize("script", ["exec yes", "exec yes >&2", _SPARSE])
 def test_what_a_program_says_without_end_ends_it_and_is_cut(machine: Machine, tmp_path: Path, script: str) -> None:
     told = job(tmp_path / "job", SH, "-c", script)
-    assert serving.run([(machine, told)]) == [0]
-    exited = outcome.last(serving.events(told), probe.Exit)
+    assert run_launchers([(machine, told)]) == [0]
+    exited = outcome.last(read_events(told), probe.Exit)
     stream = "stderr" if "&2" in script else "stdout"
     reason = f"its {stream} has more than {probe.MOST_SAID} bytes, the most that is kept"
     assert exited is not None and exited.exceeded == reason
     assert Path(getattr(told.spec, stream)).stat().st_size == probe.MOST_SAID
-    found = outcome.outcome(serving.events(told), micro=False, timeout_s=60)
+    found = outcome.outcome(read_events(told), micro=False, timeout_s=60)
     assert (found.state, found.reason) == ("failed", reason)
+
+
+def test_without_a_cgroup_nothing_is_counted_and_nothing_can_be_frozen() -> None:
+    nowhere = Contained()
+    assert (nowhere.procs_files, nowhere.kill(), nowhere.peak_bytes(), nowhere.used()) == ((), 0, None, RoleUse())
+    with pytest.raises(HugewiseError, match="nothing can be frozen"):
+        nowhere.freeze()
+    with pytest.raises(HugewiseError, match="nothing can be thawed"):
+        nowhere.thaw()

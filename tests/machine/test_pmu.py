@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import pytest
 
 from hugewise.attempt import outcome
-from hugewise.machine.pmu import families
-from hugewise.machine.pmu.families import ROLES, CounterPlan, ProcessorFamily, requests, schedule
+from hugewise.machine import pmu
+from hugewise.machine.pmu import ROLES, CounterPlan, ProcessorFamily, requests, schedule
 from hugewise.machine.probe import Count
 from hugewise.model.metric import BUNDLES, COMMON, GENERIC, SUMS
 from tests.build import known
@@ -24,7 +24,7 @@ ISSUE = (
 
 
 def family(name: str) -> ProcessorFamily:
-    return next(one for one in families.every() if one.name == name)
+    return next(one for one in pmu.every() if one.name == name)
 
 
 @dataclass
@@ -70,10 +70,10 @@ class FakePmu:
 
 
 def test_every_family_of_the_issue_is_there_with_its_source() -> None:
-    names = [one.name for one in families.every()]
+    names = [one.name for one in pmu.every()]
     assert set(ISSUE) <= set(names)
     assert len(names) == len(set(names))
-    for one in families.every():
+    for one in pmu.every():
         assert one.events.keys() <= ROLES.keys(), one.name
         assert re.search(r"(intel/perfmon [0-9a-f]{12}, \w|Linux tools/perf/pmu-events/arch/)", one.source), one.name
         assert all(event.event for events in one.events.values() for event in events)
@@ -81,7 +81,7 @@ def test_every_family_of_the_issue_is_there_with_its_source() -> None:
             assert one.formulas, f"{one.name}: where its constants were read is not told"
         # Of an upper end, or of why there is none.
         assert (one.stlb_cycles is None) <= bool(one.no_bound or one.name == "Sierra Forest"), one.name
-    assert {one.event for told in families.vendors().values() for one in told} == {
+    assert {one.event for told in pmu.vendors().values() for one in told} == {
         "IBS op: tlb_refill_lat",
         "IBS fetch: itlb_refill_lat",
     }
@@ -113,7 +113,7 @@ def test_every_family_of_the_issue_is_there_with_its_source() -> None:
     ],
 )
 def test_a_processor_is_found_by_what_cpuinfo_says(cpu: tuple[str | None, ...], name: str | None) -> None:
-    found = families.of(dict(zip(("vendor", "family", "model_number", "stepping"), cpu, strict=True)))
+    found = pmu.of(dict(zip(("vendor", "family", "model_number", "stepping"), cpu, strict=True)))
     assert (None if found is None else found.name) == name
 
 
@@ -132,7 +132,7 @@ def test_an_event_is_what_the_manuals_say_a_config_is() -> None:
 
 
 def test_nested_walks_are_where_the_processor_has_an_event_of_them() -> None:
-    having = {one.name for one in families.every() if "nested_walk_cycles" in one.events}
+    having = {one.name for one in pmu.every() if "nested_walk_cycles" in one.events}
     assert having == {
         *("Haswell", "Haswell server", "Broadwell", "Broadwell-DE", "Broadwell server"),
         *("Skylake", "Skylake server", "Cascade Lake"),
@@ -174,7 +174,7 @@ def test_events_that_are_divided_by_each_other_are_counted_together() -> None:
         ("dtlb_mpki", "dTLB-load-misses", "instructions"),
     ):
         labels = [{one.partition("=")[0] for one in each} for each in plan.sets]
-        assert any({part, whole} <= each for each in labels), metric
+        assert any({part, whole} <= label for label in labels), metric
 
 
 def test_all_at_once_share_their_counters_and_nothing_is_made_of_that() -> None:
@@ -188,7 +188,7 @@ def test_all_at_once_share_their_counters_and_nothing_is_made_of_that() -> None:
 def test_what_is_judged_is_counted_in_every_block() -> None:
     plan = schedule(family("Skylake server"), 4, pinned={"walk_share_user"})
     labels = [{one.partition("=")[0] for one in each} for each in plan.sets]
-    assert all({"cycles:u", "load_walk_cycles:u", "store_walk_cycles:u"} <= each for each in labels)
+    assert all({"cycles:u", "load_walk_cycles:u", "store_walk_cycles:u"} <= label for label in labels)
     crowded = [why for why in plan.left_out.values() if "what is judged leaves no counter" in why]
     assert crowded, "three of four counters are taken"
     assert len(schedule(family("Skylake server"), 4).sets) > 1

@@ -63,7 +63,7 @@ def test_a_line_that_is_no_json_is_an_error_with_a_cure() -> None:
 
 def test_a_probe_that_does_not_end_is_an_error_with_a_cure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     slow = tmp_path / "slow"
-    slow.write_text("#!/bin/sh\nexec sleep 5\n")
+    slow.write_text("#!/bin/sh\nexec sleep 600\n")
     slow.chmod(0o755)
     monkeypatch.setenv("HUGEWISE_PROBE", str(slow))
     monkeypatch.setattr(probe, "_PATIENCE_S", 0.05)

@@ -1,21 +1,26 @@
-"""Programs are looked for on this host, or in what an image holds; workload files ask, and do not know which."""
+"""Programs are looked for on this host or in an image; what a shell's text and a command line of ssh become."""
 
 from __future__ import annotations
 
 import os
 import platform
 import pwd
+import subprocess
 import threading
 from pathlib import Path
 
+import hypothesis
 import pytest
+from hypothesis import strategies as st
 
 from hugewise.errors import UserError
 from hugewise.machine import programs
+from hugewise.machine.loader import ShellCommand, program_started, shell_text
+from hugewise.machine.programs import ssh_command
 from hugewise.model.procedure import Places
 from hugewise.workloads import _mariadb, _postgres, discover
 from tests.build.workloads import BASE, given
-from tests.requirements import need_root
+from tests.requirements import need_program, need_root
 
 IMAGE = ("/usr/bin/gcc", "/usr/bin/make", "/bin/tar", "/usr/bin/xz", "/usr/games/stockfish", "/opt/own/tool")
 ARCHIVE = "/usr/src/lua5.4_5.4.6.orig.tar.gz"
@@ -169,3 +174,67 @@ def test_what_root_runs_itself_is_not_looked_for_on_the_callers_path(
     monkeypatch.setattr(programs, "PATH", str(mine))
     with pytest.raises(UserError, match=f"{mine}/ip can be written by others"):
         programs.of_root("ip")
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("sh", "-c", "a"), "a"),
+        (("bash", "--norc", "-o", "pipefail", "-ec", "a b", "name"), "a b"),
+        (("sh", "-c", "--", "a"), "a"),
+        (("sh", "script", "-c", "a"), None),
+        (("sh",), None),
+        (("sh", "-c"), None),
+    ],
+)
+def test_the_text_of_a_call(words: tuple[str, ...], text: str | None) -> None:
+    assert shell_text(words) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("exec serve --port {port}", ShellCommand(("serve", "--port", "{port}"))),
+        ("serve 'a b' \"$HOME\"", ShellCommand(("serve", "a b", "$HOME"))),
+        ("A=1 exec -a name serve >log 2>&1", ShellCommand(("serve", "2"), (("A", "1"),))),
+        ("A=1; export B=2; mkdir -p x && cd x; exec serve", ShellCommand(("serve",), (("B", "2"),), moved=True)),
+        ("fill\nserve # with this", ShellCommand(("serve",))),
+    ],
+)
+def test_plain_commands_are_followed(text: str, found: ShellCommand) -> None:
+    assert program_started(text) == found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "serve & wait", "serve | tee log", "if true; then serve; fi", "{ serve; }", "exec $(which serve)"),
+        *("exec `which serve`", "serve <<END\nEND", "(serve)", "serve || true", ". ./serve", "exec", "ulimit -n 9"),
+        *("exec 'serve", "exec ~/serve", "x" * 100_000),
+    ],
+)
+def test_what_only_a_shell_can_tell_is_not_told(text: str) -> None:
+    assert program_started(text) is None
+
+
+@hypothesis.given(st.text(st.sampled_from("a=1 ;&|'\"\\\n$(){}<>#-`exc"), max_size=60))
+def test_any_text_ends_in_an_answer(text: str) -> None:
+    found = program_started(text)
+    assert found is None or found.words
+
+
+def test_a_host_is_given_nothing_but_the_command(tmp_path: Path) -> None:
+    need_program("ssh", "openssh-client")
+    generous = tmp_path / "config"
+    generous.write_text(
+        "Host *\n ForwardAgent yes\n ForwardX11 yes\n RemoteForward 9000 localhost:9000\n"
+        " PermitLocalCommand yes\n LocalCommand touch given\n RemoteCommand sh\n BatchMode no\n"
+    )
+    words = ssh_command(["-F", str(generous), "host"], "true", connect_s=7, alive_s=3)
+    assert words[-3:] == ["--", "host", "true"]
+    said = subprocess.run([words[0], "-G", *words[1:]], capture_output=True, text=True, check=True, timeout=120).stdout
+    held = dict(line.split(" ", 1) for line in said.splitlines() if " " in line)
+    named = ("forwardagent", "forwardx11", "clearallforwardings", "permitlocalcommand", "batchmode", "requesttty")
+    assert [held[name] for name in named] == ["no", "no", "yes", "no", "yes", "false"]
+    assert [held[name] for name in ("connecttimeout", "serveraliveinterval", "serveralivecountmax")] == ["7", "3", "3"]
+    assert held.get("remotecommand", "none") == "none"

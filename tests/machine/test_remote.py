@@ -16,11 +16,10 @@ import pytest
 
 from hugewise.errors import MachineError, ProbeError, StorageError
 from hugewise.host.local_machine import LocalMachine
-from hugewise.machine import probe, serving
+from hugewise.machine import machine, probe
 from hugewise.machine.agent import CHUNK
-from hugewise.machine.machine import Machine
+from hugewise.machine.machine import Machine, Serving
 from hugewise.machine.remote import RemoteFolders
-from hugewise.machine.serving import Serving
 from tests.build.live_agent import Live, job, live
 from tests.requirements import need_root
 from tests.wait import until
@@ -37,7 +36,7 @@ def guest(tmp_path: Path) -> Iterator[Live]:
 
 
 def run(guest: Live, told: probe.Job) -> int:
-    return serving.run([(guest.machine, told)])[0]
+    return machine.run_launchers([(guest.machine, told)])[0]
 
 
 # -- programs
@@ -69,7 +68,7 @@ def test_long_outputs_come_whole(guest: Live) -> None:
 def test_a_micro_workload_says_its_result(guest: Live) -> None:
     told = job(guest.folder / "job", "fault", "--bytes", "4m", micro=True, scan="exit")
     assert run(guest, told) == 0
-    kinds = {type(event) for event in serving.events(told)}
+    kinds = {type(event) for event in machine.read_events(told)}
     assert {probe.Start, probe.Result, probe.Coverage, probe.Usage, probe.Exit} <= kinds
     assert not Path(told.spec.stdout).exists()  # as on this host: it says all to its launcher
 
@@ -77,7 +76,7 @@ def test_a_micro_workload_says_its_result(guest: Live) -> None:
 def test_a_program_that_is_not_there_is_the_workloads_fault(guest: Live) -> None:
     told = job(guest.folder / "job", "/no/such/program")
     assert run(guest, told) == 0
-    assert [event.fault for event in serving.events(told) if isinstance(event, probe.Error)] == ["workload"]
+    assert [event.fault for event in machine.read_events(told) if isinstance(event, probe.Error)] == ["workload"]
 
 
 def test_a_specification_that_is_refused_says_why(guest: Live) -> None:
@@ -88,7 +87,7 @@ def test_a_specification_that_is_refused_says_why(guest: Live) -> None:
 
 def test_several_programs_at_once(guest: Live) -> None:
     jobs = [job(guest.folder / f"job{number}", SH, "-c", f"sleep 0.1; echo {number}") for number in range(4)]
-    assert serving.run([(guest.machine, each) for each in jobs]) == [0] * 4
+    assert machine.run_launchers([(guest.machine, each) for each in jobs]) == [0] * 4
     assert [Path(each.spec.stdout).read_text() for each in jobs] == ["0\n", "1\n", "2\n", "3\n"]
 
 
@@ -111,7 +110,7 @@ def test_a_server_is_started_and_stopped_by_its_own_signal(guest: Live) -> None:
     assert Path("/proc", str(server.pid)).exists()
     assert not server.ended()
     until(lambda: "up" in said(guest), "the server is up")
-    assert server.stop(signal.SIGTERM, 20)
+    assert server.stop(signal.SIGTERM, 60)
     assert select.select([server.launcher], [], [], 0)[0]
     assert Path(told.spec.stdout).read_text() == "up\nbye\n"
     server.close()
@@ -126,10 +125,10 @@ def test_what_is_interrupted_is_ended_with_all_below_it(guest: Live) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        serving.run([(guest.machine, told)], alongside=interrupted)
+        machine.run_launchers([(guest.machine, told)], alongside=interrupted)
     sleeper = Path(told.spec.stdout).read_text().strip()
     assert not Path("/proc", sleeper).exists()
-    assert any(isinstance(event, probe.Exit) for event in serving.events(told))
+    assert any(isinstance(event, probe.Exit) for event in machine.read_events(told))
 
 
 def test_a_launcher_that_is_killed_has_a_negative_status(guest: Live) -> None:
@@ -137,7 +136,7 @@ def test_a_launcher_that_is_killed_has_a_negative_status(guest: Live) -> None:
     running = guest.machine.start(told)
     until(told.events.read_bytes, "its launcher says that it is there")
     running.kill()
-    assert running.wait(20) in (-signal.SIGKILL, 1)  # its guardian may say it first
+    assert running.wait(60) in (-signal.SIGKILL, 1)  # its guardian may say it first
     running.close()
     assert running.fileno() == -1
 
@@ -148,7 +147,7 @@ def test_a_program_under_way_is_lost_with_its_machine(guest: Live) -> None:
     with pytest.raises(TimeoutError):
         server._running.wait(0.01)
     guest.process.kill()
-    assert select.select([server.launcher], [], [], 20)[0]
+    assert select.select([server.launcher], [], [], 60)[0]
     with pytest.raises(MachineError, match="guest live: it ended"):
         server.ended()
     with pytest.raises(MachineError, match="guest live: it ended"):
@@ -156,32 +155,32 @@ def test_a_program_under_way_is_lost_with_its_machine(guest: Live) -> None:
     server.close()  # what was asked to end has ended
 
 
-def _meeting(guest: Live, name: str, meeting: serving.Meeting, *argv: str, micro: bool) -> probe.Job:
+def _meeting(guest: Live, name: str, meeting: machine.Meeting, *argv: str, micro: bool) -> probe.Job:
     told = job(guest.folder / name, *argv, micro=micro)
     return msgspec.structs.replace(told, spec=msgspec.structs.replace(told.spec, barrier=meeting.barrier))
 
 
 def test_a_launcher_there_meets_one_of_this_host(guest: Live) -> None:
     seen: list[bool] = []
-    with serving.Meeting() as meeting:
+    with machine.Meeting() as meeting:
         there = _meeting(guest, "there", meeting, "fault", "--bytes", "4m", "--gate", micro=True)
         here = _meeting(guest, "here", meeting, SH, "-c", "echo begun", micro=False)
 
         def before() -> None:
-            seen.append(any(isinstance(event, probe.Result) for event in serving.events(there)))
+            seen.append(any(isinstance(event, probe.Result) for event in machine.read_events(there)))
             seen.append(Path(here.spec.stdout).exists() and Path(here.spec.stdout).read_text() != "")
 
         jobs: list[tuple[Machine, probe.Job]] = [(guest.machine, there), (LocalMachine(), here)]
-        assert serving.run(jobs, meeting, before=before) == [0, 0]
+        assert machine.run_launchers(jobs, meeting, before=before) == [0, 0]
     assert seen == [False, False]  # neither had begun when both were ready
-    assert any(isinstance(event, probe.Result) for event in serving.events(there))
+    assert any(isinstance(event, probe.Result) for event in machine.read_events(there))
     assert Path(here.spec.stdout).read_text() == "begun\n"
 
 
 def test_one_that_is_gone_before_the_barrier_holds_nobody_up(guest: Live) -> None:
-    with serving.Meeting() as meeting:
+    with machine.Meeting() as meeting:
         there = _meeting(guest, "there", meeting, "/no/such/program", micro=False)
-        assert serving.run([(guest.machine, there)], meeting) == [0]
+        assert machine.run_launchers([(guest.machine, there)], meeting) == [0]
 
 
 def test_its_clock_is_told(guest: Live) -> None:
@@ -193,7 +192,7 @@ def test_a_disk_that_is_full_is_told_when_the_program_has_ended(guest: Live) -> 
     told = job(guest.folder / "job", SH, "-c", "echo said")
     running = guest.machine.start(msgspec.structs.replace(told, events=Path("/dev/full")))
     with pytest.raises(StorageError, match="cannot write /dev/full: No space left"):
-        running.wait(20)
+        running.wait(60)
     running.close()
 
 

@@ -14,9 +14,8 @@ import pytest
 
 from hugewise.errors import ProbeError
 from hugewise.host.local_machine import LocalMachine
-from hugewise.machine import probe, serving
-from hugewise.machine.machine import Running
-from hugewise.machine.serving import Meeting, Serving
+from hugewise.machine import probe
+from hugewise.machine.machine import Meeting, Running, Serving, read_events, run_launchers
 from tests.build import known
 from tests.build.live_agent import job
 
@@ -82,7 +81,7 @@ class Machine:
 
 
 def jobs(folder: Path, *launchers: Launcher | Exception) -> list[tuple[Any, probe.Job]]:
-    return [(Machine(each), job(folder / str(n), "/bin/true")) for n, each in enumerate(launchers)]
+    return [(Machine(launcher), job(folder / str(n), "/bin/true")) for n, launcher in enumerate(launchers)]
 
 
 def test_all_run_at_once_and_give_their_exit_statuses(tmp_path: Path) -> None:
@@ -94,7 +93,7 @@ def test_all_run_at_once_and_give_their_exit_statuses(tmp_path: Path) -> None:
         first.end(0)
         second.end(3)
 
-    assert serving.run(jobs(tmp_path, first, second), alongside=alongside) == [0, 3]
+    assert run_launchers(jobs(tmp_path, first, second), alongside=alongside) == [0, 3]
     assert [list(launched) for launched in seen] == [[first, second]]  # both were there before either was waited for
     assert first.acts == second.acts == ["close"]
 
@@ -102,7 +101,7 @@ def test_all_run_at_once_and_give_their_exit_statuses(tmp_path: Path) -> None:
 def test_one_that_cannot_be_started_ends_the_others(tmp_path: Path) -> None:
     first = Launcher()
     with pytest.raises(ProbeError, match="no probe"):
-        serving.run(jobs(tmp_path, first, ProbeError("no probe")))
+        run_launchers(jobs(tmp_path, first, ProbeError("no probe")))
     assert first.acts == ["terminate", "close"]
 
 
@@ -113,7 +112,7 @@ def test_whatever_happens_meanwhile_they_are_ended_and_it_is_passed_on(tmp_path:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        serving.run(jobs(tmp_path, good, stubborn), alongside=interrupted)
+        run_launchers(jobs(tmp_path, good, stubborn), alongside=interrupted)
     assert good.acts == ["terminate", "close"]
     assert stubborn.acts == ["terminate", "kill", "close"]
     assert stubborn.status == -9
@@ -131,8 +130,8 @@ def test_those_who_meet_are_let_go_when_all_have_arrived(tmp_path: Path) -> None
             os.write(ready, b".")
             select.select([go], [], [], 20)  # the end of the pipe: they are let go
             order.append("let go")
-            for each in launchers:
-                each.end(0)
+            for launcher in launchers:
+                launcher.end(0)
 
         def before() -> None:
             order.append("before")
@@ -140,7 +139,7 @@ def test_those_who_meet_are_let_go_when_all_have_arrived(tmp_path: Path) -> None
         late = threading.Thread(target=arrive)
         made = jobs(tmp_path, *launchers)
         late.start()
-        assert serving.run(made, meeting, before=before) == [0, 0]
+        assert run_launchers(made, meeting, before=before) == [0, 0]
         late.join()
     assert order == ["before", "let go"]
     assert [machine.inherited for machine, _ in made] == [[(ready, go)], [(ready, go)]]
@@ -156,7 +155,7 @@ def test_nobody_waits_for_one_that_has_ended_without_arriving(tmp_path: Path) ->
             assert select.select([go], [], [], 0)[0]
             other.end(0)
 
-        assert serving.run(jobs(tmp_path, early, other), meeting, alongside=alongside) == [1, 0]
+        assert run_launchers(jobs(tmp_path, early, other), meeting, alongside=alongside) == [1, 0]
 
 
 def said(told: probe.Job, *events: dict[str, Any]) -> None:
@@ -199,11 +198,11 @@ def test_a_server_that_did_not_start_says_why(tmp_path: Path) -> None:
 
 def test_what_was_not_said_yet_is_nothing_and_a_torn_line_is_left_out(tmp_path: Path) -> None:
     told = job(tmp_path, "/bin/true")
-    assert serving.events(told) == []
+    assert read_events(told) == []
     said(told, START)
     with told.events.open("ab") as file:
         file.write(b'{"ev":"sta')
-    assert [type(event) for event in serving.events(told)] == [probe.Start]
+    assert [type(event) for event in read_events(told)] == [probe.Start]
 
 
 def test_real_launchers_meet_and_fill_their_files(tmp_path: Path) -> None:
@@ -213,9 +212,9 @@ def test_real_launchers_meet_and_fill_their_files(tmp_path: Path) -> None:
             told = job(tmp_path / name, "/bin/sh", "-c", f"echo {name}; exit 3")
             spec = msgspec.structs.replace(told.spec, barrier=meeting.barrier)
             made.append((LocalMachine(), msgspec.structs.replace(told, spec=spec)))
-        assert serving.run(made, meeting) == [0, 0]
+        assert run_launchers(made, meeting) == [0, 0]
     for name, (_, told) in zip("ab", made, strict=True):
-        ended = serving.events(told)[-1]
+        ended = read_events(told)[-1]
         assert isinstance(ended, probe.Exit)
         assert ended.code == 3
         assert Path(told.spec.stdout).read_text() == f"{name}\n"
@@ -226,4 +225,4 @@ def test_events_without_end_are_not_read(tmp_path: Path) -> None:
     with told.events.open("wb") as file:
         file.truncate(1 << 43)
     with pytest.raises(ProbeError, match="larger than 67,108,864 bytes"):
-        serving.events(told)
+        read_events(told)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import get_args
 
-from hugewise.model.age import AGES, MemoryAge, allowed, fragmented, pressed
+from hugewise.model.pages import AGES, MemoryAge, allowed, fragmented, pressed
 
 GIB = 1 << 30
 

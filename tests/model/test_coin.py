@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hugewise.model import randomisation
+from hugewise.model.trial import commitment, draw_order, draw_some, draw_turns, new_seed, next_cell, turn_rounds
 from tests.build import known
 
 ARMS = ("base", "thp", "mthp-64k", "hugetlb-2m")
@@ -19,15 +19,15 @@ KNOWN = [("mthp-64k", 0, 1477), ("hugetlb-2m", 0, 3079), ("thp", 0, 1855), ("bas
 
 
 def test_a_seed_is_fresh_and_its_hash_commits_to_it() -> None:
-    one, other = randomisation.new_seed(), randomisation.new_seed()
+    one, other = new_seed(), new_seed()
     assert len(one) == 16
     assert one != other
-    assert randomisation.commitment(one) == hashlib.sha256(one).hexdigest()
+    assert commitment(one) == hashlib.sha256(one).hexdigest()
 
 
 def test_the_documented_construction_does_not_change() -> None:
     """Stored runs are checked against their revealed seed: this order may never become another one."""
-    trials = randomisation.order(bytes(range(16)), 7, ARMS, cell="c")
+    trials = draw_order(bytes(range(16)), 7, ARMS, cell="c")
     assert [(t.arm, t.slot, t.environment_pad) for t in trials] == KNOWN
     assert [(t.order, t.block, t.cell) for t in trials] == [(n, 7, "c") for n in range(4)]
 
@@ -47,12 +47,12 @@ def test_the_order_can_be_made_again_from_the_documentation_alone() -> None:
         j = below(i + 1)
         arms[i], arms[j] = arms[j], arms[i]
     expected = [(arm, below(2), below(101)) for arm in arms]
-    assert [(t.arm, t.slot, t.environment_pad) for t in randomisation.order(seed, block, ARMS, 2, 100)] == expected
+    assert [(t.arm, t.slot, t.environment_pad) for t in draw_order(seed, block, ARMS, 2, 100)] == expected
 
 
 @given(seeds, blocks, st.lists(st.text(max_size=5), unique=True, max_size=9), st.integers(1, 9), st.integers(0, 9999))
 def test_a_block_holds_every_arm_once(seed: bytes, block: int, arms: list[str], slots: int, pad: int) -> None:
-    trials = randomisation.order(seed, block, arms, slots, pad)
+    trials = draw_order(seed, block, arms, slots, pad)
     assert sorted(trial.arm for trial in trials) == sorted(arms)
     assert [trial.order for trial in trials] == list(range(len(arms)))
     assert all(0 <= trial.slot < slots and 0 <= trial.environment_pad <= pad for trial in trials)
@@ -60,16 +60,16 @@ def test_a_block_holds_every_arm_once(seed: bytes, block: int, arms: list[str], 
 
 @given(seeds, st.lists(blocks, min_size=1, max_size=6), blocks)
 def test_a_block_depends_on_no_other(seed: bytes, others: list[int], block: int) -> None:
-    alone = randomisation.order(seed, block, ARMS)
+    alone = draw_order(seed, block, ARMS)
     for other in others:
-        randomisation.order(seed, other, ARMS[:3])
-    assert randomisation.order(seed, block, tuple(reversed(ARMS))) == alone
+        draw_order(seed, other, ARMS[:3])
+    assert draw_order(seed, block, tuple(reversed(ARMS))) == alone
 
 
 def test_every_permutation_is_as_probable_as_the_others() -> None:
     """Chi-squared with 23 degrees of freedom: below 55 for all but 2 in 10,000 seeds, and the seed is fixed."""
     n = 7200
-    seen = Counter(tuple(t.arm for t in randomisation.order(b"u" * 16, k, ARMS)) for k in range(n))
+    seen = Counter(tuple(t.arm for t in draw_order(b"u" * 16, k, ARMS)) for k in range(n))
     expected = n / 24
     assert len(seen) == 24
     assert sum((seen[p] - expected) ** 2 / expected for p in itertools.permutations(ARMS)) < 55
@@ -77,12 +77,12 @@ def test_every_permutation_is_as_probable_as_the_others() -> None:
 
 def test_successive_blocks_are_not_alike() -> None:
     """The first arms of blocks k and k+1 agree in one quarter of the cases, as coins would."""
-    first = [randomisation.order(b"v" * 16, k, ARMS)[0].arm for k in range(4000)]
+    first = [draw_order(b"v" * 16, k, ARMS)[0].arm for k in range(4000)]
     assert 0.22 < sum(a == b for a, b in itertools.pairwise(first)) / 3999 < 0.28
 
 
 def test_pads_and_slots_are_spread() -> None:
-    trials = [t for k in range(1500) for t in randomisation.order(b"w" * 16, k, ARMS, 2, 4096)]
+    trials = [t for k in range(1500) for t in draw_order(b"w" * 16, k, ARMS, 2, 4096)]
     assert 0.47 < sum(t.slot for t in trials) / len(trials) < 0.53
     assert 1950 < sum(t.environment_pad for t in trials) / len(trials) < 2150
 
@@ -90,25 +90,25 @@ def test_pads_and_slots_are_spread() -> None:
 @pytest.mark.parametrize(("arms", "slots", "pad"), [(("a", "a"), 1, 1), (("a",), 0, 1), (("a",), 1, -1)])
 def test_impossible_blocks_are_refused(arms: tuple[str, ...], slots: int, pad: int) -> None:
     with pytest.raises(ValueError, match="block"):
-        randomisation.order(b"", 0, arms, slots, pad)
+        draw_order(b"", 0, arms, slots, pad)
 
 
 def test_cells_take_turns() -> None:
     closed = dict.fromkeys("abc", 0)
     turns = []
     for _ in range(7):
-        cell = known(randomisation.next_cell(["b", "a", "c"], closed))
+        cell = known(next_cell(["b", "a", "c"], closed))
         turns.append(cell)
         closed[cell] += 1
     assert "".join(turns) == "bacbacb"
-    assert randomisation.next_cell(["c"], closed) == "c"
-    assert randomisation.next_cell([], closed) is None
-    assert randomisation.next_cell(["a", "new"], {"a": 2}) == "new"
+    assert next_cell(["c"], closed) == "c"
+    assert next_cell([], closed) is None
+    assert next_cell(["a", "new"], {"a": 2}) == "new"
 
 
 @given(seeds, blocks, st.integers(2, 6), st.integers(0, 3))
 def test_where_there_are_slots_enough_no_two_arms_share_one(seed: bytes, block: int, arms: int, more: int) -> None:
-    trials = randomisation.order(seed, block, ARMS[:arms] if arms <= 4 else tuple("abcdef"[:arms]), arms + more)
+    trials = draw_order(seed, block, ARMS[:arms] if arms <= 4 else tuple("abcdef"[:arms]), arms + more)
     assert len({trial.slot for trial in trials}) == len(trials)
 
 
@@ -116,22 +116,21 @@ def test_no_arm_belongs_to_a_slot_and_no_position_either() -> None:
     """All four pairings of (order of the arms, order of the slots) come equally often; chi-squared with 3 degrees."""
     n = 4000
     seen = Counter(
-        (trials[0].arm, trials[0].slot)
-        for trials in (randomisation.order(b"x" * 16, k, ["a", "b"], 2) for k in range(n))
+        (trials[0].arm, trials[0].slot) for trials in (draw_order(b"x" * 16, k, ["a", "b"], 2) for k in range(n))
     )
     assert len(seen) == 4
     assert sum((count - n / 4) ** 2 / (n / 4) for count in seen.values()) < 16.3
 
 
 def test_the_turns_of_a_crossover_are_rounds_of_permutations() -> None:
-    turns = randomisation.turns(b"y" * 16, 3, 2, 1000)
+    turns = draw_turns(b"y" * 16, 3, 2, 1000)
     rounds = [turns[i : i + 2] for i in range(0, 2000, 2)]
     assert set(rounds) == {"01", "10"}
     assert 430 < rounds.count("01") < 570
-    assert randomisation.turns(b"y" * 16, 4, 2, 1000) != turns
-    assert sorted(randomisation.turns(b"y" * 16, 3, 3, 1)) == list("012")
+    assert draw_turns(b"y" * 16, 4, 2, 1000) != turns
+    assert sorted(draw_turns(b"y" * 16, 3, 3, 1)) == list("012")
     with pytest.raises(ValueError, match="1 to 10 take turns, not 11"):
-        randomisation.turns(b"", 0, 11, 1)
+        draw_turns(b"", 0, 11, 1)
 
 
 def words(domain: bytes, seed: bytes, block: int) -> Iterator[int]:
@@ -157,25 +156,25 @@ def shuffled(drawn: Iterator[int], items: Iterable[str]) -> list[str]:
 def test_the_rounds_of_residents_are_the_turns_and_can_be_made_again(
     seed: bytes, block: int, arms: int, rounds: int
 ) -> None:
-    found = list(itertools.islice(randomisation.turn_rounds(seed, block, arms), rounds))
-    assert "".join(found) == randomisation.turns(seed, block, arms, rounds)
+    found = list(itertools.islice(turn_rounds(seed, block, arms), rounds))
+    assert "".join(found) == draw_turns(seed, block, arms, rounds)
     drawn = words(b"hugewise/turns/1", seed, block)
     assert found == ["".join(shuffled(drawn, "0123456789"[:arms])) for _ in range(rounds)]
 
 
 @given(seeds, blocks, st.integers(0, 4))
 def test_who_takes_part_can_be_made_again_from_the_documentation_alone(seed: bytes, block: int, count: int) -> None:
-    found = randomisation.some(seed, block, ARMS, count)
+    found = draw_some(seed, block, ARMS, count)
     assert found == shuffled(words(b"hugewise/some/1", seed, block), sorted(ARMS))[:count]
-    assert found == randomisation.some(seed, block, tuple(reversed(ARMS)), count)
+    assert found == draw_some(seed, block, tuple(reversed(ARMS)), count)
 
 
 def test_each_arm_takes_part_as_often_as_the_others() -> None:
     """Chi-squared with 3 degrees of freedom: below 16.3 for all but one in a thousand seeds, and the seed is fixed."""
     n = 4000
-    seen = Counter(arm for k in range(n) for arm in randomisation.some(b"z" * 16, k, ARMS, 1))
+    seen = Counter(arm for k in range(n) for arm in draw_some(b"z" * 16, k, ARMS, 1))
     assert sum((seen[arm] - n / 4) ** 2 / (n / 4) for arm in ARMS) < 16.3
-    pairs = Counter(frozenset(randomisation.some(b"z" * 16, k, ARMS, 2)) for k in range(n))
+    pairs = Counter(frozenset(draw_some(b"z" * 16, k, ARMS, 2)) for k in range(n))
     assert len(pairs) == 6
     assert min(pairs.values()) > 0.85 * n / 6
 
@@ -184,7 +183,6 @@ def test_who_takes_part_has_no_place_for_it_in_the_order() -> None:
     """Of arms that were drawn by one coin, each comes first in the block as often, as that is another one."""
     n = 2000
     first = sum(
-        randomisation.order(b"y" * 16, k, [*randomisation.some(b"y" * 16, k, ARMS[1:], 1), "base"])[0].arm == "base"
-        for k in range(n)
+        draw_order(b"y" * 16, k, [*draw_some(b"y" * 16, k, ARMS[1:], 1), "base"])[0].arm == "base" for k in range(n)
     )
     assert 0.46 < first / n < 0.54

@@ -199,7 +199,7 @@ def test_an_arm_is_held_against_what_its_own_nodes_gave() -> None:
 def residents(wants: int = 4 * MIB) -> Plan:
     """A block of a baseline, an arm on base pages and two of a pool, which are there together."""
     made = cell("one", wants, arm("thp"), arm("2m", 2 * MIB), arm("more", 2 * MIB), together=True)
-    return Plan((msgspec.structs.replace(made, kind="resident"),), ())
+    return Plan((msgspec.structs.replace(made, kind="interleaved"),), ())
 
 
 def test_arms_that_all_fit_are_all_resident() -> None:
@@ -228,7 +228,7 @@ def test_only_residents_of_more_than_two_arms_are_made_fewer() -> None:
     sequential = Plan((cell("one", 4 * MIB, arm("thp"), arm("2m", 2 * MIB)),), ())
     duet = Plan((cell("one", 4 * MIB, arm("thp"), arm("2m", 2 * MIB), together=True),), ())
     pair = cell("one", 4 * MIB, arm("thp"), together=True)
-    two = Plan((msgspec.structs.replace(pair, kind="resident"),), ())
+    two = Plan((msgspec.structs.replace(pair, kind="interleaved"),), ())
     for plan in (sequential, duet, two):
         assert fitting(plan, 9 * MIB) == (plan, ())
 
@@ -248,7 +248,7 @@ def test_with_fewer_arms_at_a_time_the_largest_block_is_what_counts() -> None:
 
 def resident(*arms: Arm) -> Cell:
     """A cell whose arms want 9 GiB each and are there at once."""
-    return msgspec.structs.replace(cell("r", 9 * GIB, *arms, together=True), kind="resident")
+    return msgspec.structs.replace(cell("r", 9 * GIB, *arms, together=True), kind="interleaved")
 
 
 def test_who_has_no_room_beside_the_baseline_is_left_out_with_the_cure() -> None:
@@ -259,7 +259,7 @@ def test_who_has_no_room_beside_the_baseline_is_left_out_with_the_cure() -> None
     (left,) = found.left_out
     assert (left.policy, left.reason) == (
         "thp",
-        "beside base it needs 18 GiB in all, and 16 GiB are free: in a resident design both are there at once;"
+        "beside base it needs 18 GiB in all, and 16 GiB are free: in the interleaved design both are there at once;"
         ' [design] kind = "sequential" has one at a time',
     )
     with pytest.raises(HugewiseError, match=r"beside base .* nothing is left to compare") as caught:

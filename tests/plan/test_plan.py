@@ -11,7 +11,7 @@ from hugewise.errors import StudyError, UserError
 from hugewise.model.pages import THP, PageSizes
 from hugewise.model.policy import Mechanism
 from hugewise.model.results import LeftOut
-from hugewise.plan.cells import resolve
+from hugewise.plan.cells import TakesTurns, resolve
 from hugewise.plan.plan import EVERY, Plan, plan
 from hugewise.study.load import parse, part, read
 from hugewise.workloads import discover
@@ -452,3 +452,20 @@ def test_a_cell_that_is_not_there_is_named_with_those_that_are_near() -> None:
     assert "few-bytes=1g-loads=7" in (caught.value.hint or "")
     with pytest.raises(UserError, match="no workload 'nothing'"):
         part(study_of(workload=FACTORS), ["nothing"])
+
+
+@pytest.mark.parametrize(
+    ("workload", "metric", "also"),
+    [
+        ({}, "cpu_s", []),
+        ({"metric": "wall_s"}, "wall_s", []),
+        ({"also": ["cpu_s", "peak_bytes"]}, "cpu_s", ["peak_bytes"]),
+    ],
+)
+def test_a_cell_that_takes_turns_has_the_metric_that_was_chosen_unless_the_study_names_one(
+    workload: dict[str, Any], metric: str, also: list[str]
+) -> None:
+    study = study_of(workload=[{"name": "command", "parameters": {"argv": ["true"]}, **workload}])
+    (cell,) = resolve(study, discover(), {"command": TakesTurns("interleaved", "cpu_s")})
+    assert (cell.kind, cell.together, cell.metric.name) == ("interleaved", True, metric)
+    assert [one.name for one in cell.also] == also

@@ -103,7 +103,7 @@ def test_what_policies_ask_for_and_how_they_are_deployed() -> None:
     _, sizes, policies = machine()
     hosts = {SYSTEM: machine()[0], PROCESS: machine(root=False)[0]}
     golden.same(
-        "\n".join(described(each, host, sizes, by) for by, host in hosts.items() for each in policies.values()),
+        "\n".join(described(policy, host, sizes, by) for by, host in hosts.items() for policy in policies.values()),
         golden.GOLDEN / "policies.txt",
     )
 

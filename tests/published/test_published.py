@@ -8,16 +8,16 @@ import pytest
 from hugewise import published
 from hugewise.errors import UserError
 
-BENCHMARKS = [(name, one) for name in published.names() for one in published.load(name).benchmarks]
+BENCHMARKS = [(name, benchmark) for name in published.names() for benchmark in published.load(name).benchmarks]
 
 
 def test_every_file_is_read_and_says_what_it_leaves_out() -> None:
     assert len(published.names()) == 5
     for name in published.names():
-        found = published.load(name)
-        assert found.source.title and found.source.publisher and found.source.date
-        assert found.source.missing
-        assert found.facts
+        source = published.load(name)
+        assert source.source.title and source.source.publisher and source.source.date
+        assert source.source.missing
+        assert source.facts
 
 
 def test_a_beginning_names_a_source_when_only_one_has_it() -> None:
@@ -48,9 +48,9 @@ def test_the_figures_agree_with_each_other(name: str, one: published.Benchmark) 
 
 
 def test_the_mean_and_deviation_of_the_mails_cycles_are_those_of_its_ten_runs() -> None:
-    found = published.load("lkml-2009")
-    cycles = found.facts["noise"]["cycles_10_runs"]
-    paravirt = found.benchmarks[0].arms["paravirt"]
+    source = published.load("lkml-2009")
+    cycles = source.facts["noise"]["cycles_10_runs"]
+    paravirt = source.benchmarks[0].arms["paravirt"]
     assert paravirt.n == len(cycles)
     assert paravirt.mean == pytest.approx(fmean(cycles))
     assert paravirt.sd == pytest.approx(stdev(cycles), rel=1e-6)
@@ -58,13 +58,13 @@ def test_the_mean_and_deviation_of_the_mails_cycles_are_those_of_its_ten_runs() 
 
 
 def test_the_2021_studys_samples() -> None:
-    found = {one.name: one for one in published.load("redhat-2021").benchmarks}
-    assert {name: one.arms["thp"].n for name, one in found.items()} == {
+    by_name = {benchmark.name: benchmark for benchmark in published.load("redhat-2021").benchmarks}
+    assert {name: one.arms["thp"].n for name, one in by_name.items()} == {
         "sysbench-memory": 5000,
         "iperf3": 37000,
         "gdb-build": 24000,
     }
-    assert [one.layout for one in found.values()] == ["fixed slots", "one after the other", "fixed slots"]
+    assert [one.layout for one in by_name.values()] == ["fixed slots", "one after the other", "fixed slots"]
 
 
 def test_a_published_ipc_of_user_mode_stands_beside_no_other() -> None:

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from bench.report import run
 from hugewise import open_results
 from hugewise.model.results import Results
-from hugewise.report import drawing, images
+from hugewise.report import images
 from hugewise.report.document import figures
 from hugewise.report.write import report, write
 from tests.browser import Browser, browser
@@ -134,7 +134,7 @@ def drawn_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(images, "render", rendered)
         patch.setattr(images, "png", PNG)
-        patch.setattr(drawing, "_MANY", 1_000)
+        patch.setattr(images, "_MANY", 1_000)
         yield
 
 

@@ -19,7 +19,7 @@
     const matrix = text.getScreenCTM();
     return parseFloat(getComputedStyle(text).fontSize) * Math.hypot(matrix.a, matrix.b);
   };
-  const figures = [...document.querySelectorAll('svg:not(.dot)')].map(svg => ({
+  const figures = [...document.querySelectorAll('svg:not(.dot)')].filter(svg => svg.checkVisibility()).map(svg => ({
     name: svg.querySelector('title')?.textContent ?? document.URL,
     box: box(svg),
     texts: [...svg.querySelectorAll('text')].filter(text => text.textContent.trim()).map(text => (

@@ -10,8 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from hugewise.model.results import Comparison, EarlierComparison, Results, Spread, Tier
-from hugewise.report import csv
 from hugewise.report.cell_answers import ranked
+from hugewise.report.data_files import comparisons_csv
 from hugewise.report.document import Heading, Line, Points, Verdicts
 from hugewise.report.remarks import earlier
 from hugewise.report.sections.effects import effects_table, reach_table, sensitivity_table, spread_table
@@ -95,7 +95,7 @@ def test_findings_stand_with_their_verdict() -> None:
     assert [one.findings[0].leads for one in verdicts.verdicts] == [False, True], "the better one first"
     leading = verdicts.verdicts[1].findings[0].text
     assert [one.text[:80] for one in blocks(summary(results), Line)].count(leading[:80]) == 1
-    (row, _) = reading.DictReader(io.StringIO(csv.comparisons(results)))
+    (row, _) = reading.DictReader(io.StringIO(comparisons_csv(results)))
     assert (row["spread.shown"], row["spread.ratio"], row["spread.pairs"]) == ("wider", "9.8", "40")
 
 
@@ -189,8 +189,8 @@ def test_tiers_say_what_their_ratio_is_of() -> None:
 @pytest.mark.parametrize(
     ("known", "words"),
     [
-        (("demo/b", "demo/a"), "2 earlier runs with the same comparisons on this host: demo/b, demo/a. A reader who"),
-        (("demo/a",), "1 earlier run with the same comparisons on this host: demo/a. A reader who is shown one should"),
+        (("demo/b", "demo/a"), "2 earlier runs with the same comparisons on this host: demo/b, demo/a. Publish all"),
+        (("demo/a",), "1 earlier run with the same comparisons on this host: demo/a. Publish all of them"),
         ((), "No earlier run with any of these comparisons on this host is in this results folder."),
         (None, "Whether this study had earlier runs on this host was not recorded."),
     ],
@@ -201,7 +201,7 @@ def test_earlier_runs_are_named(known: tuple[str, ...] | None, words: str) -> No
     short = [one.text for one in blocks(summary(results), Line) if "earlier run" in one.text]
     assert [one.startswith(f"{len(known or ())} earlier run") for one in short] == [True] * bool(known)
     assert any(value.startswith(words) for _, value in run_table(results).rows)
-    row = next(reading.DictReader(io.StringIO(csv.comparisons(results))))
+    row = next(reading.DictReader(io.StringIO(comparisons_csv(results))))
     assert row["earlier_runs"] == ("" if known is None else "; ".join(known) or "none")
 
 
@@ -217,10 +217,8 @@ def test_folders_that_may_be_earlier_runs_are_counted() -> None:
 def test_many_earlier_runs_are_counted_and_named_in_the_table_of_the_run() -> None:
     results = replace(plain(), earlier=tuple(f"demo/{n}" for n in range(40)))
     assert earlier(results).startswith("40 earlier runs of this study on this host: demo/0, demo/1")
-    assert "demo/4 and 35 more (all in the report's table of the run). A reader" in earlier(results)
-    assert any(
-        "demo/39. A reader who is shown one should know of all." in value for _, value in run_table(results).rows
-    )
+    assert "demo/4 and 35 more (all in the report's table of the run). Publish" in earlier(results)
+    assert any("demo/39. Publish all of them, not a chosen one." in value for _, value in run_table(results).rows)
 
 
 def test_hostile_names_of_earlier_runs_stay_text() -> None:
@@ -236,7 +234,7 @@ def test_what_an_earlier_run_had_of_this_one_is_named_with_what_it_said() -> Non
 
     def told(most: int | None, *shared: EarlierComparison) -> str:
         text = earlier(replace(results, earlier=("demo/a",), earlier_shared={"demo/a": shared}), most)
-        return text[text.index("demo/a") : text.index(". A reader")]
+        return text[text.index("demo/a") : text.index(". Publish")]
 
     names = ["{1} on {0} by {2}".format(*one) for one in every]
     begun = [EarlierComparison(*one) for one in every]
@@ -251,4 +249,6 @@ def test_what_an_earlier_run_had_of_this_one_is_named_with_what_it_said() -> Non
 def test_a_run_of_a_version_that_looked_for_the_whole_study_alone_says_so() -> None:
     told = earlier(replace(plain(), earlier=(), earlier_shared=None))
     assert told.endswith("is in this results folder; runs of a part of it were not looked for.")
-    assert earlier(replace(plain(), earlier=("a/b",))).startswith("1 earlier run of this study on this host: a/b. A")
+    assert earlier(replace(plain(), earlier=("a/b",))).startswith(
+        "1 earlier run of this study on this host: a/b. Publish"
+    )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
+import re
 from collections.abc import Callable, Iterator
 from itertools import combinations, pairwise
 from pathlib import Path
@@ -12,7 +14,7 @@ import pytest
 
 from hugewise.model.results import Results
 from hugewise.report import fleet, images
-from hugewise.report.figures.backed import backed
+from hugewise.report.figures.coverage import backed
 from hugewise.report.figures.tail import of_operations
 from hugewise.report.figures.theme import SIZE, colours
 from hugewise.report.write import write
@@ -20,7 +22,7 @@ from tests.browser import Browser
 from tests.build.few_blocks import demo, two_blocks
 from tests.build.operations import with_operations
 from tests.build.restated import lkml, lpc
-from tests.report.conftest import without_png
+from tests.report.conftest import REAL, Page, Pages, without_png
 from tests.report.test_fleet import of_many_hosts
 
 SHOWN = Path(__file__).with_name("shown.js").read_text(encoding="utf-8")
@@ -165,6 +167,28 @@ def test_nor_of_the_figure_in_the_readme(shown: Browser) -> None:
     assert images.font_face() in README.read_text(encoding="utf-8")
 
 
+_ZERO = """
+(() => [...document.querySelectorAll('figure .narrow svg')].filter(one => one.checkVisibility()).map(svg => {
+  const zero = [...svg.querySelectorAll('text')].filter(text => text.textContent === '0%');
+  return [svg, ...zero].map(one => { const {left, right} = one.getBoundingClientRect(); return [left, right]; });
+}))()
+"""
+
+
+def test_zero_is_on_the_screen_of_a_telephone(shown: Browser, paths: dict[str, Path]) -> None:
+    """The figures of effects were cut at -30%, so that an interval across zero looked better as a whole."""
+    look(shown, paths["html"], WIDTHS[0])
+    figures: list[list[list[float]]] = shown.evaluate(_ZERO)
+    assert figures
+    for whole, *zeros in figures:
+        assert zeros, "no axis has a label of none"
+        for left, right in (whole, *zeros):
+            assert 0 <= left < right <= WIDTHS[0]
+    assert shown.evaluate("[...document.querySelectorAll('figure .wide')].some(one => one.checkVisibility())") is False
+    look(shown, paths["html"])
+    assert shown.evaluate(_ZERO) == []
+
+
 def test_what_the_measurement_finds() -> None:
     """Two texts over each other, one of them clipped and too small, and a mark that leaves its plot."""
     square = [[0.0, 0.0], [20.0, 0.0], [20.0, 10.0], [0.0, 10.0]]
@@ -181,3 +205,144 @@ def test_what_the_measurement_finds() -> None:
         *("'other' is clipped", "'other' has letters of 11 px", "'one' and 'other' overlap", "a mark leaves its plot")
     ]
     assert common(square, [[x + 40, y] for x, y in beside]) < 0
+
+
+AXE = Path(__file__).with_name("axe")
+HASHES = {
+    "LICENSE-3RD-PARTY.txt": "4f8563870d0fca38bbc3e00b6f670cb7fa9f380ba9f26a7f7d1184a6b18b1653",
+    "axe.min.js": "880970c081707360e64f34cea25ff91892f5bc95675b0776925b9709dd8a68bb",
+    "LICENSE": "af175b9d96ee93c21a036152e1b905b0b95304d4ae8c2c921c7609100ba8df7e",
+}
+QUICK = {("deployed", False), ("recorded guests", True)}
+"""Pages, and whether they are dark, of which axe takes a few seconds."""
+RULES = "{ runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa'] }"
+TOLD = "found.violations.flatMap(rule => rule.nodes.map(node => `${rule.id}: ${node.target} ${node.failureSummary}`))"
+
+
+def violations(shown: Browser, part: str = "html") -> list[str]:
+    """What axe finds wrong with a part of the page that is shown, all of its folded parts open."""
+    shown.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+    shown.evaluate((AXE / "axe.min.js").read_text(encoding="utf-8") + "; true")
+    found: list[str] = shown.evaluate(f"axe.run({part!r}, {RULES}).then(found => {TOLD})")
+    return found
+
+
+def test_axe_is_what_was_published_and_may_be_given_on() -> None:
+    found = {name: hashlib.sha256((AXE / name).read_bytes()).hexdigest() for name in HASHES}
+    assert found == HASHES
+    assert "Mozilla Public License" in (AXE / "LICENSE").read_text(encoding="utf-8")
+
+
+# The large one has the same elements, and so many of them that axe takes half a minute.
+@pytest.mark.parametrize(
+    ("name", "dark"),
+    [
+        pytest.param(name, dark, marks=[] if (name, dark) in QUICK else pytest.mark.soak)
+        for name in REAL
+        if name != "large"
+        for dark in (False, True)
+    ],
+)
+def test_a_page_keeps_the_rules(shown: Browser, pages: Pages, name: str, dark: bool) -> None:
+    shown.open(pages.of(name).path, dark=dark)
+    assert violations(shown) == []
+
+
+def test_a_fault_that_is_planted_is_found(shown: Browser, pages: Pages) -> None:
+    shown.open(pages.of("deployed").path)
+    assert violations(shown, "h1") == []
+    shown.evaluate("document.querySelector('h1').style.color = '#ddd'")
+    assert any(each.startswith("color-contrast: h1") for each in violations(shown, "h1"))
+
+
+A4, MARGIN = (8.27, 11.69), 0.4  # inches; the margin that browsers leave
+PAPER = round((A4[0] - 2 * MARGIN) * 96)  # CSS pixels across a sheet
+
+# The first table with a field to filter it by, what its rows are, and those that are seen.
+FILTERED = """(() => {
+  document.querySelectorAll('details').forEach(one => { one.open = true; });
+  const field = document.querySelector('.filter input');
+  const table = field?.closest('p').nextElementSibling.querySelector('table');
+  const rows = table ? [...table.tBodies[0].rows] : [];
+  return {
+    most: Math.max(...[...document.querySelectorAll('tbody')].map(body => body.rows.length)),
+    rows: rows.map(row => row.textContent),
+    seen: rows.filter(row => row.getClientRects().length).map(row => row.textContent),
+    said: field?.nextElementSibling.textContent,
+  };
+})()"""
+
+
+@pytest.mark.parametrize("width", ONE_WIDTH)
+@pytest.mark.parametrize("dark", [False, pytest.param(True, marks=pytest.mark.soak)], ids=["light", "dark"])
+def test_a_page_fits_its_window_and_no_text_of_a_figure_is_clipped_or_covered(
+    shown: Browser, real: Page, width: int, dark: bool
+) -> None:
+    shown.open(real.path, width=width, dark=dark)
+    found = shown.evaluate(SHOWN)
+    assert found["prose"] > 100
+    assert ugly(shown, found, width) == []
+    assert {key.removesuffix("-narrow") for key in found["keys"]} == real.figures != set()
+
+
+@pytest.mark.parametrize("width", ONE_WIDTH)
+def test_texts_that_cover_each_other_or_leave_the_window_are_found(shown: Browser, pages: Pages, width: int) -> None:
+    """By the measurement of the test above, of pages that were made ugly."""
+    page = pages.of("ended").path
+    shown.open(page, width=width)
+    shown.evaluate("void (document.querySelector('.top').style.marginTop = '-3rem')")
+    assert any(" overlap" in one for one in shown.evaluate(SHOWN)["covered"])
+    shown.open(page, width=width)
+    shown.evaluate(
+        "void Object.assign(document.querySelector('p.lead').style, {whiteSpace: 'nowrap', width: '9999px'})"
+    )
+    shown.evaluate("void (document.querySelector('p.lead').style.marginLeft = '-20px')")
+    assert any(" is cut" in one for one in shown.evaluate(SHOWN)["covered"])
+
+
+@pytest.mark.parametrize("width", ONE_WIDTH)
+def test_rows_are_filtered_and_policies_left_out_by_keyboard(shown: Browser, small: Page, width: int) -> None:
+    shown.open(small.path, width=width)
+    before: dict[str, Any] = shown.evaluate(FILTERED)
+    if before["rows"]:
+        shown.evaluate("document.querySelector('.filter input').focus()")
+        shown.press("1", "1")
+        after = shown.evaluate(FILTERED)
+        assert after["seen"] == [row for row in before["rows"] if "11" in row]
+        few, all_ = len(after["seen"]), len(before["rows"])
+        assert after["said"] == (f"{few} of {all_} rows" if few < all_ else "")
+    else:
+        assert before["most"] <= 9
+    shown.evaluate("[...document.querySelectorAll('.tools input')].at(-1).focus()")
+    arm = shown.evaluate("document.activeElement.value")
+    shown.press(" ")
+    off = "[...document.querySelectorAll('svg [data-off], tr[data-off]')].map(one => one.dataset.arm).filter(Boolean)"
+    assert set(shown.evaluate(off)) >= {arm}
+    assert shown.evaluate(f"document.querySelectorAll('[data-arm={arm}]:not([data-off])').length") == 0
+    assert shown.complaints == []
+
+
+def test_nothing_is_cut_at_the_edge_of_a_sheet(shown: Browser, small: Page) -> None:
+    shown.open(small.path, width=PAPER, paper=True)
+    found = shown.evaluate(SHOWN)
+    assert [found["covered"], found["beyond"]] == [[], []]
+    assert shown.evaluate("document.documentElement.scrollWidth") <= PAPER
+    # Figures are smaller there, as a whole.
+    smaller = [one for figure in found["figures"] for one in faults(figure) if "has letters of" not in one]
+    assert smaller == []
+
+
+def test_what_is_wider_than_a_sheet_is_found(shown: Browser, pages: Pages) -> None:
+    shown.open(pages.of("ended").path, width=PAPER, paper=True)
+    shown.evaluate("document.querySelectorAll('table').forEach(one => { one.style.width = '900px'; })")
+    found = shown.evaluate(SHOWN)
+    assert any(one.startswith("TABLE") for one in found["beyond"])
+    assert any(" is cut" in one for one in found["covered"])
+
+
+def test_a_page_becomes_a_pdf_of_several_sheets(shown: Browser, small: Page) -> None:
+    shown.open(small.path)
+    printed = shown.printed(A4, MARGIN)
+    assert printed.startswith(b"%PDF-")
+    assert len(re.findall(rb"/Type\s*/Page\b(?!s)", printed)) > 1
+    assert shown.complaints == []

@@ -14,12 +14,14 @@ from hugewise.errors import StorageError, UserError
 from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Deployment, Treatment
 from hugewise.model.results import Integrity, Results
+from hugewise.report import deployed
 from hugewise.report.deployed import recommended, write_files
 from tests.build.results import HOSTILE, example, plain
-from tests.report.test_cell_answers import COST, FORK, beside, judged
+from tests.report.test_answers import COST, FORK, beside, judged
 from tests.requirements import need_root
 
 OFF = Treatment(policy="base", mechanism="process", target=PageTarget("base", 4096), thp_disable="all")
+ELSEWHERE = "Not measured on this host: know where the run comes from, and read each file before it is used."
 SERVICE = Deployment(files=for_program(OFF, Destination(policy="p", words=("/usr/bin/demo",))), note="for one program")
 
 
@@ -39,6 +41,7 @@ def test_the_files_of_the_best_arm_lie_as_below_the_root(tmp_path: Path) -> None
     results = replace(plain(), integrity=Integrity(state="consistent", hash="ab" * 32))
     told = write_files(results, tmp_path / "out")
     assert told == [
+        ELSEWHERE,
         f"chase bytes=1g: hugetlb-2m: {tmp_path / 'out'}",
         "fault bytes=256m: no files: no policy was better than its baseline base",
     ]
@@ -54,6 +57,17 @@ def test_the_files_of_the_best_arm_lie_as_below_the_root(tmp_path: Path) -> None
         assert said in readme
     # as it stood when the run began
     assert "    echo 0 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages\n" in readme
+
+
+def test_a_run_of_this_host_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for machine, told in (("here", False), ("there", True), (None, True)):
+        monkeypatch.setattr(deployed, "machine_id", lambda _: "here")
+        out = tmp_path / str(machine)
+        run = replace(plain(), host={**plain().host, "machine": machine})
+        assert (ELSEWHERE in write_files(run, out)) == told
+        assert (out / "README.md").read_text().startswith(f"# Page sizes: files to deploy\n\n**{ELSEWHERE}**") == told
+    both = write_files(replace(plain(), host={"machine": "here"}), tmp_path / "two", also=[plain()])
+    assert both[0] == ELSEWHERE
 
 
 def test_what_a_file_needs_is_told_with_how_it_is_had(tmp_path: Path) -> None:
@@ -84,7 +98,7 @@ def test_settings_that_differ_have_a_folder_each_and_equal_ones_share_it(tmp_pat
     results = replace(first, cells=(first.cells[0], again, *other.cells))
     assert [one.cells for one in recommended(results)] == [("chase bytes=1g", "again"), ("../x y",)]
     told = write_files(results, tmp_path / "out")
-    assert len(told) == 2
+    assert len(told) == 3
     assert {path.split("/")[0] for path in below(tmp_path / "out")} == {
         "README.md",
         "1-hugetlb-2m-chase-bytes=1g",
@@ -97,7 +111,7 @@ def test_what_is_better_beside_the_metric_alone_has_its_files_as_the_answer_says
     results = deploying(beside(same, (COST, "thp", "better", 0.8)), SERVICE)
     (found,) = recommended(results)
     assert (found.arm, found.deployment) == ("thp", SERVICE)
-    said = "chase bytes=1g: Yours to weigh, as `thp` makes no difference above 0.5% in latency_ns"
+    said = "chase bytes=1g: Yours to weigh, as `thp` usually makes no difference above 0.5% in latency_ns"
     assert found.found[0].startswith(said)
     write_files(results, tmp_path / "out")
     assert "is better in server_cpu_us" in (tmp_path / "out/README.md").read_text()
@@ -203,5 +217,5 @@ def test_hostile_names_are_text(tmp_path: Path) -> None:
 def test_why_there_are_none_is_said(deployment: Deployment | None, tmp_path: Path) -> None:
     told = write_files(deploying(plain(), deployment), tmp_path / "out")
     why = "none were kept" if deployment is None else deployment.note
-    assert told[0] == f"chase bytes=1g: no files: hugetlb-2m was best, but has no files: {why}"
+    assert told[1] == f"chase bytes=1g: no files: hugetlb-2m was best, but has no files: {why}"
     assert below(tmp_path / "out") == {"README.md"}

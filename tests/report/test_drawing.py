@@ -15,9 +15,9 @@ from msgspec.structs import replace
 
 from hugewise.errors import StorageError
 from hugewise.model.results import Results
-from hugewise.report import drawing, images
+from hugewise.report import images
 from hugewise.report.document import figures
-from hugewise.report.drawing import drawn
+from hugewise.report.images import drawn
 from hugewise.report.write import report, write
 from tests.build.results import example
 
@@ -32,7 +32,7 @@ def one_cell() -> Results:
 def specs(results: Results, monkeypatch: pytest.MonkeyPatch) -> list[Mapping[str, Any]]:
     """Its figures, which are enough for a process of their own where there are two CPUs."""
     found: list[Mapping[str, Any]] = [dict(figure.spec) for figure in figures(report(results))]
-    monkeypatch.setattr(drawing, "_MANY", len(found))
+    monkeypatch.setattr(images, "_MANY", len(found))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
     return found
 
@@ -82,7 +82,7 @@ def test_the_files_are_the_same(
 ) -> None:
     beside = write(one_cell(), tmp_path / "beside")
     assert len(begun) == 1
-    monkeypatch.setattr(drawing, "_MANY", 1000)
+    monkeypatch.setattr(images, "_MANY", 1000)
     here = write(one_cell(), tmp_path / "here")
     assert len(begun) == 1
     assert beside.keys() == here.keys()

@@ -22,15 +22,15 @@ from hugewise.model.fleet import (
 )
 from hugewise.model.metric import Metric
 from hugewise.report import fleet
+from hugewise.report.data_files import fleet_json
 from hugewise.report.document import Headline, figures
 from hugewise.report.figures.effects import MOST, forest
 from hugewise.report.html import html
-from hugewise.report.json import encode_fleet
 from hugewise.report.markdown import markdown
 from tests.build import known
 from tests.build.pages import scriptless
 from tests.build.results import HOSTILE
-from tests.report.test_plain_answers import JARGON, header, words
+from tests.report.test_answers import JARGON, header, words
 from tests.report.told import printed
 
 METRIC = Metric("wall_s", "s", "lower", "time of a run")
@@ -113,32 +113,17 @@ def changed(one: FleetComparison, **changes: object) -> FleetResults:
     return results(comparisons=(msgspec.structs.replace(one, **changes),))
 
 
-def test_the_first_sentence_says_whether_where_and_what_the_next_host_sees() -> None:
+def test_a_class_of_few_hosts_says_what_it_lacks() -> None:
     (one,) = results().comparisons
-    assert fleet.sentence(one, 0.99) == (
-        "Yes at 99%: thp is better than base on this fleet, wall_s −10.0% (−12.0% to −8.0%); its hosts are of one "
-        "class (A); the next host will likely see −13.0% to −7.0%."
+    alone = effect(
+        asked=1, hosts=1, verdict="none", ratio=None, low=None, high=None, next_low=None, next_high=None,
+        reason="one host speaks for itself: a typical effect takes two at least",
+    )  # fmt: skip
+    (first, _) = fleet.details(msgspec.structs.replace(one, hosts=(host("h1"),), strata=(alone,)))
+    assert first == (
+        "A: no answer. Of 1 host by themselves: 1 better. One host speaks for itself: a typical effect takes two at "
+        "least. Too few of its hosts measured to say what another one will see: that takes 5."
     )
-    two = msgspec.structs.replace(
-        one,
-        strata=(effect(), effect("B", verdict="undecided", next_low=None, next_high=None, hosts=3)),
-        fleet=effect("", verdict="undecided", low=0.8, high=1.1),
-    )
-    assert fleet.sentence(two, 0.99) == (
-        "Not decided: thp against base on this fleet, wall_s −10% (−20% to +10%); better on A, undecided on B; the "
-        "next host of A will likely see −13.0% to −7.0%."
-    )
-    few = msgspec.structs.replace(one, strata=(effect(hosts=3, next_low=None, next_high=None),))
-    told = "nothing is said of the next host: that takes 5 hosts of a class, and there are 3 at most"
-    assert told in fleet.sentence(few, 0.99)
-    alone = effect(asked=1, hosts=1, verdict="none", ratio=None, low=None, high=None, next_low=None, next_high=None)
-    assert fleet.sentence(msgspec.structs.replace(one, hosts=(host("h1"),), strata=(alone,)), 0.99) == (
-        "No verdict on thp against base on this fleet, of which no typical wall_s is known (hosts by themselves: 1 "
-        "better); its hosts are of one class (A); nothing is said of the next host: that takes 5 hosts of a class, "
-        "and there are 1 at most."
-    )
-    both = msgspec.structs.replace(one, strata=(effect(), effect("B")), fleet=effect(""))
-    assert "better on all 2 classes" in fleet.sentence(both, 0.99)
 
 
 def test_the_sections_hold_hosts_classes_costs_and_who_was_left_out() -> None:
@@ -156,11 +141,12 @@ def test_the_sections_hold_hosts_classes_costs_and_who_was_left_out() -> None:
     assert first.text == "`thp` is better than `base` on this fleet: on a typical host wall_s is 10.0% lower."
     assert first.lines == (
         "A: better on a typical host, wall_s 10.0% lower (what was measured leaves room for 8.0% to 12.0% lower). Of 6 "
-        "hosts by themselves: 6 better. Another host of this class will most likely see 7.0% to 13.0% lower.",
+        "hosts by themselves: 6 better. Another host of this class will most likely see 7.0% to 13.0% lower; it is "
+        "better there with a chance of >99.9%.",
         "wall_s is in s, lower is better: time of a run.",
     )
     assert "The chance that any of these answers is wrong is at most 1%" in text
-    assert "<summary>The same in exact terms</summary>" in text and "Yes at 99%" in text
+    assert "exact terms" not in text
     assert [figure.key for figure in figures(document)] == ["forest-1"]
     assert "h9" in printed(document)
 
@@ -210,7 +196,7 @@ def test_hostile_names_are_text(place: str) -> None:
     page = scriptless(html(document, {}))
     assert "onerror=" not in page.replace("&", "")
     assert "\x1b" not in page and "\x1b" not in markdown(document)
-    assert encode_fleet(found).decode().replace("\n", "").isprintable()
+    assert fleet_json(found).decode().replace("\n", "").isprintable()
 
 
 def test_the_forest_has_hosts_the_typical_effect_and_the_next_host() -> None:

@@ -15,12 +15,13 @@ from hugewise.analysis.analysis import boots_of, stayed
 from hugewise.model.design import qualified
 from hugewise.model.metric import NOT_IN_EMULATION
 from hugewise.model.results import Guests, Results
-from hugewise.report import csv as tables
-from hugewise.report import json
+from hugewise.report import data_files as tables
+from hugewise.report.data_files import report_json
 from hugewise.report.document import Table
+from hugewise.report.reasons import in_words
 from hugewise.report.sections import beside, guests
 from hugewise.report.sections.cell import allocations_table, metrics_table
-from hugewise.report.sections.changes import changes_table, counters_table
+from hugewise.report.sections.effects import changes_table, counters_table
 from hugewise.report.sentences import run_line
 from hugewise.report.write import report
 from tests.build import known
@@ -209,7 +210,7 @@ def test_memory_is_compared_within_one_family_of_kernels() -> None:
     found = {(p.quantity, p.policy): p for p in known(results.beside).points}
     foreign = found["memory_use_80_cores", "debian"]
     assert foreign.measured is None
-    assert "another family" in foreign.reason
+    assert "another family" in in_words(foreign.reason)
     assert found["page_faults", "debian"].measured is not None
     assert any("Memory of debian is not to be compared" in line for line in guests.remarks(of(results)))
 
@@ -235,17 +236,17 @@ def test_what_a_guest_had_not_the_same_in_all_attempts_is_said() -> None:
 
 def test_json_csv_and_terminal_have_the_guests() -> None:
     results = lpc()
-    assert msgspec.json.decode(json.encode(results), type=Results).guests == results.guests
-    first = next(csv.DictReader(io.StringIO(tables.attempts(results))))
+    assert msgspec.json.decode(report_json(results), type=Results).guests == results.guests
+    first = next(csv.DictReader(io.StringIO(tables.attempts_csv(results))))
     assert first["guest.accelerator"] == "tcg"
     assert first["guest.kernel_release"].startswith("6.12.0-")
-    assert "guest.accelerator" not in tables.attempts(on_the_host())
+    assert "guest.accelerator" not in tables.attempts_csv(on_the_host())
     assert "Guests emulated (TCG): counts and sizes, and no times." in terminal(results)
     (row,) = (row for row in guests.arms_table(of(results)).rows if row[0] == "16k")
     assert (row[1], row[2][:5], row[4]) == ("16k", "16k: ", "thp")
     said = r"same sign; published change (within|larger|smaller)[^;:]*, \+4\.0 points"
     assert any(re.search(said, one) for one in beside.judged(known(results.beside)))
-    points = list(csv.DictReader(io.StringIO(tables.published(known(results.beside)))))
+    points = list(csv.DictReader(io.StringIO(tables.published_csv(known(results.beside)))))
     assert {row["difference_points"] for row in points if row["published.what"] == "real_time"} == {""}
     assert all(row["difference_points"] for row in points if row["published.what"] == "page_faults")
 
@@ -308,8 +309,8 @@ def test_a_guest_that_stayed_is_told_with_its_age_and_for_what_its_verdicts_are(
 def test_a_verdict_of_a_guest_that_stays_is_for_its_boots() -> None:
     (found, *_) = recorded().cells[0].comparisons
     once, twice, anew = (qualified(found, "sequential", None, boots) for boots in (1, 2, None))
-    assert once.reason.endswith("it is for this boot of its guest: another may differ")
-    assert "these 2 boots of its guest" in twice.reason
+    assert in_words(once.reason).endswith("it is for this boot of its guest: another may differ")
+    assert "these 2 boots of its guest" in in_words(twice.reason)
     assert once.estimand == twice.estimand == f"{found.estimand}, within a boot of the guest that its attempts share"
     assert (once.verdict, once.ratio) == (found.verdict, found.ratio)
     assert anew == found

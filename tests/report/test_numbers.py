@@ -1,15 +1,41 @@
+"""Numbers as reports write them, with intervals of two ends, of one, and of no width."""
+
 from __future__ import annotations
 
+import csv as reading
 import io
 import math
+import re
+from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from rich.console import Console
 
-from hugewise.report import numbers, terminal
+from hugewise.model.reason import Crossed
+from hugewise.model.results import Comparison, Results, Tier
+from hugewise.report import images, numbers
+from hugewise.report import terminal as renderer
+from hugewise.report.data_files import comparisons_csv, report_json
 from hugewise.report.document import table
+from hugewise.report.figures.effects import effects, overview
+from hugewise.report.figures.theme import colours
+from hugewise.report.reasons import in_words
+from hugewise.report.sections.effects import changes_table, effects_table, reach_table
+from hugewise.report.sentences import effect_of, sentence
+from hugewise.stats.method import Contrast
+from hugewise.stats.sequential import Sequential
+from tests.build import known
+from tests.build.booted import recorded
+from tests.build.pages import scriptless
+from tests.build.results import LATENCY, plain
+from tests.build.trials import LOWER as LOWER_METRIC
+from tests.build.trials import attempt as one_attempt
+from tests.build.trials import block, fed, pair
+from tests.report.told import page, terminal
 
 MINUS = numbers.MINUS
 
@@ -171,5 +197,266 @@ def test_a_wide_interval_leaves_a_table_of_80_columns_its_rows() -> None:
     rows = [["mthp-64k", "3,226,810", wide, "? undecided", "99.95%", "1.2 GiB"]]
     made = table("", ("policy", "mean", "change (interval)", "verdict", "deliv.", "memory"), rows)
     out = io.StringIO()
-    Console(file=out, width=80).print(*terminal._table(made))
+    Console(file=out, width=80).print(*renderer._table(made))
     assert len(out.getvalue().splitlines()) == 3
+
+
+BOTH = plain().cells[0].comparisons[0]
+LOWER = replace(BOTH, ratio=0.55, low=None, high=0.7, change=None)
+HIGHER = replace(BOTH, arm="thp", ratio=1.5, low=1.12, high=None, verdict="worse", change=None)
+FAILING = replace(BOTH, arm="hugetlb-2m", ratio=math.inf, low=1.12, high=None, verdict="worse", failures_arm=15)
+UNKNOWN = replace(BOTH, arm="hugetlb-1g", ratio=0.97, low=None, high=None, verdict="undecided", change=None)
+
+
+def run(*comparisons: Comparison) -> Results:
+    whole = plain()
+    return replace(whole, cells=(replace(whole.cells[0], comparisons=comparisons),))
+
+
+@pytest.fixture(scope="module")
+def results() -> Results:
+    return run(LOWER, HIGHER, FAILING, UNKNOWN)
+
+
+@pytest.mark.parametrize(
+    ("one", "said"),
+    [
+        (LOWER, "latency_ns 45% lower (95% interval: at least 30% lower), from 20 blocks."),
+        (HIGHER, "latency_ns 50% higher (95% interval: at least 12% higher), from 20 blocks."),
+        (replace(UNKNOWN, high=1.04), "latency_ns −3.0% (95% interval: at most 4.0% higher), from 20 blocks."),
+        (replace(UNKNOWN, low=0.96), "latency_ns −3.0% (95% interval: at most 4.0% lower), from 20 blocks."),
+        (UNKNOWN, "latency_ns −3.0% (no 95% interval yet), from 20 blocks."),
+        (replace(LOWER, high=None), "latency_ns 45.0% lower (no 95% interval), from 20 blocks."),
+        (FAILING, "latency_ns has no finite ratio, as failures outweigh (95% interval: at least 12.0% higher), from"),
+        (
+            replace(FAILING, verdict="undecided"),
+            "latency_ns has no finite ratio, as failures outweigh (95% interval: at",
+        ),
+        (replace(LOWER, ratio=0.0), "latency_ns has no finite ratio, as failures outweigh (95% interval: at least 30"),
+        (replace(LOWER, ratio=None, high=None), "latency_ns changed (no 95% interval), from 20 blocks."),
+    ],
+)
+def test_sentences(one: Comparison, said: str) -> None:
+    told = sentence(one, LATENCY, 0.005)
+    assert said in told
+    assert "None" not in told
+    assert "inf" not in told
+
+
+def test_short_forms() -> None:
+    assert effect_of(LOWER) == "−45% (at most −30%)"
+    assert effect_of(HIGHER) == "+50% (at least +12%)"
+    assert effect_of(UNKNOWN) == "−3.0% (no interval yet)"
+    assert effect_of(replace(UNKNOWN, verdict="none")) == "−3.0%"
+    assert effect_of(replace(UNKNOWN, ratio=None)) == "–"
+
+
+def test_tables(results: Results) -> None:
+    (cell,) = results.cells
+    rows = {row[0]: row for row in effects_table(cell).rows}
+    assert rows["mthp-64k"][2:4] == ("−45% (at most −30%)", "0.55 (at most 0.70)")
+    assert rows["thp"][2:4] == ("+50% (at least +12%)", "1.50 (at least 1.12)")
+    assert rows["hugetlb-2m"][2:4] == ("no finite ratio, as failures outweigh (at least +12.0%)", "∞ (at least 1.120)")
+    assert rows["hugetlb-1g"][2] == "−3.0% (no interval yet)"
+    assert rows["hugetlb-1g"][-1] == "no bound yet"
+    table = known(changes_table(results, cell))
+    assert "▲ better: −45% (at most −30%), n 20" in table.rows[0]
+    assert "? undecided: −3.0% (no interval yet), n 20" in table.rows[0]
+    tier = Tier(name="this campaign", supported=True, ratio=0.55, low=None, high=0.7, reason="exact")
+    reach = known(reach_table(replace(cell, comparisons=(replace(LOWER, tiers=(tier,)),))))
+    assert reach.rows == (("mthp-64k", "this campaign (typical ratio)", "−45% (at most −30%)", "exact"),)
+
+
+def test_the_terminal_keeps_to_80_columns(results: Results) -> None:
+    assert re.search(r"-45% \(at most -30%\) +20 +▲ better", terminal(results))
+    assert not re.search(r"\b(nan|None|inf)\b", page(results).partition("How to read this")[0])
+
+
+def test_csv_and_json_leave_the_open_end_out(results: Results) -> None:
+    rows = list(reading.DictReader(io.StringIO(comparisons_csv(results))))
+    assert [(row["low"], row["high"]) for row in rows] == [("", "0.7"), ("1.12", ""), ("1.12", ""), ("", "")]
+    read = msgspec.json.decode(report_json(results), type=Results)
+    assert [(one.low, one.high) for one in read.cells[0].comparisons] == [
+        *((None, 0.7), (1.12, None), (1.12, None), (None, None))
+    ]
+
+
+def layers(spec: Any) -> list[Any]:
+    found: list[Any] = spec["layer"] if "layer" in spec else spec["spec"]["layer"]
+    return found
+
+
+def test_an_open_end_reaches_to_the_edge_with_an_arrow(results: Results) -> None:
+    (cell,) = results.cells
+    palette = colours(results)
+    for spec in (effects(cell, palette, results.margin), overview(results, palette)):
+        assert spec is not None
+        rows = {row["arm"]: row for row in spec["data"]["values"]}
+        low, high = layers(spec)[0]["encoding"]["x"]["scale"]["domain"]
+        assert low < rows["mthp-64k"]["low"] < 0.55
+        assert rows["mthp-64k"]["high"] == 0.7
+        assert 1.5 < rows["thp"]["high"] < high
+        assert [(row["under"], row["over"]) for row in rows.values()] == [
+            *((True, False), (False, True), (False, True), (False, False))
+        ]
+        assert rows["hugetlb-2m"]["ratio"] is None  # drawn without a point
+        assert rows["hugetlb-2m"]["low"] == 1.12
+        assert rows["hugetlb-1g"]["low"] == rows["hugetlb-1g"]["high"] == 0.97
+        arrows = [layer for layer in layers(spec) if "shape" in layer["mark"]]
+        assert [(one["mark"]["shape"], one["transform"][0]["filter"]) for one in arrows] == [
+            ("triangle-left", "datum.under"),
+            ("triangle-right", "datum.over"),
+        ]
+        drawn = images.render(spec)
+        assert "−45% (at most −30%)" in drawn
+        assert "NaN" not in drawn
+
+
+def test_intervals_with_both_ends_have_no_arrow() -> None:
+    results = run(BOTH)
+    spec = effects(results.cells[0], colours(results), results.margin)
+    assert not [layer for layer in layers(spec) if "shape" in layer["mark"]]
+
+
+def test_nothing_finite_is_not_drawn() -> None:
+    results = run(replace(FAILING, low=None))
+    assert effects(results.cells[0], colours(results), results.margin) is None
+
+
+def fixed(n: int, ratio: float = 1 / 16, planned: int = 12) -> Comparison:
+    return fed([pair(k, ratio, baseline=65_536.0) for k in range(n)], planned=planned).comparison(0.01, 0.05)
+
+
+def sequential(n: int, ratio: float = 1 / 16) -> Comparison:
+    method = Sequential(Contrast("chase", "thp", "base", LOWER_METRIC), planned=60, alpha=0.01, margin=0.005)
+    for k in range(n):
+        method.observe(pair(k, ratio, baseline=65_536.0))
+    return method.comparison()
+
+
+def finite(one: Comparison) -> bool:
+    known = (one.ratio, one.low, one.high, one.p, one.change, one.ratio_all, one.evidence)
+    return all(math.isfinite(value) for value in known if value is not None)
+
+
+@pytest.mark.parametrize(
+    ("found", "verdict", "words"),
+    [
+        (
+            fixed(3),
+            "undecided",
+            "thp against base is undecided: ns_per_load −93.75%, the same in all 3 blocks of 12 planned.",
+        ),
+        (
+            fixed(3, planned=3),
+            "undecided",
+            "thp against base is undecided: ns_per_load −93.75%, the same in all 3 blocks.",
+        ),
+        (
+            fixed(12),
+            "better",
+            "thp is better than base: ns_per_load 93.75% lower (a factor of 16), the same in all 12 blocks.",
+        ),
+        (
+            fixed(12, 16.0),
+            "worse",
+            "thp is worse than base: ns_per_load 1,500% higher (a factor of 16), the same in all 12 ",
+        ),
+        (
+            fixed(12, 1.0),
+            "equivalent",
+            "thp is equivalent to base within ±5%: ns_per_load 0%, the same in all 12 blocks.",
+        ),
+    ],
+)
+def test_fixed_n(found: Comparison, verdict: str, words: str) -> None:
+    assert found.constant
+    assert finite(found)
+    assert found.verdict == verdict
+    assert sentence(found, LOWER_METRIC, 0.05).startswith(words)
+    assert "interval −" not in sentence(found, LOWER_METRIC, 0.05)
+
+
+def test_three_blocks_do_not_decide_under_fixed_n() -> None:
+    """All three on one side happen by the coins alone in one of four tosses."""
+    found = fixed(3, planned=3)
+    assert (found.p, found.low, found.high) == (0.25, None, None)
+    assert "3 pairs are too few for an interval at this confidence" in in_words(found.reason)
+
+
+def test_sequential_decides_by_its_own_test_only() -> None:
+    early, late = sequential(3), sequential(20)
+    assert early.constant
+    assert finite(early)
+    assert (early.verdict, early.low, early.high) == ("undecided", None, None)
+    assert late.constant
+    assert finite(late)
+    assert late.verdict == "better"
+    assert 3 < late.n <= 20  # it stopped at its crossing
+    assert effect_of(late) == f"−93.75%, the same in all {late.n} blocks"
+    assert known(late.low) <= 1 / 16
+    assert late.reason == Crossed(late.n)
+    assert f"From pair {late.n} on the difference is too consistent for chance; this" in sentence(
+        late, LOWER_METRIC, 0.005
+    )
+
+
+def test_sequential_on_no_difference_at_all() -> None:
+    found = sequential(60, 1.0)
+    assert found.constant
+    assert finite(found)
+    assert found.verdict == "equivalent"
+    assert sentence(found, LOWER_METRIC, 0.005).startswith(
+        f"thp is equivalent to base within ±0.5%: ns_per_load 0%, the same in all {found.n} blocks"
+    )
+
+
+def test_one_block_or_a_failure_or_another_ratio_is_not_the_same_in_all() -> None:
+    assert not fixed(1).constant
+    assert not fed([pair(0, 0.5), pair(1, 0.5001)]).comparison(0.01, 0.05).constant
+    failed = block(1, one_attempt("thp", None, block=1, state="failed"), one_attempt("base", 100.0, block=1))
+    assert not fed([pair(0, 0.5), failed]).comparison(0.01, 0.05).constant
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"),
+    [
+        (1 / 16, "−93.75%"),
+        (1.0, "0%"),
+        (1 + 1e-9, "0%"),  # the rounding of a logarithm
+        (1.5, "+50%"),
+        (16.0, "+1,500%"),
+        (0.001953125, "−99.8%"),
+        (1.1043, "+10.43%"),
+        (1.00000123, "+0.00012%"),
+        (math.nan, "–"),
+        (None, "–"),
+    ],
+)
+def test_exact_changes(ratio: float | None, text: str) -> None:
+    assert numbers.exact(ratio) == text
+
+
+def test_an_interval_without_a_width_has_digits() -> None:
+    assert numbers.effect(1 / 16, 1 / 16, 1 / 16) == "−93.75% (−93.75% to −93.75%)"
+    assert numbers.ratio(1 / 16, 1 / 16, 1 / 16) == "0.0625"
+    assert numbers.Scale(1.0, "faults").text(256.0, 0.0) == "256 faults"
+    assert numbers.Scale(1.0, "ns").text(256.0) == "256.0 ns"
+
+
+def test_the_recorded_run_reads_well_everywhere() -> None:
+    results = recorded()
+    (cell,) = results.cells
+    assert [one.verdict for one in cell.comparisons] == ["undecided", "undecided"]
+    assert all(one.constant for one in cell.comparisons)
+    shown = {row[0]: row[2:4] for row in effects_table(cell).rows}
+    assert shown == {
+        "64k": ("−93.75%, the same in all 3 blocks", "0.0625"),
+        "small-pages": ("0%, the same in all 3 blocks", "1.000"),
+    }
+    spec = known(effects(cell, colours(results), results.margin))
+    assert "−93.75%, the same in all 3 blocks  ? undecided" in str(spec)
+    assert "-93.75%" in terminal(results)
+    for text in (terminal(results), scriptless(page(replace(results, disturbances=())))):
+        assert "nan" not in text.lower().replace("nanosecond", "")
+        assert "inf%" not in text

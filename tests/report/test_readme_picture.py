@@ -1,4 +1,4 @@
-"""The pictures of reports in the README and the guides: of real runs, and as the reports look today.
+"""The pictures of reports in the guide to them: of real runs, and as the reports look today.
 
 `HUGEWISE_WRITE_GOLDEN=1 pytest tests/report/test_readme_picture.py` takes them anew. Beside them is a hash of what
 stood on the shown part of the page when each was taken, whatever the fonts of the machine: where the page says another
@@ -39,7 +39,7 @@ class Shot(NamedTuple):
 
 
 SHOTS = {
-    "report.png": Shot("aged-chase", "", "README.md"),
+    "report.png": Shot("aged-chase", "", "docs/guides/reports.md"),
     "report-demo.png": Shot("demo", "", "docs/guides/reports.md"),
     "report-server.png": Shot("mthp-pressure", "cell-2", "docs/guides/reports.md"),
     "report-guests.png": Shot("guests", "", "docs/guides/reports.md"),

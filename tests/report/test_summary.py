@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from rich.console import Console
 
 from hugewise import open_results
+from hugewise.analysis import analysis
 from hugewise.model.results import Integrity, Results, Verdict
 from hugewise.report.cell_answers import answers
-from hugewise.report.document import Line, Table
+from hugewise.report.document import Line, Note, Table
 from hugewise.report.numbers import times
+from hugewise.report.remarks import time_short
 from hugewise.report.summary import pair_deviation, summary
+from hugewise.report.terminal import show
+from hugewise.report.write import report, write
+from hugewise.stats import power
+from hugewise.store.folder import RunFolder
+from hugewise.store.records import Closed
+from tests.analysis.test_forecast import normal, the_study, write_run
 from tests.build import known
 from tests.build.results import EARLIER, HOSTILE, LATENCY, attempt, example, plain
 from tests.golden import GOLDEN
-from tests.report.test_cell_answers import judged
+from tests.report.conftest import without_png
+from tests.report.test_answers import judged
 from tests.report.told import blocks, printed
 
 RUNS = sorted(path.name for path in (GOLDEN / "runs").iterdir())
@@ -215,10 +227,117 @@ def test_the_last_hash_stands_alone_in_its_line() -> None:
     results = replace(plain(), integrity=RECORDS[1], state="finished")
     assert f"\nLast hash: {HASH}\n" in told(results)
     interrupted = flat(replace(results, state="interrupted"))
-    assert "nobody can tell who has not noted its last hash (hugewise report --expect HASH)." in interrupted
+    assert "only the last hash, noted at its end, tells these apart (hugewise report --expect HASH)." in interrupted
     assert f"{BROKEN} (and 8 more)" in flat(replace(results, integrity=RECORDS[4]))
 
 
 def test_its_lines_say_nothing_twice(results: Results) -> None:
     lines = [one.text for one in blocks(summary(results), Line)]
     assert lines and len({*lines}) == len(lines)
+
+
+LEAST = known(power.least_pairs(0.01, 200))
+
+
+def ended(results: Path, pairs: int, **changes: object) -> Results:
+    """Of a run whose time was up after so many pairs."""
+    study = the_study(budget={"blocks": 200, "time": "3m"}, **changes)
+    run = RunFolder(write_run(results, study, normal(0.02, pairs)))
+    run.append(Closed(t=1e4, state="time is up", seed=bytes(16).hex()))
+    return replace(analysis.analyze(run.path), command=("hugewise", "run", "mine"))
+
+
+def test_what_a_verdict_takes_is_a_note_of_the_report(tmp_path: Path) -> None:
+    results = ended(tmp_path, 9)
+    minutes = -(-3 * 1.1 * LEAST // 9)
+    said = (
+        f"The time was up after 9 pairs of each comparison, and a verdict takes at least {LEAST}: begin it anew with"
+        f" --time {minutes:.0f}m or more, or with fewer cells and arms (--only, --arms)."
+    )
+    assert list(time_short(results)) == [said]
+    for told in (report(results), summary(results)):
+        assert Note(said) in told.lead
+    (by_a_program,) = time_short(replace(results, command=()))
+    assert by_a_program.endswith(f"{LEAST}: {minutes:.0f} min 00 s or more.")
+
+
+def test_a_run_that_ended_otherwise_or_had_its_pairs_says_nothing(tmp_path: Path) -> None:
+    results = ended(tmp_path, 9)
+    assert list(time_short(replace(results, state="interrupted"))) == []
+    assert list(time_short(ended(tmp_path / "enough", LEAST))) == []
+    (cell,) = results.cells
+    better = replace(cell, comparisons=(replace(cell.comparisons[0], verdict="better"),))
+    assert list(time_short(replace(results, cells=(better,)))) == []
+
+
+def test_a_fixed_number_of_blocks_takes_all_of_them(tmp_path: Path) -> None:
+    (said,) = time_short(ended(tmp_path, 9, method="fixed-n"))
+    assert "a verdict takes at least 200" in said
+
+
+LINE = "run.jsonl, line 7: it is not a record (JSON is malformed: <b>)"
+SAID = [
+    (Integrity(state="consistent", hash=HASH), f"The records are consistent; the last hash is {HASH}."),
+    (Integrity(state="unaltered", hash=HASH), f"The records are unaltered: the last hash is the expected {HASH}."),
+    (Integrity(state="salvaged", hash=None, left_out=(LINE,)), "Salvaged: damaged or changed records were left out"),
+    (Integrity(state="salvaged", hash=None, left_out=(LINE,)), "run.jsonl, line 7: it is not a record"),
+    (
+        Integrity(state="no running hash", hash=None),
+        "the hugewise that wrote them stored nothing to check them by",
+    ),
+]
+ANYWAY = "session 1: root went on (--anyway) beside nobody (pid 7), who has the lock that accounts share"
+NEAR = "session 1: the lock of this host reaches only as far as /run/hugewise.lock"
+
+
+@pytest.mark.parametrize("state", ["interrupted", "finished"])
+def test_a_run_without_a_last_record_says_that_its_end_may_be_missing(tmp_path: Path, state: str) -> None:
+    for integrity in (SAID[0][0], SAID[1][0]):
+        results = replace(plain(), integrity=integrity, state=state)
+        with without_png():
+            paths = write(results, tmp_path)
+        terminal = StringIO()
+        show(summary(results), console=Console(file=terminal, width=400), width=400)
+        for text in (terminal.getvalue(), *(paths[name].read_text(encoding="utf-8") for name in ("markdown", "html"))):
+            unknown = state == "interrupted" and integrity.state == "consistent"
+            assert ("or it ended and lost its last records: only the last hash" in text) == unknown
+
+
+@pytest.mark.parametrize(("integrity", "said"), SAID, ids=lambda each: getattr(each, "state", None))
+def test_every_form_says_whether_the_records_are_what_was_written(
+    tmp_path: Path, integrity: Integrity, said: str
+) -> None:
+    results = replace(plain(), integrity=integrity, disturbances=(ANYWAY, NEAR))
+    with without_png():
+        paths = write(results, tmp_path)
+    terminal = StringIO()
+    show(summary(results), console=Console(file=terminal, width=400), width=400)
+    assert (f"Last hash: {HASH}" if integrity.state == "consistent" else said) in terminal.getvalue()
+    markdown, html = (paths[name].read_text(encoding="utf-8") for name in ("markdown", "html"))
+    for text in (markdown.replace("\\", ""), html):
+        for part in (said, ANYWAY, NEAR):
+            assert part in text
+    assert "<b>" not in html or integrity.state != "salvaged" or "&lt;b&gt;" in html
+    told = json.loads(paths["json"].read_bytes())
+    assert told["integrity"] == {
+        "state": integrity.state,
+        "hash": integrity.hash,
+        "left_out": list(integrity.left_out),
+    }
+    assert told["disturbances"] == [ANYWAY, NEAR]
+
+
+def test_a_reason_that_several_comparisons_share_is_said_once() -> None:
+    whole = plain()
+    (first, *others) = whole.cells
+    none = tuple(
+        replace(one, verdict="none", reason="pages of it not delivered") if one.arm != first.comparisons[0].arm else one
+        for one in first.comparisons
+    )
+    fine = tuple(one for one in whole.attempts if one.state != "failed")
+    cells = (replace(first, comparisons=none), *others)
+    said = flat(replace(whole, cells=cells, attempts=fine, earlier=()))
+    left = [one for one in none if one.verdict == "none"]
+    assert len(left) > 1
+    assert f"No verdict on {', '.join(f'{one.arm} in {first.cell}' for one in left[:3])}" in said
+    assert said.count("pages of it not delivered") == 1

@@ -19,15 +19,24 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from hugewise.deployment import configuration as host_files
 from hugewise.errors import StorageError
-from hugewise.model.results import Results
-from hugewise.report import drawing, images
-from hugewise.report.document import file_name
-from hugewise.report.sentences import SYMBOLS, sentence
+from hugewise.model.policy import Deployment
+from hugewise.model.results import VERDICTS, Results
+from hugewise.report import document as doc
+from hugewise.report import images
+from hugewise.report.data_files import field
+from hugewise.report.document import Commands, Table, file_name
+from hugewise.report.sections.answer import CAPTION, programs_table
+from hugewise.report.sentences import sentence
 from hugewise.report.write import report, write
 from hugewise.visible import printable
+from tests.analysis.test_sets import cell
 from tests.build.pages import SCRIPT, scriptless
-from tests.build.results import HOSTILE, example
+from tests.build.results import HOSTILE, example, plain
+from tests.report.told import blocks
+from tests.report.told import page as page_text
+from tests.report.told import text as text_of
 from tests.requirements import need_root
 
 NOBODY = 65534
@@ -129,7 +138,7 @@ def test_the_policy_forbids_everything_but_our_script_our_style_sheet_and_its_fo
 
 def test_every_verdict_has_a_colour_of_its_own_and_each_rule_stands_once(page: Page) -> None:
     rules = dict(re.findall(r"^\.(\w+) \.badge \{ color: (.+?); \}$", page.style, re.MULTILINE))
-    assert rules == {verdict: f"var(--{verdict})" for verdict in SYMBOLS}
+    assert rules == {verdict: f"var(--{verdict})" for verdict in VERDICTS}
     screen = page.style.partition("@media (max-width")[0]
     selectors = re.findall(r"^([.\w][^{@]*?) \{", screen, re.MULTILINE)
     assert len(selectors) == len(set(selectors))
@@ -154,7 +163,7 @@ def test_hostile_text_stays_text(text: str, page: Page) -> None:
 
 def test_figures_have_their_words(page: Page) -> None:
     figures = [a for tag, a in page.tags if tag == "svg" and a.get("role") == "img"]
-    assert len(figures) == 20
+    assert len(figures) == 20 + 3  # the overview and the effects of two cells have a narrow one too
     assert {a["aria-labelledby"] for a in figures} <= set(page.values("id"))
 
 
@@ -230,6 +239,8 @@ def test_a_spreadsheet_does_not_run_text(results: Results, tmp_path: Path) -> No
     first = replace(results.attempts[0], reason="=1+cmd|' /C calc'!A0")
     paths = write(replace(results, cells=(), attempts=(first,)), tmp_path)
     assert ",'=1+cmd" in paths["attempts"].read_text(encoding="utf-8")
+    for sign in "=+-@＝＋－＠﹦":
+        assert field(f"{sign}1") == f"'{sign}1"
 
 
 def test_json_reads_back(results: Results, paths: dict[str, Path]) -> None:
@@ -299,7 +310,7 @@ def test_a_folder_that_is_put_in_the_place_of_the_report_is_not_written_to(
         return render(spec)
 
     monkeypatch.setattr(images, "render", swapping)
-    monkeypatch.setattr(drawing, "_MANY", 1000)  # it is drawn here
+    monkeypatch.setattr(images, "_MANY", 1000)  # it is drawn here
     write(results, theirs)
     assert list(tmp_path.iterdir()) == []
     assert (theirs.with_name("moved") / "report.html").exists()
@@ -327,3 +338,69 @@ def test_figures_without_room_are_an_error_and_not_the_end_of_the_process(tmp_pa
     assert done.returncode == 0, done.stderr
     assert "reserves 64 GiB of addresses" in done.stdout
     assert "ulimit -v unlimited" in done.stdout
+
+
+def test_a_run_without_sets_has_no_such_table() -> None:
+    assert programs_table(plain()) is None
+
+
+def test_each_set_and_policy_is_a_row_that_says_what_is_left_out() -> None:
+    both, pool = (0.9, 0.8, 1.0), (0.5, 0.4, 0.6)
+    cells = (cell("gcc", {"thp": both}), cell("xz", {"thp": both, "hugetlb-2m": pool}))
+    table = programs_table(msgspec.structs.replace(plain(), cells=cells))
+    assert table is not None
+    assert [row[:2] for row in table.rows] == [("set", "thp"), ("set", "hugetlb-2m")]
+    assert table.rows[0][4:] == ("at least 98%", "2", "–")
+    assert "−10" in table.rows[0][3]
+    assert table.rows[1][-1] == "without gcc, which cannot take the policy"
+
+
+def test_the_report_has_it_where_there_is_a_set() -> None:
+    cells = tuple(cell(program, {"thp": (0.9, 0.8, 1.0)}) for program in ("gcc", "xz"))
+    for results, count in ((msgspec.structs.replace(plain(), cells=cells), 1), (plain(), 0)):
+        assert [one.caption for one in blocks(report(results), Table)].count(CAPTION) == count
+
+
+THP = "echo always &gt; /sys/kernel/mm/transparent_hugepage/enabled"
+PATH = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"
+POOL = f"echo 512 > {PATH}"
+
+
+def twice(other: int | None = None) -> Results:
+    """The first cell two times; in the second the pool is of another size if one is given."""
+    results = plain()
+    first = results.cells[0]
+    arms = first.arms
+    if other is not None:
+        pool = Deployment(files=(host_files.now({PATH: str(other)}),), note="")
+        arms = tuple(replace(arm, deployment=pool) if arm.arm == "hugetlb-2m" else arm for arm in arms)
+    return replace(results, cells=(first, replace(first, cell="again", arms=arms)))
+
+
+def places(results: Results) -> list[tuple[str, str]]:
+    (told, *_) = (one for one in report(results).sections if one.key == "settings")
+    assert all(isinstance(one, Commands) for one in told.blocks[:-1])
+    return [(one.arm, one.place) for one in blocks(doc.Document("", (), (told,)), Commands)]
+
+
+def test_cells_that_share_a_setting_are_named_with_it() -> None:
+    both = "chase bytes=1g, again"
+    dear = "chase bytes=1g (yours to weigh), again (yours to weigh)"
+    assert places(twice()) == [("hugetlb-2m", dear), ("thp", both), ("mthp-64k", both)], "the best first"
+    assert places(twice(64))[:2] == [("hugetlb-2m", each) for each in dear.split(", ")]
+
+
+def test_commands_stand_once_in_every_format() -> None:
+    results = twice()
+    assert page_text(results).count(THP) == 1
+    assert 'thp <span class="quiet">for chase bytes=1g, again</span>' in page_text(results)
+    assert text_of(results).count(f"    {POOL}\n") == 1
+    dear = "chase bytes=1g (yours to weigh), again (yours to weigh)"
+    assert f"**hugetlb-2m**, for {dear}: the program must map" in text_of(results)
+    assert "**mthp-64k**, for chase bytes=1g, again: no commands are known; what it did: asks for" in text_of(results)
+
+
+def test_settings_that_differ_stand_apart() -> None:
+    told = text_of(twice(64))
+    assert told.count("**hugetlb-2m**, for") == 2
+    assert POOL.replace("512", "64") in told

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import threading
 from pathlib import Path
 
@@ -9,19 +11,18 @@ import pytest
 
 from hugewise.analysis.forecast import pilot_name
 from hugewise.cli.main import main
-from hugewise.errors import StudyError, UserError
+from hugewise.errors import StorageError, UserError
 from hugewise.files import alone_in
 from hugewise.study import load
 from tests.analysis.test_forecast import the_study
 from tests.build.results import example
 from tests.cli.conftest import tiny
 from tests.drive import only_run
-from tests.results.test_result_page import page_of
-from tests.results.test_result_pilots import ended
+from tests.results.test_result_page import ended, page_of
 from tools.results import __main__ as publishing
-from tools.results import first_cells
+from tools.results import overview
 from tools.results.data import read
-from tools.results.page import add, write
+from tools.results.page import MARK, add, refuse_others, write
 
 
 def results(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
@@ -66,14 +67,6 @@ def test_a_page_that_it_cannot_join_is_told_before_anything_is_measured(
         publishing.check(page, load.load(study, "published"))
 
 
-def test_a_wrong_list_is_told_before_anything_is_measured(tmp_path: Path) -> None:
-    listed = 'format = 1\npairs = 12\n[[cell]]\nstudy = "redhat-2021"\nonly = ["iperf4"]\n'
-    (tmp_path / first_cells.NAME).write_text(listed)
-    with pytest.raises(StudyError, match="is no label and no cell of redhat-2021"):
-        publishing.check(tmp_path / "redhat-2021.parquet", load.load(Path("redhat-2021")))
-    publishing.check(tmp_path / "demo.parquet", load.load(Path("demo")))
-
-
 def test_two_that_end_at_once_are_both_there(tmp_path: Path) -> None:
     """The second waits, and reads what the first has written."""
     of = the_study()
@@ -95,3 +88,43 @@ def test_a_pilot_of_a_study_of_ours_is_known_by_its_study(tmp_path: Path) -> Non
     pilot = ended(tmp_path, the_study(name=pilot_name("demo"), method="fixed-n"))
     with pytest.raises(UserError, match="nothing is judged by it"):
         publishing.join(tmp_path / "pages" / "demo.parquet", pilot)
+
+
+def test_no_link_that_was_planted_leads_root_elsewhere(tmp_path: Path) -> None:
+    """Under sudo the measured program has the account of the folder, and knows the names of the drafts."""
+    pages, victim = tmp_path / "pages", tmp_path / "victim"
+    victim.write_text("of root's")
+    page, data = pages / "example.parquet", page_of(example())
+    pages.mkdir()
+    for name in (".example.parquet", "tmp_.example.parquet", "example.md", "overview.md", "folklore.md"):
+        (pages / name).symlink_to(victim)
+    page.with_suffix(".md").unlink()
+    write(page, data)
+    assert read(page).runs
+    for name in ("overview.md", "folklore.md"):
+        (pages / name).unlink()
+    overview.write(pages)
+    assert victim.read_text() == "of root's"
+    shutil.rmtree(pages / "example")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (pages / "example").symlink_to(elsewhere)
+    with pytest.raises(StorageError, match="example"):
+        write(page, data)
+    assert not list(elsewhere.iterdir())
+
+
+def test_a_pipe_that_was_planted_is_no_page_and_keeps_nobody_waiting(tmp_path: Path) -> None:
+    """It holds what a page begins with: opened and read like a file, it would be replaced as one of ours."""
+    pages = tmp_path / "pages"
+    pages.mkdir()
+    for name in ("overview.md", "example.md"):
+        os.mkfifo(pages / name)
+        held = os.open(pages / name, os.O_RDWR | os.O_NONBLOCK)
+        try:
+            os.write(held, MARK)
+            with pytest.raises(UserError, match="was not made by hugewise"):
+                refuse_others(pages / name)
+            assert (pages / name).is_fifo()
+        finally:
+            os.close(held)

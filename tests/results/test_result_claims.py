@@ -1,4 +1,4 @@
-"""What became of published claims over several runs: none is lost, none is undone, and e-values judge them together."""
+"""Claims of publications: what sources say, which studies test it, and what became of each."""
 
 from __future__ import annotations
 
@@ -13,18 +13,25 @@ from hugewise.model.metric import NOT_IN_EMULATION
 from hugewise.model.results import CellResult, Guests, PublishedFinding, PublishedPoint, Results, Verdict
 from hugewise.stats.evidence import Combined, CombinedDirection
 from tests.build import known, restated
+from tests.build.restated import EVERY, beside_nothing
 from tools.results.claims import (
     OPEN,
     Claimed,
+    SourceClaim,
+    Way,
     beyond,
     claim_line,
     claim_lines,
     claim_of,
     claimed,
+    claims_in,
     differing,
     in_emulation,
     measured_of,
+    restating,
+    shipped_studies,
     sizes,
+    ways,
 )
 
 ARMS = {"base": "4K (4KPS)", "mthp-64k": "64K (4KPS)", "thp": "2M (4KPS)"}
@@ -223,3 +230,121 @@ def test_what_is_other_here_is_what_the_page_knows() -> None:
     for words in ("published Ampere Altra", "here Example 9000", "here 6.18.0", "scale small", "a client of ours"):
         assert words in said
     assert differing(replace(restated.lpc(), beside=None)) == ""
+
+
+STUDIES = shipped_studies()
+
+
+def claim(source: str, *parts: str) -> SourceClaim:
+    """The one claim whose words and key have all of these."""
+    found = [one for one in claims_in(published.load(source)) if all(part in (*one.key, one.said) for part in parts)]
+    assert len(found) == 1, [one.said for one in found]
+    return found[0]
+
+
+def told(source: str, one: SourceClaim) -> list[tuple[str, str, str, str, str]]:
+    return [(w.study, w.label, w.policy, w.scale, w.guests) for w in ways(one, published.load(source), STUDIES)]
+
+
+@pytest.mark.parametrize("name", published.names())
+def test_every_figure_and_every_claim_of_a_source_is_there_once(name: str) -> None:
+    source = published.load(name)
+    every = list(claims_in(source))
+    assert len({one.key for one in every}) == len(every)
+    figures = sum(len(table.changes) * (len(table.arms) - 1) for table in source.tables)
+    figures += sum(len(one.counter) for one in source.counters) + len(source.benchmarks)
+    words = sum(len(finding.entries) * len(finding.claim) for finding in source.findings)
+    assert len(every) == figures + words > 0
+    assert {one.entry for one in every} == set(source.entries)
+    assert restating(source, STUDIES)
+
+
+@pytest.mark.parametrize("make", EVERY.values(), ids=EVERY)
+def test_rows_of_a_page_are_of_claims_that_the_source_makes(make: object) -> None:
+    results = make()  # type: ignore[operator]
+    known = {one.key for one in claims_in(published.load(results.beside.name))}
+    rows = {claim_of(one.row) for one in claimed([results])}
+    assert rows and rows <= known
+
+
+def test_a_claim_is_tested_where_a_workload_names_it_and_has_both_arms() -> None:
+    lpc = "lpc-2024-mthp-arm64"
+    figure = claim(lpc, "redis", "ops_per_s", "2M (4KPS)")
+    assert figure.said == "2M (4KPS) changes ops_per_s by +16% against 4K (4KPS)"
+    assert claim(lpc, "redis", "p99_latency", "64K (4KPS)").said == (
+        "64K (4KPS) does not change p99_latency (0%) against 4K (4KPS)"
+    )
+    assert claim("lkml-2009", "mmap-perf", "cpu-migrations").said == (
+        "paravirt beside native: cpu-migrations, no change printed"
+    )
+    assert told(lpc, figure) == [
+        ("lpc-2024-base-pages", "redis", "4k-2m", "published", "emulated"),
+        ("lpc-2024-base-pages-debian", "redis", "debian-4k-2m", "published", "emulated"),
+        ("lpc-2024-mthp", "redis", "thp", "small", ""),
+        ("lpc-2024-mthp", "redis-libc", "thp", "small", ""),
+    ]
+    other = claim(lpc, "redis", "ops_per_s", "16K (16KPS)")
+    assert {way[0] for way in told(lpc, other)} == {"lpc-2024-base-pages", "lpc-2024-base-pages-debian"}
+
+
+def test_guests_count_what_needs_no_clock_and_nothing_else() -> None:
+    lpc = "lpc-2024-mthp-arm64"
+    of = {
+        quantity: {one[0]: one[4] for one in told(lpc, claim(lpc, "kernel-build", quantity, "64K (64KPS)"))}
+        for quantity in ("page_faults", "real_time")
+    }
+    assert of == {"page_faults": {"lpc-2024-base-pages": ""}, "real_time": {"lpc-2024-base-pages": "emulated"}}
+    lkml = "lkml-2009-paravirt"
+    of = {
+        quantity: {one[0]: one[4] for one in told(lkml, claim(lkml, "mmap-perf", quantity, "paravirt"))}
+        for quantity in ("instructions", "cycles")
+    }
+    assert of == {"instructions": {lkml: ""}, "cycles": {lkml: "counting"}}
+
+
+def test_a_trend_wants_several_levels() -> None:
+    source = "percona-2018-hugepages-postgresql"
+    trends = [one for one in claims_in(published.load(source)) if one.parameters == ("clients",)]
+    assert [told(source, one)[0][:2] for one in trends] == [("percona-2018-hugepages", "tpcb")] * 2
+    sizes = [one for one in claims_in(published.load(source)) if "database_share" in one.parameters]
+    # One of the two sizes fits into the buffers, and of the other the source does not say this.
+    assert [told(source, one) for one in sizes] == [[], []]
+
+
+def test_a_claim_is_not_tested_beyond_what_the_source_speaks_of() -> None:
+    source = "percona-2018-hugepages-postgresql"
+    gains = [one for one in claims_in(published.load(source)) if not one.parameters]
+    assert [one.arm for one in gains] == ["hugetlb2m", "hugetlb1g"]
+    assert {way[1] for way in told(source, gains[0])} == {"tpcb", "select-only"}  # the spill does not fit
+    assert {way[1] for way in told(source, gains[1])} == {"tpcb", "spill"}  # look-ups have no arm of 1 GiB
+
+
+def test_a_command_names_the_scale_where_the_study_as_written_does_not_do() -> None:
+    way = Way("s", "redis", ("redis", "redis-sla"), "thp", "small")
+    assert way.command == "hugewise run s --only redis"
+    assert way._replace(scale="published").command == "hugewise run s --only redis --scale published"
+    assert way.has("redis") and way.has("redis-keys=1") and not way.has("redis-sla")
+
+
+def test_a_way_says_which_metric_its_cell_does_not_judge() -> None:
+    lpc = "lpc-2024-mthp-arm64"
+    source = published.load(lpc)
+    lacks = {
+        quantity: {way.lacks for way in ways(claim(lpc, "memcached", quantity, "2M (4KPS)"), source, STUDIES)}
+        for quantity in ("ops_per_s", "p99_latency", "ipc_user", "dtlb_walk_steps_pki")
+    }
+    assert lacks == {
+        "ops_per_s": {""},
+        "p99_latency": {"", "p99_us"},  # declared beside it, but not where guests count faults
+        "ipc_user": {"ipc_user"},
+        "dtlb_walk_steps_pki": {"walk_steps_pki"},
+    }
+
+
+def test_arms_of_a_cell_that_is_set_beside_nothing_are_known() -> None:
+    lpc = "lpc-2024-mthp-arm64"
+    source = published.load(lpc)
+    near = ways(claim(lpc, "redis", "ops_per_s", "16K (16KPS)"), source, beside_nothing("redis", STUDIES))
+    assert [(one.study, one.label, one.lacks, one.guests, one.arch) for one in near] == [
+        (study, "redis", "", "emulated", "arm64") for study in ("lpc-2024-base-pages", "lpc-2024-base-pages-debian")
+    ]

@@ -5,14 +5,13 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from hugewise.model.results import CellResult, Comparison, Guests, LeftOut, Results, Verdict
-from hugewise.published.folklore import CommonClaim, claims
-from hugewise.published.folklore import TestedBy as By
+from hugewise.model.results import CellResult, Comparison, Guests, Results, Verdict
+from hugewise.published import CommonClaim, claims
+from hugewise.published import TestedBy as By
 from hugewise.report import markdown
 from tests.build import restated
 from tools.results.claims import shipped_studies
 from tools.results.data import PageData, PageRun
-from tools.results.first_cells import Unmeasured
 from tools.results.folklore import NOT_TESTED, _side, folklore, reached, verdict_on
 
 BY_ID = {claim.id: claim for claim in claims()}
@@ -88,11 +87,6 @@ def test_less_cpu_time_is_not_told_by_transactions_a_second() -> None:
     assert found.where == (study.name,)
     assert verdict_on(claim, {}, (study,)).told == "–"
     assert "hugewise run percona-2018-hugepages --only select-only" in found.takes
-    # What is known of the noise of tps says nothing of another metric.
-    missed = Unmeasured(cell="tpcb", neighbour="select-only", arm="hugetlb-2m", pairs=90, seconds=5400.0)
-    known = replace(page(replace(results, cells=()), study.name)[study.name], unmeasured=(missed,))
-    assert "90 pairs" not in verdict_on(claim, {study.name: known}, (study,)).takes
-    assert "90 pairs" in verdict_on(replace(claim, metrics=("tps",)), {study.name: known}, (study,)).takes
     first = next(cell for cell in results.cells if any(one.arm == "hugetlb-2m" for one in cell.comparisons))
     judged = next(one for one in first.comparisons if one.arm == "hugetlb-2m")
     less = with_declared(first, replace(judged, metric="server_cpu_us", verdict="better"))
@@ -156,12 +150,6 @@ def test_what_a_verdict_takes_is_named() -> None:
     assert takes["redis-no-thp"].startswith("hugewise run redis-bgsave --only redis")
     assert "hugewise run redhat-2021-vm --only sysbench-memory under KVM" in takes["1g-beats-thp"]
     assert takes["mthp-64k-is-faster"] == "–"  # decided
-    out = LeftOut("sysbench-memory", "hugetlb-1g", "no pages of 1 GiB here")
-    left = page(replace(restated.redhat(), cells=(), left_out=(out,)), "redhat-2021")
-    assert verdict_on(BY_ID["1g-beats-thp"], left, tuple(STUDIES.values())).takes.startswith(
-        "hugewise run redhat-2021 --only sysbench-memory on a machine on which hugetlb-1g can run"
-        " (left out here: no pages of 1 GiB here); or "
-    )
     first = restated.lpc().cells[0]
     undecided = tuple(replace(one, verdict="undecided") for one in first.comparisons)
     few = page(replace(restated.lpc(), cells=(replace(first, comparisons=undecided),)))

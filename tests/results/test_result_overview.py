@@ -11,12 +11,13 @@ from msgspec.structs import replace
 from hugewise import published
 from hugewise.analysis.forecast import Forecast, Row
 from hugewise.model.metric import NOT_IN_EMULATION
+from hugewise.model.reason import NotInCell
 from hugewise.model.results import LeftOut, Results
 from hugewise.report.document import Line, Table
 from hugewise.report.markdown import markdown
 from hugewise.study.study import Study
 from tests.build import known, restated
-from tools.results.answers import ClaimAnswer, ClaimTold, answer
+from tools.results.answers import ClaimAnswer, ClaimRow, answer
 from tools.results.claims import (
     OPEN,
     STANDINGS,
@@ -31,7 +32,6 @@ from tools.results.claims import (
     ways,
 )
 from tools.results.data import PageData, PageRun
-from tools.results.first_cells import Unmeasured
 from tools.results.overview import overview
 from tools.results.page import claims_of
 
@@ -141,44 +141,14 @@ def test_what_no_run_met_says_which_would() -> None:
     ]
 
 
-def test_hours_of_a_neighbour_stand_where_the_page_knows_them() -> None:
-    missed = Unmeasured(cell="integer-set-program=gcc", neighbour="memcached", arm="thp", pairs=90, seconds=5400.0)
-    found = {"lpc-2024-mthp": page(restated.lpc(), "lpc-2024-mthp", unmeasured=(missed,))}
-    ((*_, takes, _),) = tables(LPC, found)["specint"].rows
-    larger = {"lpc-2024-mthp": page(replace(restated.lpc(), options={"scale": "published"}), "lpc-2024-mthp")}
-    larger["lpc-2024-mthp"] = replace(larger["lpc-2024-mthp"], unmeasured=(missed,))
-    assert "90 pairs" not in markdown(overview(larger, STUDIES))  # those of another scale say nothing
-    assert (
-        takes == "hugewise run lpc-2024-mthp --only integer-set (90 pairs, 1 h 30 min, if as noisy as memcached, thp)"
-    )
-
-
-def test_an_arm_that_a_cell_of_another_quantity_has_says_so() -> None:
-    """Emulated guests count faults; a machine of their architecture measures the published quantity."""
-    studies = restated.beside_nothing("redis", STUDIES)
-    rows = {said: row for row in tables(LPC, PAGES, studies)["redis"].rows for said in claims_of_row(row)}
-    row = rows["16K (16KPS) changes ops_per_s by +14% against 4K (4KPS)"]
-    assert row[2] == (
-        "not run: the cell redis of lpc-2024-base-pages, lpc-2024-base-pages-debian has the arms, and judges"
-        " lifetime_faults where its guests are emulated"
-    )
-    assert row[3] == (
-        "hugewise run lpc-2024-base-pages --only redis or hugewise run lpc-2024-base-pages-debian --only redis, each on"
-        " an arm64 machine under KVM"
-    )
-    latency = rows["2M (16KPS) changes p99_latency by −22% against 4K (4KPS)"]
-    assert latency is rows["32M (16KPS) changes p99_latency by −26% against 4K (4KPS)"]
-    assert latency[3].startswith("a cell redis that judges that quantity as well (key also) in lpc-2024-base-pages or ")
-
-
 def test_base_pages_of_other_sizes_are_tested_on_servers_where_time_is_measured() -> None:
     for entry, gain in (("memcached", "9"), ("redis", "14")):
         rows = {said: row for row in tables(LPC, {})[entry].rows for said in claims_of_row(row)}
         row = rows[f"16K (16KPS) changes ops_per_s by +{gain}% against 4K (4KPS)"]
         assert row[2:4] == (
             "not run",
-            f"hugewise run lpc-2024-base-pages --only {entry} or hugewise run lpc-2024-base-pages-debian --only"
-            f" {entry}, each on an arm64 machine under KVM",
+            f"hugewise run lpc-2024-base-pages --only {entry} on an arm64 machine under KVM; or hugewise run"
+            f" lpc-2024-base-pages-debian --only {entry} on an arm64 machine under KVM",
         )
 
 
@@ -194,11 +164,9 @@ def test_a_claim_that_nothing_tests_is_counted_by_what_it_waits_for() -> None:
 
 def test_an_arm_that_no_study_has_is_named() -> None:
     claim = GAIN._replace(arm="1G (4KPS)")
-    found = answer(claim, (), (), ["lpc-2024-mthp"])
+    found = answer(claim, ())
     assert (found.found, found.open) == ("no study of hugewise has these arms on this workload", "no study")
-    assert found.takes == (
-        "a study with an arm for 1G (4KPS) against 4K (4KPS) on this workload (the arms are in lpc-2024-mthp)"
-    )
+    assert found.takes == "a study with an arm for 1G (4KPS) against 4K (4KPS) on this workload"
 
 
 def test_a_figure_without_a_printed_change_can_be_held_against_nothing() -> None:
@@ -226,8 +194,8 @@ def one_claim(entry: str, what: str, arm: str) -> SourceClaim:
 GAIN = one_claim("memcached", "ops_per_s", "2M (4KPS)")
 
 
-def told(name: str, data: PageData, claim: SourceClaim = GAIN) -> list[ClaimTold]:
-    return [ClaimTold(name, data, one) for one in claims_of(data) if claim_of(one.row) == claim.key]
+def told(name: str, data: PageData, claim: SourceClaim = GAIN) -> list[ClaimRow]:
+    return [ClaimRow(name, data, one) for one in claims_of(data) if claim_of(one.row) == claim.key]
 
 
 def turned(agreement: str, confidence: float = 0.99, **changes: object) -> PageData:
@@ -244,7 +212,7 @@ def turned(agreement: str, confidence: float = 0.99, **changes: object) -> PageD
 
 def answered(*pages: tuple[str, PageData]) -> ClaimAnswer:
     rows = [one for name, data in pages for one in told(name, data)]
-    return answer(GAIN, rows, ways(GAIN, published.load(LPC), STUDIES), (), [data for _, data in pages])
+    return answer(GAIN, rows, ways(GAIN, published.load(LPC), STUDIES))
 
 
 def test_the_best_founded_of_several_answers_stands_for_all() -> None:
@@ -360,7 +328,7 @@ def test_a_page_that_had_the_arm_answers_before_one_that_had_not() -> None:
     """`a run that measures it` was said of a claim that another page's guests would measure."""
     without = turned("not measured here", verdict="not judged")
     points = tuple(
-        replace(one, measured=None, agreement="not measured here", reason="thp was not run in this cell")
+        replace(one, measured=None, agreement="not measured here", reason=NotInCell("thp", "run"))
         if claim_of(one) == GAIN.key
         else one
         for one in known(without.runs[0].results.beside).points

@@ -8,13 +8,14 @@ import msgspec
 import pytest
 
 from hugewise.model.design import ESTIMANDS
-from hugewise.model.results import LeftOut, Results
+from hugewise.model.reason import Reason, Withheld
+from hugewise.model.results import Results
 from hugewise.report.document import Table
 from hugewise.study import load
 from hugewise.study.study import Study
 from tests.build import restated
 from tests.build.results import example
-from tools.results.runs import derived, facts, measured_cells
+from tools.results.runs import facts, measured_cells
 
 
 def lines(results: Results, equivalent: str = "") -> dict[str, str]:
@@ -73,40 +74,15 @@ def test_of_a_run_that_kept_none_it_is_derived_and_said_to_be() -> None:
     assert lines(example())["command"] == "the run kept none"
 
 
-def test_what_is_derived_asks_for_the_cells_arms_and_budget_that_were_measured() -> None:
-    whole = study()
-    assert derived(of_study(whole, "memcached", "redis-libc"), whole) == (
-        "hugewise run lpc-2024-mthp --only memcached,redis-libc"
-    )
-    part = of_study(whole, "x264-profile=vod", arms=("base", "thp"), blocks=12, time=240.0)
-    assert (
-        derived(part, whole) == "hugewise run lpc-2024-mthp --only x264-profile=vod --arms thp --blocks 12 --time 240s"
-    )
-    out = msgspec.structs.replace(of_study(whole, "memcached"), left_out=(LeftOut("kernel-build", "*", "no gcc"),))
-    assert derived(out, whole).endswith("--only memcached,kernel-build")
-    large = study("published")
-    assert derived(of_study(large, "memcached"), large) == (
-        "hugewise run lpc-2024-mthp --scale published --only memcached"
-    )
-
-
-def test_nothing_is_derived_that_the_study_has_not() -> None:
-    whole = study()
-    assert derived(of_study(whole, "gone"), whole) == ""
-    assert derived(of_study(whole, "memcached", arms=("base", "gone")), whole) == ""
-    assert derived(of_study(whole, "memcached", time=None), whole) == "", "no option takes a limit away"
-    assert derived(example(), whole) == ""
-
-
 def test_each_design_stands_with_its_cells_and_its_calibration() -> None:
     results = restated.lpc()
     first, second, *_ = results.cells
 
-    def resident(reason: str) -> Results:
+    def resident(reason: Reason) -> Results:
         one = first.comparisons[0]
         said = f"{one.estimand}, {ESTIMANDS['resident']}"
         changed = msgspec.structs.replace(
-            first, comparisons=(msgspec.structs.replace(one, estimand=said, reason=reason),)
+            first, comparisons=(msgspec.structs.replace(one, estimand=said, design="resident", reason=reason),)
         )
         return msgspec.structs.replace(results, cells=(changed, second))
 
@@ -114,7 +90,7 @@ def test_each_design_stands_with_its_cells_and_its_calibration() -> None:
         "resident, which a calibration on that host allowed: it had found there what sequential pairs find:"
         f" {first.cell}; sequential (one arm after the other): {second.cell}"
     )
-    withheld = lines(resident("withheld: a resident design must be calibrated, and it is not"))["design"]
+    withheld = lines(resident(Withheld("calibration", "a resident design must be calibrated, and it is not")))["design"]
     assert withheld.startswith("resident, without a calibration that is good, and so without verdicts: ")
 
 

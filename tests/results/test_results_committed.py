@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hugewise.study import load
-from tools.results import first_cells, overview, page
+from tools.results import overview, page
 from tools.results.data import PageData, read
 from tools.results.page import MOST_BYTES, RESERVED
 
@@ -29,7 +29,7 @@ def renewed(data: PageData) -> PageData:
     newest = data.runs[0].results
     path = load.folder() / f"{newest.study}.toml"
     whole = load.load(path, newest.options.get("scale"))
-    return page.renewed(data, whole, first_cells.read_cell_list(FOLDER / first_cells.NAME))
+    return page.renewed(data, whole)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -33,7 +33,7 @@ class Running:
     def ask(self, request: str) -> str:
         """What it says to one line."""
         with socket.socket(socket.AF_UNIX) as client:
-            client.settimeout(10)
+            client.settimeout(60)
             client.connect(str(self.socket))
             client.sendall(request.encode() + b"\r\n")
             said = b""
@@ -58,7 +58,7 @@ class Running:
     def info(self) -> str:
         """All of redis's INFO: a bulk string, read to its announced length."""
         with socket.socket(socket.AF_UNIX) as client:
-            client.settimeout(10)
+            client.settimeout(60)
             client.connect(str(self.socket))
             client.sendall(b"INFO\r\n")
             stream = client.makefile("rb")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
-import time
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,10 +18,17 @@ from hugewise.host.local_host import LocalHost
 from hugewise.inspection.look import Looker
 from hugewise.model.pages import THP
 from hugewise.workloads import _postgres
+from tests.build import known
 from tests.deployment.test_kinds import place
 from tests.requirements import need, need_program
+from tests.wait import until
 
 pytestmark = pytest.mark.whole
+
+
+def answered(ask: Sequence[str]) -> subprocess.CompletedProcess[str] | None:
+    done = subprocess.run(ask, capture_output=True, text=True, check=False)
+    return None if done.returncode else done
 
 
 def test_redis_reads_its_file(reached: Path) -> None:
@@ -32,14 +40,11 @@ def test_redis_reads_its_file(reached: Path) -> None:
         running = subprocess.Popen([server, config], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             ask = [client, "-s", str(socket), "CONFIG", "GET", "disable-thp"]
-            deadline = time.monotonic() + 10
-            while (said := subprocess.run(ask, capture_output=True, text=True, check=False)).returncode:
-                assert time.monotonic() < deadline, said.stderr
-                time.sleep(0.05)
-            assert said.stdout.split() == ["disable-thp", word]
+            answer = until(partial(answered, ask), "it answers")
+            assert known(answer).stdout.split() == ["disable-thp", word]
         finally:
             running.terminate()
-            running.wait(10)
+            running.wait(60)
 
 
 def test_postgresql_reads_its_file(reached: Path) -> None:
@@ -68,14 +73,11 @@ def test_memcached_reads_its_option(reached: Path) -> None:
     whom = ("-u", "root") if os.geteuid() == 0 else ()
     running = subprocess.Popen([server, *whom, "-s", str(socket), "-m", "64", *options])
     try:
-        deadline = time.monotonic() + 10
-        while not socket.exists():
-            assert running.poll() is None, "memcached has ended"
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        until(lambda: socket.exists() or running.poll() is not None, "its socket is there")
+        assert running.poll() is None, "memcached has ended"
         # Its items lie in one piece, with advice: so `-L` was heeded.
-        advised = [each for each in Looker("smaps").look(running.pid).mappings if "hg" in each.flags]
+        advised = [mapping for mapping in Looker("smaps").look(running.pid).mappings if "hg" in mapping.flags]
         assert max((each.size for each in advised), default=0) >= 64 << 20
     finally:
         running.terminate()
-        running.wait(10)
+        running.wait(60)

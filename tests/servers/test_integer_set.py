@@ -47,6 +47,7 @@ def test_every_program_runs_and_gives_the_result_of_its_reference(folder: Path) 
         assert all(each.delivery.coverage for each in mine)
 
 
+@pytest.mark.soak
 def test_the_pool_and_huge_pages_reach_a_program_that_takes_large_blocks(folder: Path) -> None:
     """The table of the chess engine, which it gives back before it leaves."""
     found = run(folder, "stockfish", "base", "thp", "hugetlb-2m")

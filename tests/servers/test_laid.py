@@ -12,6 +12,7 @@ from hugewise.machine import loader
 from tests.machine.layouts.programs import library, python
 from tests.requirements import need_program
 from tests.servers.trying import tried
+from tests.state import run_folders
 
 pytestmark = pytest.mark.usefixtures("unchanged")
 
@@ -50,7 +51,8 @@ def test_what_the_library_did_is_part_of_the_attempt(reached: Path) -> None:
     part = found["quarter"].delivery.coverage.get(f"hugetlb:{2 << 20}", 0)
     assert 0 < part <= 16 << 20
     assert found["heap-2m"].delivery.coverage.get(f"hugetlb:{2 << 20}", 0) > part
-    assert not list(Path("/dev/shm").glob("hugewise-*/layout-*")), "it goes with the session"
+    left = [path for folder in run_folders(Path("/dev/shm")) for path in folder.glob("layout-*")]
+    assert left == [], "it goes with the session"
 
 
 def test_a_layout_that_was_not_laid_is_not_delivered_whatever_is_demanded(reached: Path) -> None:

@@ -85,9 +85,9 @@ def test_a_planted_stall_is_the_worst_in_its_second_with_what_the_kernel_did(
         begin, end = planted[0].result()
     folder = only_run(tmp_path / "results")
     attempts = RunFolder(folder).read().attempts
-    events = [json.loads(each) for each in (folder_of(folder, attempts[0]) / "events.jsonl").read_text().splitlines()]
+    events = [json.loads(line) for line in (folder_of(folder, attempts[0]) / "events.jsonl").read_text().splitlines()]
     # The series lies beside them.
-    assert not any(each["ev"] == "series" for each in events)
+    assert not any(event["ev"] == "series" for event in events)
     (load,) = [each for each in events if each["ev"] == "load"]
     start = load["timed"]["start_ns"] * 1e-9
     the_stall_is_where_it_was_planted(attempts[0], begin - start, end - start)
@@ -152,11 +152,11 @@ def readers_are_shown_it(folder: Path, first: Attempt) -> None:
 def what_was_altered_is_told_and_not_shown(folder: Path) -> None:
     results = hugewise.open_results(folder)
     middle = next(one for one in results.cells[0].over_time if one.arm == "thp")
-    altered = next(one for one in results.attempts if (one.arm, one.block) == ("thp", middle.block))
+    altered = next(attempt for attempt in results.attempts if (attempt.arm, attempt.block) == ("thp", middle.block))
     (folder_of(folder, altered) / FILE).write_bytes(b"")
     again = hugewise.open_results(folder)
     assert [one.arm for one in again.cells[0].over_time] == ["base"]
-    assert any("what thp did over time is not shown" in each for each in again.disturbances)
+    assert any("what thp did over time is not shown" in disturbance for disturbance in again.disturbances)
 
 
 def quantile(up_to: tuple[int, ...], counts: tuple[int, ...], share: float) -> float:

@@ -43,7 +43,9 @@ def test_the_heap_is_backed_as_promised_and_the_same_is_stored_in_every_arm(tmp_
         absent = {"cow_bytes", "fork_us", "save_s", "p999_us", "p9999_us"}
         assert {metric.name for metric in WORKLOAD.metrics} <= set(attempt.metrics) | absent
         assert all(attempt.metrics[name] for name in ("ops_per_s", "p50_us", "p99_us", "server_cpu_us"))
-        assert attempt.metrics["hit_ratio"] == pytest.approx(0.95, abs=0.02)
+        # Six standard deviations of a binomial share: where the machine stood still there were few.
+        spread = (0.95 * 0.05 / int(attempt.facts["operations"])) ** 0.5
+        assert attempt.metrics["hit_ratio"] == pytest.approx(0.95, abs=max(0.02, 6 * spread))
 
 
 @pytest.mark.soak

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import hugewise
+from hugewise.attempt import procedure
 from hugewise.errors import HugewiseError
+from hugewise.model.procedure import OutputReady, PortReady
 from hugewise.model.results import Results
 from hugewise.model.trial import Attempt
+from hugewise.report.reasons import in_words
 from tests.build import known
 from tests.build.services import SERVER, service
 from tests.build.studies import study_of
 from tests.requirements import need_program
 from tests.servers.trying import accepted, attempts, quick
+from tests.wait import until
 
 pytestmark = pytest.mark.whole
 
@@ -44,7 +48,7 @@ def nobody_left() -> Iterator[None]:
 
 
 def run(folder: Path, parameters: Mapping[str, Any], *policies: Any, **more: Any) -> dict[str, Attempt]:
-    return quick(folder, "service", policies or ARMS, parameters, timeout="20s", **more)
+    return quick(folder, "service", policies or ARMS, parameters, timeout="120s", **more)
 
 
 def refused(folder: Path, parameters: Mapping[str, Any]) -> str:
@@ -85,12 +89,14 @@ def test_a_load_that_does_less_under_an_arm_has_no_verdict_on_its_time(tmp_path:
         study = study_of(workload=[use], policies=["as-is", lazy], budget={"blocks": 2}, method="fixed-n")
         return hugewise.run(study, results=tmp_path)
 
-    (one,) = compared(values=[OPERATIONS]).cells[0].comparisons
-    assert known(one.ratio) < 0.9, "it seems to be faster"
+    told = compared(values=[OPERATIONS])
+    assert {(each.arm, each.metrics["operations"]) for each in told.attempts} == {("as-is", 50), ("lazy", 0)}
+    (one,) = told.cells[0].comparisons
+    assert one.ratio is not None, "by its time it is compared all the same"
     assert one.verdict == "none"
-    assert "under lazy it did 100% less work than under as-is (operations, 2 pairs)" in one.reason
+    assert "under lazy it did 100% less work than under as-is (operations, 2 pairs)" in in_words(one.reason)
     (unknown,) = compared().cells[0].comparisons
-    assert any("as much work under both is not known" in said for said in unknown.warnings)
+    assert any("as much work under both is not known" in in_words(said) for said in unknown.warnings)
 
 
 def test_a_server_takes_the_pool_by_itself_and_no_other_arm_has_its_pages(tmp_path: Path) -> None:
@@ -117,7 +123,7 @@ def test_all_processes_of_a_server_are_looked_at_and_what_it_leaves_is_told(tmp_
     assert found.state == "accepted"
     # What the child had of its parent counts for both.
     assert found.delivery.coverage["anon:4096"] > (32 + 32 + 24) << 20
-    (mark,) = (each for each in found.disturbances if "server" in each)
+    (mark,) = (disturbance for disturbance in found.disturbances if "server" in disturbance)
     assert mark == "server left a process when it was stopped, which had to be killed"
     assert dict(found.begun) == {"forked": 1, "executed": 0, "threads": 0, "ended": 0, "shared_bytes": 0}
 
@@ -131,21 +137,32 @@ def test_a_child_that_is_gone_is_seen_by_what_its_parent_counts(tmp_path: Path) 
         }
 
 
+AWAITS = """
+import socket, sys, time
+while True:
+    try:
+        socket.create_connection(("127.0.0.1", int(sys.argv[1]))).close()
+        break
+    except OSError:
+        time.sleep(0.01)
+"""
+
+
 @pytest.mark.parametrize("ready", ["tcp:{port}", "line:^ready at [0-9]+$", "exec:/usr/bin/true {port}"])
 def test_it_is_known_to_be_up_in_each_way(tmp_path: Path, ready: str) -> None:
     load = service(asked=2)["load"]
     # Where a command of no use says that it is up, the load has to wait itself.
-    patient = [*load[:-3], "import time; time.sleep(2)\n" + load[-3], *load[-2:]] if ready.startswith("exec") else load
+    patient = [*load[:-3], AWAITS + load[-3], *load[-2:]] if ready.startswith("exec") else load
     accepted(run(tmp_path, {**service(asked=2), "load": patient, "ready": ready}), "as-is", "again")
 
 
 def test_what_fills_it_is_done_before_the_clock_runs(tmp_path: Path) -> None:
-    parameters = service(asked=2)
-    parameters["fill"] = [*parameters["load"][:-1], "400"]
+    parameters = service(asked=2, environment=["ROUNDS=5"])
+    parameters["fill"] = [*parameters["load"][:-1], "600"]
     found = run(tmp_path, parameters)
     accepted(found, "as-is", "again")
     (first, *_) = found.values()
-    assert known(first.metrics["server_cpu_s"]) < 0.2, "of some 0.3 ms for each that it was asked"
+    assert known(first.metrics["server_cpu_s"]) < 0.4, "of some 1.5 ms for each that it was asked"
 
 
 # -- each way to fail
@@ -157,23 +174,33 @@ def test_a_server_that_ends_early_is_told_with_what_it_said(tmp_path: Path) -> N
     assert "no room for me" in told
 
 
+@pytest.mark.soak
 def test_a_server_that_is_never_up_is_told_with_what_it_waits_for(tmp_path: Path) -> None:
-    told = refused(tmp_path, service("silent", ready_within="300ms"))
-    assert "server does not answer after 0.3 s: it does not listen at TCP port " in told
+    told = refused(tmp_path, service("silent", ready_within="5s"))
+    assert "server does not answer after 5 s: it does not listen at TCP port " in told
     assert "still thinking" in told
     told = refused(tmp_path / "line", service(ready="line:^never$", ready_within="500ms"))
     assert "it has not printed what matches '^never$'" in told
-    told = refused(tmp_path / "unix", service(ready="unix:{folder}/socket", ready_within="500ms"))
+    told = refused(tmp_path / "unix", service(ready="unix:{folder}/socket", ready_within="5s"))
     assert "it does not listen at the socket /dev/shm/" in told and ", but at TCP port " in told
 
 
-def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        parameters = service(ready=f"tcp:{port}", ready_within="500ms")
-        told = refused(tmp_path / "other", parameters)
+        with monkeypatch.context() as held:
+            unready = procedure.unready
+
+            def listens(waited: PortReady | OutputReady, pids: Sequence[int], said: tuple[Path, Path]) -> str | None:
+                """It is looked at when it listens where it was not to, however slow it begins."""
+                until(lambda: said[0].exists() and "ready at" in said[0].read_text(), "the server listens")
+                return unready(waited, pids, said)
+
+            held.setattr(procedure, "unready", listens)
+            told = refused(tmp_path / "other", service(ready=f"tcp:{port}", ready_within="500ms"))
         assert f"it does not listen at TCP port {port}, but at TCP port " in told
         assert "another program listens there already" in told
+        parameters = service(ready=f"tcp:{port}")
         parameters["server"] = [word.replace("{port}", port) for word in parameters["server"]]
         assert "Address already in use" in refused(tmp_path / "same", parameters)
 
@@ -208,7 +235,7 @@ def test_a_server_that_does_not_end_in_order_is_killed_and_told(tmp_path: Path) 
     found = run(tmp_path, parameters)
     accepted(found, "as-is", "again")
     for one in found.values():
-        assert any("server did not stop within 0.3 s" in each for each in one.disturbances)
+        assert any("server did not stop within 0.3 s" in disturbance for disturbance in one.disturbances)
 
 
 # -- programs that people have

@@ -65,7 +65,7 @@ def test_backends_that_have_not_touched_their_buffers_are_told(tmp_path: Path, m
     accepted(found)
     assert len(told(found["base"])) == 1
     metrics = [one["base"].metrics for one in (touched, found)]
-    faults = [known(each["page_faults"]) / known(each["tpm_total"]) for each in metrics]
+    faults = [known(metric["page_faults"]) / known(metric["tpm_total"]) for metric in metrics]
     assert faults[0] < faults[1] / 2, faults
 
 

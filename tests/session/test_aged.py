@@ -14,7 +14,7 @@ from hugewise.host import journal
 from hugewise.host.local_host import LocalHost
 from hugewise.machine.proc import meminfo, start_time
 from hugewise.plan.plan import ageing_refusal
-from hugewise.report.sections.within import ageing_remarks
+from hugewise.report.sections.over_time import ageing_remarks
 from hugewise.store.folder import RunFolder
 from tests.drive import drive, only_run
 from tests.memory import huge_share

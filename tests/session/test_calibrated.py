@@ -1,4 +1,4 @@
-"""Cells that are resident by themselves: where the study leaves its design to what a calibration has shown."""
+"""Cells that take turns where the study leaves its design open, and calibrations that a study wants."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hugewise.machine import fingerprint
 from hugewise.plan.plan import Cell
 from hugewise.session import calibrate
 from hugewise.session.feasibility import make_plan
-from hugewise.session.identity import cell_records, planned, residents, withheld
+from hugewise.session.identity import cell_records, in_turns, planned, withheld
 from hugewise.study.load import parse
 from hugewise.study.study import Study
 from tests.build.calibrations import agreed, calibrated, record
@@ -74,7 +74,7 @@ def kept(
         held = agreed(
             treatment=identity(cell.arm(name).treatment), baseline=identity(cell.arm(cell.baseline).treatment)
         )
-        return msgspec.structs.replace(held, kind="resident", slice=0.05, wash_out=0.2, agrees=agrees)
+        return msgspec.structs.replace(held, kind="interleaved", slice=0.05, wash_out=0.2, agrees=agrees)
 
     found = [
         calibrated(
@@ -90,61 +90,48 @@ def kept(
     save(made, results / "calibration")
 
 
-def kinds(study: Study, results: Path) -> dict[str, str]:
-    return {cell.id: cell.kind for cell in planned(study, results).cells}
+def kinds(study: Study) -> dict[str, str]:
+    return {cell.id: cell.kind for cell in planned(study).cells}
 
 
-def test_servers_are_resident_where_a_calibration_lets_them_be_and_nothing_else_is(tmp_path: Path) -> None:
+def test_servers_take_turns_where_no_arm_is_lost_by_it() -> None:
+    """khugepaged of `tuned` would have to go on while the arms take turns."""
     study = servers()
-    assert set(kinds(study, tmp_path).values()) == {"sequential"}
-    kept(tmp_path, cells(study)["redis"])
-    assert kinds(study, tmp_path) == {"redis": "resident", "tuned": "sequential", "chase": "sequential"}
-    made = {cell.id: cell for cell in hugewise.make_plan(study, results=tmp_path).cells}
+    assert kinds(study) == {"redis": "interleaved", "tuned": "sequential", "chase": "sequential"}
+    made = {cell.id: cell for cell in hugewise.make_plan(study).cells}
     assert made["redis"].together and not made["chase"].together
+    assert len(made["tuned"].arms) == 3
 
 
-def test_each_metric_that_is_judged_needs_its_own(tmp_path: Path) -> None:
-    study = servers(TEXT.replace('name = "redis"\npolicies', 'name = "redis"\nalso = ["server_cpu_us"]\npolicies'))
-    cell = cells(study)["redis"]
-    kept(tmp_path / "one", cell)
-    assert kinds(study, tmp_path / "one")["redis"] == "sequential"
-    kept(tmp_path / "both", cell, metrics=("ops_per_s", "server_cpu_us"))
-    assert kinds(study, tmp_path / "both")["redis"] == "resident"
-    resident = msgspec.structs.replace(study, design=msgspec.structs.replace(study.design, kind="resident"))
-    said = withheld(resident, make_plan(resident), tmp_path / "one" / "calibration", LocalHost(), lambda _: None)
+def test_each_metric_that_is_judged_needs_a_calibration_of_its_own_where_the_study_wants_one(tmp_path: Path) -> None:
+    text = TEXT.replace('name = "redis"\npolicies', 'name = "redis"\nalso = ["server_cpu_us"]\npolicies')
+    study = servers(text + "[calibration]\nrequired = true\n")
+    kept(tmp_path, cells(study)["redis"])
+    said = withheld(study, planned(study), tmp_path / "calibration", LocalHost(), lambda _: None)
     assert "redis" not in said
     assert "there is none of this workload" in said["redis:server_cpu_us"]
 
 
-@pytest.mark.parametrize("lacking", [{"agrees": False}, {"passed": False}, {"age": 8 * 86_400.0}])
-def test_a_calibration_that_says_otherwise_lets_nothing_be(tmp_path: Path, lacking: dict[str, float]) -> None:
-    study = servers()
+@pytest.mark.parametrize("lacking", [{"passed": False}, {"age": 8 * 86_400.0}])
+def test_a_calibration_that_says_otherwise_withholds_what_the_study_wants_calibrated(
+    tmp_path: Path, lacking: dict[str, float]
+) -> None:
+    study = servers(TEXT + "[calibration]\nrequired = true\n")
     kept(tmp_path, cells(study)["redis"], **lacking)  # type: ignore[arg-type]
-    assert set(kinds(study, tmp_path).values()) == {"sequential"}
+    assert "redis" in withheld(study, planned(study), tmp_path / "calibration", LocalHost(), lambda _: None)
 
 
-def test_no_arm_is_left_out_for_it(tmp_path: Path) -> None:
-    """What is `tuned` would have to go on while the arms take turns."""
-    study = servers()
-    kept(tmp_path, cells(study)["tuned"])
-    assert kinds(study, tmp_path)["tuned"] == "sequential"
-    assert len(planned(study, tmp_path).cells[1].arms) == 3
-
-
-def test_a_study_that_names_its_design_has_it(tmp_path: Path) -> None:
+def test_a_study_that_names_its_design_has_it() -> None:
     study = servers(TEXT.replace('kind = "auto"', 'kind = "sequential"'))
-    kept(tmp_path, cells(study)["redis"])
-    assert set(kinds(study, tmp_path).values()) == {"sequential"}
+    assert set(kinds(study).values()) == {"sequential"}
 
 
-def test_a_resumed_run_has_the_designs_that_it_began_with(tmp_path: Path) -> None:
-    """Its calibration may be too old by then."""
+def test_a_resumed_run_has_the_designs_that_it_began_with() -> None:
     study = servers()
-    kept(tmp_path, cells(study)["redis"])
-    began = planned(study, tmp_path)
+    began = planned(study)
     recorded = cell_records(began, study.design.first, lambda cell, arm, pool: None)  # type: ignore[arg-type, return-value]
-    assert [cell.kind for cell in recorded] == ["resident", None, None]
-    again = make_plan(study, resident=residents(opened("r", cells=recorded)))
+    assert [cell.kind for cell in recorded] == ["interleaved", None, None]
+    again = make_plan(study, in_turns=in_turns(opened("r", cells=recorded)))
     assert cell_records(again, study.design.first, lambda cell, arm, pool: None) == recorded  # type: ignore[arg-type, return-value]
 
 

@@ -10,8 +10,8 @@ import pytest
 import hugewise
 from hugewise.model.results import Results
 from hugewise.model.trial import Attempt
-from hugewise.report.answer_text import paragraph
 from hugewise.report.markdown import escape
+from hugewise.report.sections.answer import paragraph
 from hugewise.report.write import write
 from tests.build import known
 from tests.requirements import need_root

@@ -49,7 +49,7 @@ def test_what_cannot_be_is_told_with_its_cure() -> None:
     [
         ('name = "chase"\nclient = "apart"\nparameters = { bytes = "1m" }', "", "chase has no client"),
         ('name = "tpcc"\nclient = "apart"\nparameters = { sysbench_tpcc = "/t" }', "", "a folder of this host"),
-        ('name = "redis"\nclient = "apart"', '[design]\nkind = "resident"', "arms that run at once cannot meet"),
+        ('name = "redis"\nclient = "apart"', '[design]\nkind = "interleaved"', "arms that run at once cannot meet"),
     ],
 )
 def test_a_cell_that_cannot_be_parted_is_left_out_with_the_reason(workload: str, more: str, why: str) -> None:

@@ -16,7 +16,7 @@ from hugewise.attempt import runner
 from hugewise.attempt.context import Disturbed, RunContext
 from hugewise.errors import AttemptLostError, HugewiseError, MachineError
 from hugewise.machine.machine import Drift
-from hugewise.model import randomisation as design
+from hugewise.model import trial as design
 from hugewise.model.design import Kind
 from hugewise.model.host import Clock
 from hugewise.model.pages import PageTarget
@@ -25,6 +25,7 @@ from hugewise.model.trial import Attempt, Block, DeliveryThreshold, Trial
 from hugewise.plan.arms import Arm
 from hugewise.plan.plan import Cell
 from hugewise.quantity import format_duration
+from hugewise.report.reasons import in_words
 from hugewise.session import progress
 from hugewise.session.conductor import Conductor
 from hugewise.stats.method import Contrast, Decision, Method
@@ -70,7 +71,9 @@ class Decides:
         return self.decision()
 
     def decision(self) -> Decision:
-        return Decision("stop" if len(self.seen) >= self.after else "continue", None, "undecided", "")
+        if len(self.seen) >= self.after:
+            return Decision("stop", None, "better", "")
+        return Decision("continue", None, "undecided", "")
 
 
 @dataclass
@@ -184,7 +187,7 @@ class ProcedureRunner:
 
     def left(self, session: int = 1, draft: int = 1, **changes: Any) -> str:
         """Leave block 1 open, with an attempt of the arm whose turn is first; this arm."""
-        first = design.order(SEED, 1, ["base", "thp"])[0].arm
+        first = design.draw_order(SEED, 1, ["base", "thp"])[0].arm
         self.folder.append(BlockOpened(t=1000.0, block=1, cell="one", session=session, arms=["base", "thp"]))
         changes = {"session": session, "ended": 1000.0} | changes
         made = example(first, 1.0, block=1, cell="one", **changes)
@@ -247,7 +250,7 @@ def test_the_order_within_a_block_is_the_coin_of_seed_and_number(stage: Procedur
     stage.conduct([cell("one", "thp", "mthp-64k")], {})
     for block in (1, 2, 3):
         ran = [arm for number, _, arm, _ in stage.ran if number == block]
-        assert ran == [trial.arm for trial in design.order(SEED, block, ["base", "thp", "mthp-64k"])]
+        assert ran == [trial.arm for trial in design.draw_order(SEED, block, ["base", "thp", "mthp-64k"])]
 
 
 COUNTING = """
@@ -281,6 +284,7 @@ def test_a_decided_arm_leaves_and_the_baseline_stays_until_the_last(stage: Proce
         ("base", "mthp-64k"),
         ("base", "mthp-64k"),
     ]
+    assert [(event.decided, event.judged) for event in stage.ended()] == [(1, 2), (1, 2), (2, 2)]
 
 
 def test_a_cell_that_is_decided_gives_its_time_to_the_others(stage: ProcedureRunner) -> None:
@@ -452,7 +456,7 @@ def test_a_pool_of_ours_that_is_taken_ends_the_run(stage: ProcedureRunner) -> No
     ("pause", "boot", "continues"), [(10.0, "b", True), (301.0, "b", False), (10.0, "other", False)]
 )
 def test_a_block_that_was_broken_off(stage: ProcedureRunner, pause: float, boot: str, continues: bool) -> None:
-    first = design.order(SEED, 1, ["base", "thp"])[0].arm
+    first = design.draw_order(SEED, 1, ["base", "thp"])[0].arm
     stage.script = raising(KeyboardInterrupt(), lambda trial: len(stage.ran) == 2)
     with pytest.raises(KeyboardInterrupt):
         stage.conduct([cell("one", "thp")], {})
@@ -504,6 +508,13 @@ def test_progress_says_what_runs_and_what_is_left(stage: ProcedureRunner) -> Non
     assert sum(isinstance(event, progress.AttemptStarted) for event in stage.events) == 6
 
 
+@of(STUDY.replace("blocks = 3", 'blocks = 100\ntime = "7s"'))
+def test_blocks_that_the_time_has_no_room_for_are_not_told_as_planned(stage: ProcedureRunner) -> None:
+    stage.conduct([cell("one", "thp")], {})
+    told = [(event.closed, event.blocks) for event in stage.ended()]
+    assert told == [(1, 3), (2, 3), (3, 3)]
+
+
 @of(STUDY.replace("[budget]", "[sessions]\npairs = 2\n[budget]"))
 def test_a_session_is_over_when_every_open_cell_has_its_pairs(stage: ProcedureRunner) -> None:
     stage.conduct([cell("one", "thp"), cell("two", "thp")], {})
@@ -516,12 +527,12 @@ DUET = STUDY.replace("[budget]", '[design]\nkind = "duet"\nslots = [0, 1, 2]\n[b
 
 def test_where_not_all_arms_fit_the_coin_says_which_one_is_beside_the_baseline(stage: ProcedureRunner) -> None:
     stage.conduct(
-        [cell("one", "thp", "mthp-64k", together=True, kind="resident", at_most=2)],
+        [cell("one", "thp", "mthp-64k", together=True, kind="interleaved", at_most=2)],
         {("one", "thp"): 6, ("one", "mthp-64k"): 6},
     )
     drawn = [set(arms) - {"base"} for _, arms, *_ in stage.asked]
     assert all("base" in arms and len(arms) == 2 for _, arms, *_ in stage.asked)
-    assert drawn == [{*design.some(SEED, block, ["mthp-64k", "thp"], 1)} for block in range(1, len(drawn) + 1)]
+    assert drawn == [{*design.draw_some(SEED, block, ["mthp-64k", "thp"], 1)} for block in range(1, len(drawn) + 1)]
     assert {"thp"} in drawn and {"mthp-64k"} in drawn
 
 
@@ -534,7 +545,7 @@ def test_a_duet_attempts_a_block_at_once_each_arm_on_a_slot_of_its_own(stage: Pr
         (3, 1, None),
     ]
     for block, arms, _, _ in stage.asked:
-        trials = design.order(SEED, block, ["base", "thp", "mthp-64k"], 3)
+        trials = design.draw_order(SEED, block, ["base", "thp", "mthp-64k"], 3)
         assert arms == tuple(trial.arm for trial in trials)
         assert {trial.slot for trial in trials} == {0, 1, 2}
 
@@ -542,7 +553,7 @@ def test_a_duet_attempts_a_block_at_once_each_arm_on_a_slot_of_its_own(stage: Pr
 @pytest.mark.parametrize("kind", ["crossover", "resident"])
 def test_arms_that_take_turns_are_told_their_block_s_order(stage: ProcedureRunner, kind: Kind) -> None:
     stage.conduct([cell("one", "thp", together=True, kind=kind)], {})
-    assert [turns for *_, turns in stage.asked] == [design.turns(SEED, block, 2, 5) for block in (1, 2, 3)]
+    assert [turns for *_, turns in stage.asked] == [design.draw_turns(SEED, block, 2, 5) for block in (1, 2, 3)]
 
 
 @of(DUET)
@@ -599,7 +610,7 @@ def test_a_blocks_record_says_the_order_that_the_coin_chose(stage: ProcedureRunn
     stage.conduct([cell("one", "thp", "mthp-64k")], {})
     records = [record for record in stage.folder.read().records if isinstance(record, BlockOpened)]
     for record in records:
-        coin = [trial.arm for trial in design.order(SEED, record.block, ["base", "thp", "mthp-64k"])]
+        coin = [trial.arm for trial in design.draw_order(SEED, record.block, ["base", "thp", "mthp-64k"])]
         assert list(record.arms) == coin == [arm for block, _, arm, _ in stage.ran if block == record.block]
 
 
@@ -638,7 +649,7 @@ def test_a_baseline_that_cannot_be_started_leaves_no_pair_but_a_record(stage: Pr
 
 def test_what_could_not_be_started_is_known_after_a_kill_within_the_block(stage: ProcedureRunner) -> None:
     """The record is written when it happens: whoever ends the run then does not choose its blocks."""
-    lost, next_one = (trial.arm for trial in design.order(SEED, 1, ["base", "thp"]))
+    lost, next_one = (trial.arm for trial in design.draw_order(SEED, 1, ["base", "thp"]))
     killed = raising(KilledError(), lambda trial: trial.block == 1)
     stage.script = lambda trial, number: "rejected" if trial.arm == lost else killed(trial, number)
     with pytest.raises(KilledError):
@@ -799,11 +810,11 @@ def test_an_attempt_that_is_lost_is_not_made_again_and_costs_the_others_nothing(
             pairs.take(block)
         assert (pairs.lost, len(pairs.usable)) == (lost, 3 - lost)
         assert (pairs.refusal(3) is not None) == bad
-        assert not bad or "an attempt of thp was lost in 1 of 3 blocks: killed" in (pairs.refusal(3) or "")
+        assert not bad or "an attempt of thp was lost in 1 of 3 blocks: killed" in in_words(pairs.refusal(3) or "")
 
 
 def test_a_lost_attempt_stays_lost_when_the_run_is_killed_within_its_block(stage: ProcedureRunner) -> None:
-    first, second = (trial.arm for trial in design.order(SEED, 1, ["base", "thp"]))
+    first, second = (trial.arm for trial in design.draw_order(SEED, 1, ["base", "thp"]))
 
     def script(trial: Trial, _: int) -> str:
         raise AttemptLostError("killed") if trial.arm == first else KilledError
@@ -833,7 +844,7 @@ def test_a_lost_attempt_of_a_duet_ends_its_block(stage: ProcedureRunner) -> None
 def test_an_open_block_is_replaced_when_page_settings_were_changed_before_it_goes_on(
     stage: ProcedureRunner, under_way: bool
 ) -> None:
-    first, second = (trial.arm for trial in design.order(SEED, 1, ["base", "thp"]))
+    first, second = (trial.arm for trial in design.draw_order(SEED, 1, ["base", "thp"]))
     if under_way:
         stage.script = raising(KilledError(), lambda trial: trial.arm == second)
         with pytest.raises(KilledError):

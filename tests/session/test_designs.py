@@ -19,6 +19,7 @@ from hugewise.host import cgroup
 from hugewise.host.local_host import LocalHost
 from hugewise.model.pages import THP
 from hugewise.model.results import Results
+from hugewise.report.reasons import in_words
 from hugewise.session import session
 from hugewise.session.calibrate import calibrate
 from hugewise.session.feasibility import make_plan
@@ -109,7 +110,7 @@ def test_the_arms_of_a_duet_run_at_the_same_time_and_each_has_its_pages(tmp_path
         assert max(ready for ready, _ in spans) <= min(timed for _, timed in spans)
     (comparison,) = results.cells[0].comparisons
     assert comparison.verdict == "none"
-    assert "withheld: a duet must be calibrated" in comparison.reason
+    assert "withheld: a duet must be calibrated" in in_words(comparison.reason)
     assert "under mutual contention" in comparison.estimand
     assert comparison.n == 3
 
@@ -244,7 +245,7 @@ def test_calibration_passes_finds_what_is_planted_and_lets_verdicts_stand(tmp_pa
     asked = parse(text, "quick.toml")
     (before,) = hugewise.run(asked, results=tmp_path).cells[0].comparisons
     assert before.verdict == "none"
-    assert "there is none of this workload on this host (hugewise calibrate quick.toml)" in before.reason
+    assert "there is none of this workload on this host (hugewise calibrate quick.toml)" in in_words(before.reason)
     found, path = calibrate(asked, tmp_path, pairs=20, planted=0.5, seed=bytes(16))
     assert [stream.verdict for stream in found.cells[0].streams] == [1]
     # What its relabelled streams show is a matter of a coin, which may fail it.
@@ -259,7 +260,7 @@ def test_calibration_passes_finds_what_is_planted_and_lets_verdicts_stand(tmp_pa
     assert {"blocked", "alternating", "coin pairs"} < {bought.design for bought in cell.purchases}
     (after,) = hugewise.run(asked, results=tmp_path).cells[0].comparisons
     # One A/A stream in a hundred is called different: then it says so, and withholds.
-    assert after.verdict == "worse" if cell.passed else "failed" in after.reason
+    assert after.verdict == "worse" if cell.passed else "failed" in in_words(after.reason)
 
 
 @pytest.mark.soak
@@ -304,10 +305,10 @@ def test_what_is_calibrated_for_a_design_that_is_left_open_counts_for_it(tmp_pat
     asked = parse(text, "open.toml")
     record, _ = calibrate(asked, tmp_path, pairs=12)
     (cell,) = record.cells
-    assert cell.streams[-1].kind == "resident"
+    assert cell.streams[-1].kind == "interleaved"
     (found,) = cell.agreements
-    assert (found.kind, found.arm, found.slice, found.wash_out) == ("resident", "off", 0.02, 0.2)
-    resident = msgspec.structs.replace(asked, design=msgspec.structs.replace(asked.design, kind="resident"))
+    assert (found.kind, found.arm, found.slice, found.wash_out) == ("interleaved", "off", 0.02, 0.2)
+    resident = msgspec.structs.replace(asked, design=msgspec.structs.replace(asked.design, kind="interleaved"))
     said = withheld(resident, make_plan(resident), tmp_path / "calibration", LocalHost(), lambda _: None)
     # By its figures it may agree or not, and A/A is called different once in a hundred times: that is all it says.
     why = found.reason if cell.passed else "failed"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -15,9 +15,10 @@ import pytest
 from hugewise.analysis import calibration
 from hugewise.deployment import configuration as host_files
 from hugewise.errors import RunError
-from hugewise.guests import boarding
-from hugewise.guests.boarding import ResidentBoarding
+from hugewise.guests import machines
+from hugewise.guests.machines import GuestPerSession
 from hugewise.host.knob import Settings
+from hugewise.host.lock import HostLock
 from hugewise.machine import fingerprint
 from hugewise.model import guest as record
 from hugewise.model.guest import Backing, GuestsRecord
@@ -26,7 +27,7 @@ from hugewise.model.policy import Deployment, Treatment
 from hugewise.plan.arms import Arm, Platform
 from hugewise.plan.plan import Plan
 from hugewise.session import guests as guest_session
-from hugewise.session import identity, session
+from hugewise.session import identity, session, steps
 from hugewise.session.conductor import Conductor
 from hugewise.session.steps import Session
 from hugewise.store.folder import RunFolder
@@ -35,7 +36,7 @@ from hugewise.study.load import parse
 from hugewise.study.study import Study
 from tests.build.calibrations import calibrated
 from tests.build.calibrations import record as calibration_record
-from tests.build.hosts import FakeHost
+from tests.build.hosts import FakeHost, Unheld
 from tests.build.studies import IN_GUESTS, FakePolicy, cell_of, workloads
 from tests.build.trials import begun
 from tests.guests.test_plan_guests import planned
@@ -135,7 +136,16 @@ def test_what_is_deployed_is_checked_by_the_name_of_a_registered_policy() -> Non
 def opened(tmp_path: Path) -> Session:
     """A session that is open, of a run that was begun under an emulated accelerator."""
     folder = begun(tmp_path, STUDY, versions={**identity.versions(), "accelerator": "tcg: no KVM: no device"})
-    made = Session(STUDY, folder, bytes(16), Plan((), ()), folder.read(), lambda _: None, lambda _: None)
+    made = Session(
+        STUDY,
+        folder,
+        bytes(16),
+        Plan((), ()),
+        folder.read(),
+        lambda _: None,
+        lambda _: None,
+        cast(HostLock, Unheld(FakeHost())),
+    )
     made.host = FakeHost()
     made.settings = Settings(made.host, None)
     return made
@@ -148,6 +158,25 @@ def test_the_folder_of_a_run_keeps_what_its_guests_are(opened: Session) -> None:
         opened.folder, opened.run = RunFolder(opened.folder.path), None
         opened.record()
     assert record.read(opened.folder.path) == opened.folder.read().guests == KEPT
+
+
+def test_a_run_that_begins_asks_the_coins_and_one_of_before_does_not(
+    opened: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool] = []
+
+    def methods_for(*_: object, coins: bool) -> tuple[()]:
+        asked.append(coins)
+        return ()
+
+    monkeypatch.setattr(steps, "methods_for", methods_for)
+    monkeypatch.setattr(Conductor, "conduct", lambda self: None)
+    opened.conduct()
+    (opened.folder.path / "run.jsonl").unlink()
+    opened.folder, opened.run = RunFolder(opened.folder.path), None
+    opened.record()
+    opened.conduct()
+    assert asked == [False, True]
 
 
 def test_programs_are_looked_for_in_guests_that_there_are(opened: Session, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,7 +196,7 @@ def test_what_guests_share_is_made_for_them_alone(opened: Session, monkeypatch: 
         asked.append((*given, seed, privileged))
         return "aboard"
 
-    monkeypatch.setattr(boarding.GuestBoarding, "open", opening)
+    monkeypatch.setattr(machines.GuestPerAttempt, "open", opening)
     opened.make_guests()
     assert (opened.boarding, asked) == (None, [])
     opened.guests = made = guests()
@@ -185,7 +214,7 @@ def test_what_guests_share_is_made_for_them_alone(opened: Session, monkeypatch: 
     asked_of: Any = Guests(resident=True)
     opened.guests, opened.number = asked_of, 2
     opened.make_guests()
-    assert isinstance(opened.boarding, ResidentBoarding)
+    assert isinstance(opened.boarding, GuestPerSession)
     assert (str(opened.boarding.boarding), opened.boarding.session) == ("aboard", 2)
     assert opened.boarding.run == str(opened.folder.path)
 
@@ -232,7 +261,7 @@ def test_the_next_session_of_a_run_has_the_same_guests(opened: Session, monkeypa
         seen.append(self.guests)
         return len(seen) == 3
 
-    def make_plan(study: Study, host: object = None, guests: object = None, resident: object = ()) -> Plan:
+    def make_plan(study: Study, host: object = None, guests: object = None, in_turns: object = ()) -> Plan:
         planned_in.append(guests)
         return Plan((), ())
 

@@ -93,7 +93,7 @@ def test_a_resumed_run_is_not_held_against_how_it_is_deployed() -> None:
     def recorded(deployment: Deployment) -> tuple[CellRecord, ...]:
         return identity.cell_records(plan, "sequential", lambda *_: deployment)
 
-    old, new = recorded(Deployment(now=("echo",), boot=("x",), note="n")), recorded(deployed(cell))
+    old, new = recorded(Deployment(note="n")), recorded(deployed(cell))
     assert old != new
     assert identity.compared(old) == identity.compared(new)
     later = msgspec.structs.replace(new[0], values={**new[0].values, "came_later": ()})
@@ -103,9 +103,3 @@ def test_a_resumed_run_is_not_held_against_how_it_is_deployed() -> None:
     other = msgspec.structs.replace(new[0], baseline="thp")
     assert identity.compared([other]) != identity.compared(old)
     assert msgspec.json.decode(msgspec.json.encode(new), type=tuple[CellRecord, ...]) == new
-
-
-def test_a_deployment_of_before_is_read() -> None:
-    stored = b'{"now":["echo always > /k"],"boot":["or so"],"note":"n"}'
-    found = msgspec.json.decode(stored, type=Deployment)
-    assert (found.commands(), found.boot, found.files) == (("echo always > /k",), ("or so",), ())

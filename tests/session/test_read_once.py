@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -20,7 +18,7 @@ from hugewise.store.folder import RunFolder
 from hugewise.store.records import BlockClosed, BlockOpened, Closed
 from tests.analysis.test_combining import a_run
 from tests.analysis.test_forecast import cell, normal, the_study, write_run
-from tests.build.hosts import FakeHost
+from tests.build.hosts import FakeHost, Unheld
 from tests.build.trials import attempt
 from tests.opened_files import opened_files
 
@@ -59,11 +57,6 @@ def test_runs_that_are_combined_are_read_once_each(tmp_path: Path, monkeypatch: 
         assert read_of(opened, run) == files(run)
 
 
-def unheld(host: object, *, anyway: bool) -> nullcontext[SimpleNamespace]:
-    """A lock that keeps nobody out."""
-    return nullcontext(SimpleNamespace(remarks=()))
-
-
 @pytest.fixture
 def broken_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
     """A run with a block that is open, and sessions that turn nothing."""
@@ -75,11 +68,11 @@ def broken_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
         self.settings = Settings(FakeHost(), None)
 
     monkeypatch.setattr(steps, "OPENING", (Session.lock, begin, Session.record))
-    monkeypatch.setattr(steps, "HostLock", unheld)
+    monkeypatch.setattr(session, "HostLock", Unheld)
     monkeypatch.setattr(identity, "check_host", lambda path, opened, host: None)
     cells = folder.opened().cells
     monkeypatch.setattr(identity, "cell_records", lambda plan, kind, deployment: cells)
-    monkeypatch.setattr(session, "make_plan", lambda study, guests, resident: Plan((), ()))
+    monkeypatch.setattr(session, "make_plan", lambda study, guests, in_turns: Plan((), ()))
     return folder
 
 
@@ -133,12 +126,13 @@ def test_a_run_that_was_interrupted_is_not_compacted(broken_off: RunFolder, monk
 def test_what_another_process_added_until_the_lock_was_had_is_read(
     broken_off: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def ended_meanwhile(host: object, *, anyway: bool) -> nullcontext[SimpleNamespace]:
-        broken_off.append(BlockClosed(t=300.0, block=4, state="incomplete"))
-        broken_off.append(Closed(t=300.0, state="finished", seed=bytes(16).hex()))
-        return unheld(host, anyway=anyway)
+    def ended_meanwhile(self: Unheld) -> Unheld:
+        if broken_off.read().closed is None:
+            broken_off.append(BlockClosed(t=300.0, block=4, state="incomplete"))
+            broken_off.append(Closed(t=300.0, state="finished", seed=bytes(16).hex()))
+        return self
 
-    monkeypatch.setattr(steps, "HostLock", ended_meanwhile)
+    monkeypatch.setattr(Unheld, "__enter__", ended_meanwhile)
     with pytest.raises(RunError, match="has ended: its seed is revealed"):
         session.resume(broken_off.path)
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ville import AsymptoticCS
 
+from hugewise.report.reasons import in_words
 from hugewise.stats.campaign import Campaign, interval, ratio_of_means
 from tests.build import known
 from tools.verification import coverage
@@ -62,13 +63,13 @@ def test_reasons() -> None:
     for _ in range(99):
         campaign.add(0.5)
     assert campaign.interval() is None
-    assert campaign.reason() == "the campaign average needs 100 pairs, and there are 99"
+    assert in_words(campaign.reason() or "") == "the campaign average needs 100 pairs, and there are 99"
     campaign.add(0.5)
     assert campaign.interval() == (0.5, 0.5)
-    assert campaign.reason() == ""
+    assert campaign.reason() is None
     campaign.add(math.inf)
     assert campaign.interval() is None
-    assert "failed" in campaign.reason()
+    assert "failed" in in_words(campaign.reason() or "")
     assert interval([0.1, 0.2] * 10, 0.05, n0=20) is None  # fewer pairs than the bound itself
     with pytest.raises(ValueError, match="NaN"):
         campaign.add(math.nan)

@@ -87,7 +87,7 @@ def test_no_other_segments_cost_less() -> None:
             return sum(float(((one - one.mean()) ** 2).sum()) for one in inner) + 8.0 * len(edges)
 
         places = range(_SEGMENT, len(values) - _SEGMENT + 1)
-        every = [(), *((one,) for one in places), *((a, b) for a in places for b in places if b - a >= _SEGMENT)]
+        every = [(), *((place,) for place in places), *((a, b) for a in places for b in places if b - a >= _SEGMENT)]
         found.append(tuple(_changes(values, 8.0)))
         assert cost(found[-1]) == pytest.approx(min(map(cost, every)))
     assert found[0] == () and len(found[2]) == 1

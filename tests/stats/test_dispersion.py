@@ -150,8 +150,9 @@ def test_a_value_without_a_logarithm_is_refused(value: float) -> None:
         Dispersion(0.01, 100).add(value, 1.0)
 
 
-def test_the_checks_pass_and_their_faults_show() -> None:
-    findings = [*check.enumerated("one side noisier", 1, 0.05), *check.null("heavy-tail", 1, 20)]
-    findings += check.power(10.0, 2.0, 1, 10)
+@pytest.mark.parametrize(("nulls", "effects"), [(20, 10), pytest.param(40, 20, marks=pytest.mark.soak)])
+def test_the_checks_pass_and_their_faults_show(nulls: int, effects: int) -> None:
+    findings = [*check.enumerated("one side noisier", 1, 0.05), *check.null("heavy-tail", 1, nulls)]
+    findings += check.power(10.0, 2.0, 1, effects)
     assert [finding for finding in findings if not finding.passed] == []
     assert [finding.check for finding in findings].count("control") == 2

@@ -1,18 +1,41 @@
-"""Evidence of several runs: products, e-Holm, refusals, and the error rate of it all."""
+"""Evidence: e-processes, scores, products over runs and strata, e-Holm, refusals, and the error rate of it all."""
 
 from __future__ import annotations
 
 import itertools
 import math
+from statistics import NormalDist
 
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
+from ville import BettingTest
+from ville.evalues import combine as villes_product
 
-from hugewise.stats.evidence import Carried, EProcess, RunEvidence, adjusted, combine, not_separate
+from hugewise.model.results import Verdict
+from hugewise.report.reasons import in_words
+from hugewise.stats import signflip
+from hugewise.stats.evidence import (
+    ALL,
+    GRID,
+    Carried,
+    EProcess,
+    RunEvidence,
+    adjusted,
+    combine,
+    e_bh,
+    multiply_e_values,
+    not_separate,
+    over_strata,
+)
+from hugewise.stats.heterogeneity import Own, Prior, TypicalEffect, confirm
+from hugewise.stats.sequential import Sequential
+from hugewise.stats.signflip import CAP, Scores, magnitudes, signed
 from tests.build import known
+from tools.verification.block_streams import CONTRAST, pair
 
 LIKE = {"workload": "chase", "parameters": "{}"}
 
@@ -39,7 +62,9 @@ def source(name: str, *comparisons: Carried, seed: str | None = None) -> RunEvid
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=6))
 def test_adjusted_is_closed_testing_with_the_mean(values: list[float]) -> None:
     everything = range(len(values))
-    sets = [each for size in range(1, len(values) + 1) for each in itertools.combinations(everything, size)]
+    sets = [
+        combination for size in range(1, len(values) + 1) for combination in itertools.combinations(everything, size)
+    ]
     expected = [min(math.fsum(values[i] for i in each) / len(each) for each in sets if at in each) for at in everything]
     assert adjusted(values) == pytest.approx(expected)
 
@@ -77,7 +102,7 @@ def test_a_refused_comparison_still_counts_in_the_family() -> None:
     assert alone[0].adjusted == pytest.approx(128)
     assert both[0].adjusted == pytest.approx(64)
     assert (both[1].direction, both[1].verdict, both[1].larger) == ("refused", "none", None)
-    assert both[1].reason == "a has no e-value: pages not delivered"
+    assert in_words(both[1].reason) == "a has no e-value: pages not delivered"
 
 
 def test_the_end_points_of_one_metric_are_comparisons_of_their_own() -> None:
@@ -105,13 +130,13 @@ def test_an_end_point_without_e_values_is_refused_and_the_others_are_not() -> No
     runs = [source("a", carried(0.0, 1e3), lost), source("b", carried(0.0, 1e3), kept)]
     typical, mean = combine(runs, 0.01)
     assert (typical.verdict, mean.direction, mean.verdict) == ("better", "refused", "none")
-    assert mean.reason == "a has no e-value: none was kept of its mean"
+    assert in_words(mean.reason) == "a has no e-value: none was kept of its mean"
 
 
 def test_what_differs_is_refused_by_its_name() -> None:
     other = carried(0.1, 1e9, identity=LIKE | {"parameters": '{"bytes":1}'})
     (found,) = combine([source("a", carried(0.1, 1e9)), source("b", other)], 0.01)
-    assert (found.direction, found.reason) == ("refused", "the parameters of a and b differ")
+    assert (found.direction, in_words(found.reason)) == ("refused", "the parameters of a and b differ")
 
 
 def test_what_only_one_run_has_is_no_combination() -> None:
@@ -162,3 +187,297 @@ def test_wrong_directions_stay_within_alpha_under_the_null() -> None:
             runs.append(source(name, *carries))
         wrong += any(one.direction != "undecided" for one in combine(runs, 0.2))
     assert wrong / 250 <= 0.276
+
+
+def run(number: int, larger: float | None, smaller: float | None, absent: str = "") -> RunEvidence:
+    made = Carried(
+        cell="c", arm="thp", baseline="base", metric="s", higher_is_better=False, identity={"design": "d"}, pairs=20,
+        larger=larger, smaller=smaller, absent=absent,
+    )  # fmt: skip
+    return RunEvidence(run=f"r{number}", seed_hash=f"{number:x}", host=f"h{number}", comparisons=(made,))
+
+
+def test_values_multiply_within_strata_and_over_all() -> None:
+    found = over_strata({"a": [run(1, 0.1, 30), run(2, 0.1, 40)], "b": [run(3, 0.5, 2)]}, 0.05)
+    assert {name: (one.larger, one.smaller) for name, (one,) in found.items()} == {
+        "a": (pytest.approx(0.01), pytest.approx(1200)),
+        "b": (0.5, 2),
+        ALL: (pytest.approx(0.005), pytest.approx(2400)),
+    }
+    assert {name: one.verdict for name, (one,) in found.items()} == {"a": "better", "b": "undecided", ALL: "better"}
+    # Six nulls: the set with the least mean that holds it is it with all but the 1,200.
+    assert found[ALL][0].adjusted == pytest.approx((2400 + 2 + 0.5 + 0.01 + 0.005) / 5)
+
+
+def test_one_stratum_is_not_counted_twice() -> None:
+    found = over_strata({"a": [run(1, 0.1, 30)]}, 0.05)
+    assert found["a"] == found[ALL]
+    assert found["a"][0].adjusted == pytest.approx((30 + 0.1) / 2)
+
+
+def test_what_one_stratum_lacks_refuses_it_and_the_whole_alone() -> None:
+    lacking = run(3, None, None, "pages were not delivered")
+    found = over_strata({"a": [run(1, 0.1, 30), run(2, 0.1, 40)], "b": [lacking]}, 0.05)
+    assert {name: one.direction for name, (one,) in found.items()} == {"a": "smaller", "b": "refused", ALL: "refused"}
+    assert "pages were not delivered" in in_words(found[ALL][0].reason)
+
+
+def test_the_same_coins_in_two_strata_are_refused() -> None:
+    with pytest.raises(ValueError, match="given twice"):
+        over_strata({"a": [run(1, 1, 1)], "b": [run(1, 1, 1)]}, 0.05)
+    with pytest.raises(ValueError, match="name"):
+        over_strata({"": [run(1, 1, 1)]}, 0.05)
+
+
+ROWS = st.lists(st.sampled_from([0.0, math.inf, -math.inf]) | st.floats(-1e6, 1e6), max_size=30)
+
+
+def after(differences: list[float]) -> EProcess:
+    process = EProcess()
+    for difference in differences:
+        process.add(difference)
+    return process
+
+
+def test_the_grid() -> None:
+    assert len(GRID) == 16
+    assert GRID[0] == pytest.approx(0.02)
+    assert GRID[-1] == pytest.approx(3.0)
+    assert np.diff(np.log(GRID)) == pytest.approx([math.log(150) / 15] * 15)
+
+
+def test_by_definition() -> None:
+    process = after([0.5, -0.2, 0.9])
+    scores = np.array([7, -3, 14]) / 10  # u = 1/2, 1/4, 5/6
+    up = np.mean([np.prod(np.exp(r * scores) / np.cosh(r * scores)) for r in GRID])
+    down = np.mean([np.prod(np.exp(-r * scores) / np.cosh(r * scores)) for r in GRID])
+    assert (process.up, process.down) == pytest.approx((up, down))
+    assert process.value == pytest.approx((up + down) / 2)
+    assert process.log_value == pytest.approx(math.log((up + down) / 2))
+
+
+def test_one_rate_on_equal_magnitudes_is_villes_betting_on_a_coin() -> None:
+    """exp(l s)/cosh(l) = 1 + s tanh(l): a fixed stake on heads or tails, as ville bets when its stake is capped."""
+    generator = np.random.default_rng(3)
+    heads = generator.random(60) < 0.6
+    magnitude = 0.7  # each of equal magnitudes is at mid-rank: score 7
+    rate = math.atanh(0.02) / magnitude
+    ours, log_values = EProcess([rate]), []
+    for head in heads:
+        ours.add(1.0 if head else -1.0)
+        log_values.append(ours.log_value)
+    theirs = BettingTest(0.5, c=0.02).update(heads.astype(float))
+    assert log_values == pytest.approx(theirs.log_e_values_.tolist(), rel=1e-9)
+    assert ours.rejects(0.75) == (theirs.stopping_time(0.75) is not None)
+
+
+@settings(deadline=None)
+@given(ROWS)
+def test_swapped_labels_swap_up_and_down(differences: list[float]) -> None:
+    one, other = after(differences), after([-d for d in differences])
+    assert (one.log_up, one.log_down) == pytest.approx((other.log_down, other.log_up), abs=1e-9)
+    assert one.rejects(0.05) == other.rejects(0.05)
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(-5, 9).map(float), max_size=30), st.integers(-30, 30))
+def test_units_do_not_matter(differences: list[float], power: int) -> None:
+    assert after([math.ldexp(d, power) for d in differences]).log_value == after(differences).log_value
+
+
+def test_a_rejection_stays() -> None:
+    process = after([])
+    assert process.value == 1
+    assert not process.rejects(0.5)
+    values = []
+    for difference in [1.0 + 0.01 * i for i in range(40)]:
+        process.add(difference)
+        values.append(process.value)
+    first = next(i for i, value in enumerate(values, 1) if value >= 1e4)
+    assert 15 <= first <= 24
+    assert process.rejects(1e-4)
+    assert process.up > process.down
+    for _ in range(120):
+        process.add(-1.0)
+    assert process.value < 1e4
+    assert process.rejects(1e-4)
+    assert process.pairs == 160
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.3])
+def test_the_largest_value_is_not_missed(shift: float) -> None:
+    """Against the value after every pair."""
+    process, largest = EProcess(), 1.0
+    for difference in (np.random.default_rng(7).standard_normal(300) + shift).tolist():
+        process.add(difference)
+        largest = max(largest, process.value)
+        assert process._log_largest == pytest.approx(math.log(largest), rel=1e-12, abs=1e-12)
+
+
+def test_hosts_multiply() -> None:
+    one, other = after([1.0, 2.0, -0.5, 3.0]), after([0.4, 0.3, 0.8])
+    assert multiply_e_values([one.value, other.value]) == pytest.approx(one.value * other.value)
+    assert multiply_e_values([one.value, other.value]) == pytest.approx(
+        float(villes_product([one.value, other.value], method="product"))
+    )
+    assert multiply_e_values([]) == 1
+    assert multiply_e_values([0.0, math.inf]) == 0
+    assert multiply_e_values([1e300, 1e300]) == math.inf
+    for bad in (-1.0, math.nan):
+        with pytest.raises(ValueError, match="from 0 on"):
+            multiply_e_values([1.0, bad])
+
+
+def test_very_long_evidence_does_not_overflow() -> None:
+    process = after([1.0 + i for i in range(1200)])
+    assert process.value == math.inf
+    assert process.log_value > 700
+    assert process.rejects(1e-4)
+
+
+def test_bad_arguments_are_refused() -> None:
+    for grid in ([], [0.0, 1.0], [-1.0], [math.inf], [math.nan]):
+        with pytest.raises(ValueError, match="grid"):
+            EProcess(grid)
+    for alpha in (0.0, 1.0, math.nan):
+        with pytest.raises(ValueError, match="alpha"):
+            after([]).rejects(alpha)
+    with pytest.raises(ValueError, match="number or infinite"):
+        after([math.nan])
+
+
+LEVELS = st.sampled_from([0.0, -0.0, 0.5, -0.5, 1.0, -1.0, 2.0, 1e6, -1e6, math.inf, -math.inf])
+LEVEL_ROWS = st.lists(LEVELS | st.floats(-1e9, 1e9), max_size=40)
+
+
+def one_by_one(differences: list[float]) -> list[int]:
+    made = Scores()
+    return [made.add(difference) for difference in differences]
+
+
+def by_definition(differences: list[float]) -> list[int]:
+    """From scipy's ranks and the quantile function itself."""
+    found = []
+    for t in range(1, len(differences) + 1):
+        ranks = stats.rankdata(np.abs(differences[:t]))
+        share = (ranks[-1] - 0.5) / t
+        score = max(1, min(CAP, round(10 * NormalDist().inv_cdf((1 + share) / 2))))
+        found.append(score * int(np.sign(differences[t - 1])))
+    return found
+
+
+@given(LEVEL_ROWS)
+def test_one_by_one_all_at_once_and_by_definition(differences: list[float]) -> None:
+    expected = by_definition(differences)
+    assert one_by_one(differences) == expected
+    for few in (signflip._FEW, 0):  # one by one, and all at once
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(signflip, "_FEW", few)
+            assert signed(differences).tolist() == expected
+            assert magnitudes(differences).tolist() == [abs(score) for score in expected]
+
+
+@pytest.mark.parametrize("kind", ["normal", "ties", "failures"])
+def test_blocks_of_pairs_agree_with_single_ones(kind: str) -> None:
+    generator = np.random.default_rng(4)
+    values = generator.standard_cauchy(1500)
+    if kind == "ties":
+        values = np.round(values)
+    elif kind == "failures":
+        values[generator.integers(0, 1500, 90)] = math.inf
+        values[generator.integers(0, 1500, 90)] = -math.inf
+    assert signed(values).tolist() == one_by_one([float(value) for value in values])
+
+
+@given(LEVEL_ROWS, st.integers(0, 2**40 - 1))
+def test_coins_set_signs_and_nothing_else(differences: list[float], coins: int) -> None:
+    flipped = [-d if coins >> i & 1 else d for i, d in enumerate(differences)]
+    before, after = one_by_one(differences), one_by_one(flipped)
+    assert [abs(score) for score in after] == [abs(score) for score in before]
+    assert after == [-s if coins >> i & 1 else s for i, s in enumerate(before)]
+
+
+@given(st.lists(LEVELS | st.integers(-(10**6), 10**6).map(float), max_size=40), st.integers(-20, 20))
+def test_the_unit_of_the_differences_does_not_matter(differences: list[float], power: int) -> None:
+    assert one_by_one([math.ldexp(d, power) for d in differences]) == one_by_one(differences)
+
+
+def test_small_examples() -> None:
+    assert one_by_one([0.3]) == [7]  # u = 1/2: the quartile of the normal distribution, 0.674
+    assert one_by_one([0.0, 0.0, -2.0]) == [0, 0, -14]  # zeros take the lower ranks: u = 5/6
+    assert one_by_one([1.0, -1.0]) == [7, -7]  # tied: both at mid-rank
+    assert one_by_one([1.0, 2.0, math.inf, -math.inf])[2:] == [14, -12]  # failures are tied at the top
+    assert max(magnitudes(np.arange(1.0, 3000))) == CAP
+    assert magnitudes([]).tolist() == []
+
+
+def test_not_a_number_is_refused() -> None:
+    with pytest.raises(ValueError, match="number or infinite"):
+        Scores().add(math.nan)
+    with pytest.raises(ValueError, match="one row of numbers"):
+        magnitudes([1.0, math.nan])
+    with pytest.raises(ValueError, match="one row of numbers"):
+        magnitudes(np.ones((2, 2)))
+
+
+FLEET = Prior("better", TypicalEffect(-0.10, 0.005, 9), 0.01, 10)
+
+
+@pytest.mark.parametrize(
+    ("own", "state", "stranger"),
+    [
+        (Own("better", -0.11, 0.01), "confirmed", False),
+        (Own("better", -0.30, 0.01), "confirmed, other size", True),
+        (Own("worse", 0.05, 0.01), "contradicted", True),
+        (Own("equivalent", -0.001, 0.001), "contradicted", True),
+        (Own("undecided", -0.09, 0.02), "prior", False),
+        (Own("undecided", 0.2, 0.02), "prior", True),
+        (Own("none", None, None), "prior", None),
+    ],
+)
+def test_what_is_claimed(own: Own, state: str, stranger: bool | None) -> None:
+    found = confirm(FLEET, own)
+    assert (found.state, found.stranger) == (state, stranger)
+    assert (found.centre is None) == (state == "prior")
+
+
+def test_both_estimates_together_are_closer_than_either() -> None:
+    found = confirm(FLEET, Own("better", -0.12, 0.02))
+    assert -0.12 < known(found.centre) < -0.10
+    assert known(found.error) < math.hypot(0.01, 0.005) < 0.02
+
+
+def test_from_one_host_alone_the_two_are_held_against_their_errors() -> None:
+    one = Prior("better", TypicalEffect(-0.10, 0.01, 20), None, 1)
+    assert confirm(one, Own("better", -0.12, 0.01)).state == "confirmed"
+    assert confirm(one, Own("better", -0.15, 0.01)).state == "confirmed, other size"
+
+
+def test_nothing_is_confirmed_of_what_was_never_decided() -> None:
+    for verdict in ("undecided", "none"):
+        prior = FLEET._replace(verdict=verdict)
+        assert confirm(prior, Own("better", -0.1, 0.01)).state == "prior"
+
+
+@pytest.mark.parametrize("hosts", [120, pytest.param(400, marks=pytest.mark.soak)])
+def test_a_host_without_any_effect_confirms_in_one_of_twenty_at_most(hosts: int) -> None:
+    random, confirmed = np.random.default_rng(5), 0
+    for _ in range(hosts):
+        made = Sequential(CONTRAST, planned=25, alpha=0.1, margin=0.005)
+        number = 0
+        while made.decision().status == "continue":
+            number += 1
+            arm, base = 0.02 * random.standard_normal(2)
+            made.observe(pair(number, float(arm), float(base)))
+        verdict: Verdict = made.decision().verdict
+        confirmed += confirm(FLEET, Own(verdict, made.usable.pairs.centre(), 0.01)).state.startswith("confirmed")
+    assert 0 < confirmed / hosts < 0.05 + 3 * math.sqrt(0.05 * 0.95 / hosts)
+
+
+def test_e_bh_rejects_the_largest_that_suffice_together() -> None:
+    assert e_bh([], 0.05) == []
+    assert e_bh([39.0, 1.0], 0.05) == [False, False]
+    assert e_bh([1.0, 41.0], 0.05) == [False, True]
+    assert e_bh([21.0, 20.5], 0.05) == [True, True]  # neither alone: 2/0.05 is 40
+    with pytest.raises(ValueError, match="alpha"):
+        e_bh([1.0], 1.0)

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,10 @@ from scipy import stats
 
 from hugewise.model.metric import Metric
 from hugewise.model.pages import PageTarget
+from hugewise.model.reason import CoinOpen
 from hugewise.model.results import Comparison
 from hugewise.model.trial import Block
+from hugewise.report.reasons import in_words
 from hugewise.stats.family import conclude
 from hugewise.stats.fixed import FixedN
 from hugewise.stats.method import Contrast
@@ -37,8 +40,11 @@ def test_it_goes_on_to_the_planned_number_of_pairs_and_no_further() -> None:
     decisions = [one.observe(b) for b in blocks]
     assert [d.status for d in decisions] == ["continue"] * 11 + ["stop"] * 3
     assert [d.verdict for d in decisions[:11]] == ["undecided"] * 11
-    assert decisions[0].reason == "1 of 12 planned pairs, and one shows no spread: an interval takes two at least"
-    assert decisions[10].reason == "11 of 12 planned pairs"
+    assert (
+        in_words(decisions[0].reason)
+        == "1 of 12 planned pairs, and one shows no spread: an interval takes two at least"
+    )
+    assert in_words(decisions[10].reason) == "11 of 12 planned pairs"
     assert decisions[11] == decisions[12] == decisions[13] == one.decision()
     assert decisions[11].verdict == "better"
     assert known(decisions[11].effect).n == 12
@@ -124,7 +130,7 @@ def test_a_failure_scores_as_the_worst_seen() -> None:
     ratios = [0.5, 0.6, 0.8] * 3 + [0.7, 0.9]
     for metric, bad in ((LOWER, 1), (HIGHER, -1)):
         for arm, baseline, sign in ((True, False, bad), (False, True, -bad), (True, True, 0)):
-            found = fed([*[pair(k, r) for k, r in enumerate(ratios)], failing(arm, baseline)], metric)
+            found = fed([*[pair(k, r) for k, r in enumerate(ratios)], failing(arm, baseline)], metric, coins=False)
             scores = [*(math.log(r) for r in ratios), sign * abs(math.log(0.5))]
             result = found.comparison(0.01, 0.05)
             assert result.p == pytest.approx(stats.ttest_1samp(scores, 0).pvalue)
@@ -154,7 +160,7 @@ def test_failures_are_never_equivalent() -> None:
     assert one_sided.verdict == "worse"
     both = fed([*[failing(True, True, k) for k in range(6)], *noisy(1.0, 6, sd=0.0005)])
     assert both.comparison(0.01, 0.05).verdict == "undecided"
-    assert "attempts failed in 6 pairs" in both.comparison(0.01, 0.05).reason
+    assert "attempts failed in 6 pairs" in in_words(both.comparison(0.01, 0.05).reason)
     assert both.p_equivalence(0.05) == 1.0
     perfect = judged([*[pair(k, 1.0) for k in range(11)], failing(True, False)])
     assert perfect.verdict == "undecided"
@@ -179,7 +185,7 @@ def test_undelivered_or_unproven_pages_take_the_pair_out(arm: bool, delivered: b
     assert result.verdict == "none"
     word = "unproven" if delivered is None else "not delivered"
     who = "thp" if arm else "base"
-    assert result.reason == f"pages of {who} {word} in 1 of 12 attempts: the pool is short"
+    assert in_words(result.reason) == f"pages of {who} {word} in 1 of 12 attempts: the pool is short"
     assert found.decision().status == "stop"
     assert found.p_difference() == found.p_equivalence(0.05) == 1.0
 
@@ -209,9 +215,12 @@ def test_a_verdict_must_hold_with_the_undelivered_pairs_kept_in() -> None:
     clean = fed(noisy(0.997, 200), planned=200).comparison(0.01, 0.001)
     made = with_lost([undelivered(k, ratio=1.5) for k in (500, 501)], 0.997, margin=0.001)
     found = made.comparison(0.01, 0.001)
-    assert (clean.verdict, clean.reason) == ("better", "the interval lies on one side of no change")
+    assert (clean.verdict, in_words(clean.reason)) == ("better", "the interval lies on one side of no change")
     assert found.verdict == "undecided"
-    assert found.reason == f"{clean.reason}; but with all pairs kept in, the interval includes no change"
+    assert (
+        in_words(found.reason)
+        == f"{in_words(clean.reason)}; but with all pairs kept in, the interval includes no change"
+    )
     assert (found.ratio, found.low, found.high) == (clean.ratio, clean.low, clean.high)
     assert (found.n, found.n_all) == (200, 202)
     assert made.decision().verdict == "undecided"
@@ -227,9 +236,9 @@ def test_the_other_sign_with_all_pairs_is_no_verdict() -> None:
     steady = [pair(k, 0.999 + 0.0001 * (k % 2)) for k in range(200)]
     assert fed(steady, planned=200).comparison(0.3, 0.0001).verdict == "better"
     lost = [undelivered(500 + k, ratio=1.5 + 0.01 * k) for k in range(2)]
-    found = fed([*lost, *steady], planned=200).comparison(0.3, 0.0001)
+    found = fed([*lost, *steady], planned=200, coins=False).comparison(0.3, 0.0001)
     assert found.verdict == "undecided"
-    assert found.reason.endswith("; but with all pairs kept in, the effect has the other sign")
+    assert in_words(found.reason).endswith("; but with all pairs kept in, the effect has the other sign")
     assert found.p == 1.0
 
 
@@ -239,11 +248,11 @@ def test_equivalence_must_hold_with_the_undelivered_pairs_kept_in() -> None:
     far = with_lost([undelivered(500, ratio=9.0), undelivered(501, ratio=9.0)], 1.0)
     found = far.comparison(0.01, 0.01)
     assert found.verdict == "undecided"
-    assert found.reason.endswith("; but with all pairs kept in, the interval reaches beyond the margin")
+    assert in_words(found.reason).endswith("; but with all pairs kept in, the interval reaches beyond the margin")
     assert far.p_equivalence(0.01) > 0.1 > clean.p_equivalence(0.01)
     failed = attempt("thp", None, state="failed", delivery=delivery(False, reason="the pool is short"))
     one = with_lost([block(500, failed, attempt("base", 100.0))], 1.0)
-    assert one.comparison(0.01, 0.01).reason.endswith("attempts failed in 1 pairs: that is not equivalent")
+    assert in_words(one.comparison(0.01, 0.01).reason).endswith("attempts failed in 1 pairs: that is not equivalent")
     assert one.p_equivalence(0.01) == 1.0
     near = with_lost([undelivered(500, ratio=1.001)], 1.0)
     assert near.comparison(0.01, 0.01).verdict == "equivalent"
@@ -279,11 +288,11 @@ def test_an_absent_metric_makes_no_pair() -> None:
     found = fed(absent)
     result = found.comparison(0.01, 0.05)
     assert (result.verdict, result.n, result.n_all) == ("none", 0, 0)
-    assert result.reason == "ns_per_load was absent from every pair: no counter here"
+    assert in_words(result.reason) == "ns_per_load was absent from every pair: no counter here"
     assert found.decision().status == "stop"
     selected = judged([*absent[:2], *noisy(0.5, 12)])
     assert (selected.verdict, selected.n) == ("none", 10)
-    assert selected.reason == "ns_per_load of thp absent from 2 of 12 attempts: no counter here"
+    assert in_words(selected.reason) == "ns_per_load of thp absent from 2 of 12 attempts: no counter here"
 
 
 def test_it_gives_up_when_no_verdict_can_come_any_more() -> None:
@@ -292,7 +301,7 @@ def test_it_gives_up_when_no_verdict_can_come_any_more() -> None:
     assert found.decision().status == "stop"
     result = found.comparison(0.01, 0.05)
     assert (result.verdict, result.final, result.n) == ("none", False, 4)
-    assert result.reason == "ns_per_load of thp absent from 8 of 12 attempts: no counter here"
+    assert in_words(result.reason) == "ns_per_load of thp absent from 8 of 12 attempts: no counter here"
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, math.inf, math.nan])
@@ -300,7 +309,7 @@ def test_a_value_without_a_logarithm_leaves_no_verdict(value: float) -> None:
     found = fed([block(0, attempt("thp", value), attempt("base", 1.0)), *noisy(0.5, 12)])
     result = found.comparison(0.01, 0.05)
     assert result.verdict == "none"
-    assert "such a value has no ratio" in result.reason
+    assert "such a value has no ratio" in in_words(result.reason)
     assert found.p_difference() == 1.0
 
 
@@ -310,7 +319,7 @@ def test_no_variance() -> None:
     assert judged([pair(k, 1.0) for k in range(12)]).verdict == "equivalent"
     few = judged([pair(k, 0.5) for k in range(3)], planned=3)
     assert (few.verdict, few.low) == ("undecided", None)
-    assert "too few for an interval" in few.reason
+    assert "too few for an interval" in in_words(few.reason)
 
 
 def test_extreme_values_do_not_overflow() -> None:
@@ -365,6 +374,46 @@ def test_the_interval_covers_as_often_as_it_says(studies: int, least: float, mos
         wrong += found.verdict in ("better", "equivalent")
     assert least < missed / studies < most
     assert wrong / studies < 0.04
+
+
+def places(coins: Sequence[bool], slower: float = 1.01) -> list[Block]:
+    """Pairs in which the label changes nothing, the second place is slower, and next to nothing else varies."""
+    ratios = [(slower * (1 + k * 1e-5)) ** (1 if first else -1) for k, first in enumerate(coins)]
+    return [pair(k, ratio) for k, ratio in enumerate(ratios)]
+
+
+def of_all_coins(n: int, alpha: float, **more: Any) -> float:
+    """Share of all rows of n coins after which those pairs have a verdict."""
+    rows = list(itertools.product((False, True), repeat=n))
+    found = [fed(places(row), planned=n, **more).comparison(alpha, 0.005).verdict for row in rows]
+    return 1 - found.count("undecided") / len(found)
+
+
+def test_the_defect_a_place_in_few_blocks_is_no_difference() -> None:
+    """Student's t is wrong as often as three coins are equal; the coins themselves allow no verdict below 8 blocks."""
+    assert of_all_coins(3, 0.01, coins=False) == 0.25
+    assert [of_all_coins(n, 0.01) for n in (3, 5, 7, 8)] == [0, 0, 0, 2 / 2**8]
+    assert 2 / 2**10 <= of_all_coins(10, 0.01) <= 0.01
+    found = fed(places([True] * 5), planned=5).comparison(0.01, 0.005)
+    assert (found.verdict, found.p) == ("undecided", 2.0**-4)
+    assert in_words(found.reason) == (
+        "the t interval allows a verdict, the coins of 5 blocks do not: 8 blocks are the fewest"
+    )
+    assert in_words(CoinOpen(12, 8)) == "the t interval allows a verdict, the coins of 12 blocks do not"
+
+
+def test_equivalence_too_needs_the_coins_and_names_the_stalls_that_it_cannot_exclude() -> None:
+    blocks = [pair(k, 1 + k * 1e-5) for k in range(8)]
+    few, enough = (fed(blocks[:n], planned=n).comparison(0.01, 0.005) for n in (7, 8))
+    assert (few.verdict, in_words(few.reason)) == (
+        "undecided",
+        "the t interval allows a verdict, the coins of 7 blocks do not: 8 blocks are the fewest",
+    )
+    assert (enough.verdict, in_words(enough.reason)) == (
+        "equivalent",
+        "the whole interval of the typical ratio lies within the margin of 0.005; up to 44% of runs may stall as none"
+        " of these pairs shows, so that nothing is claimed of the mean",
+    )
 
 
 @pytest.mark.parametrize("wrong", [{"planned": 1}, {"confidence": 1.0}, {"margin": 0.0}, {"family": 0}])

@@ -65,7 +65,7 @@ def test_an_effect_moves_it_and_a_unit_scales_it(seed: int) -> None:
     assert scaled == pytest.approx((8 * low, 8 * high), abs=8 * STEP)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, 1, pytest.param(2, marks=pytest.mark.soak)])
 def test_as_pairs_come_it_is_the_same_and_never_widens(seed: int) -> None:
     differences = noisy(seed, 90, 0.05)
     live = Interval(0.05, 90, STEP)

@@ -1,12 +1,20 @@
+"""Intervals of paired values, the log of pairs, and tests by flips of signs."""
+
 from __future__ import annotations
 
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import stats
 
+from hugewise.stats import signflip
 from hugewise.stats.paired import Constant, Signs, Student, paired, sign_test
+from hugewise.stats.pairs import Pair, PairLog
+from hugewise.stats.signflip import SignFlip
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -78,3 +86,111 @@ def test_small_samples() -> None:
     assert one.interval(0.01) is None
     assert Signs(3, 1).interval(0.01) is None
     assert Signs(3, 1).p_equivalence(0.01) == 1.0
+
+
+PAIRS = [
+    Pair(1, 1, 0.25, 5.0, 4.0, False, False),
+    Pair(2, 1, None, None, 4.0, True, False),
+    Pair(3, 2, None, None, None, True, True, -0.5),
+    Pair(1 << 40, 70_000, -1e-9, 1e300, 1e-300, False, True, math.inf),
+    Pair(5, 0, None, None, None, False, False, lost=True),
+]
+
+
+def test_what_is_kept_comes_back_as_it_was() -> None:
+    log = PairLog()
+    for pair in PAIRS:
+        log.append(pair)
+    assert list(log) == PAIRS
+    assert (len(log), log[1], log[-1], log[1:3], log[3:]) == (5, PAIRS[1], PAIRS[4], PAIRS[1:3], PAIRS[3:])
+    with pytest.raises(IndexError):
+        log[5]
+
+
+def test_logs_beside_each_other_have_their_own_pairs() -> None:
+    kept = PairLog()
+    usable = PairLog(beside=kept)
+    for number, pair in enumerate(PAIRS):
+        kept.append(pair)
+        if number % 2:
+            usable.append(pair)
+    usable.append(PAIRS[0])
+    assert list(kept) == PAIRS
+    assert list(usable) == [PAIRS[1], PAIRS[3], PAIRS[0]]
+
+
+def test_a_pair_takes_little_memory() -> None:
+    logs = [kept := PairLog(), PairLog(beside=kept), PairLog(beside=kept)]
+    tracemalloc.start()
+    try:
+        for number in range(20_000):
+            pair = Pair(number, 1, number / 7, number / 3, number / 5, False, False)
+            for log in logs:
+                log.append(pair)
+        taken = tracemalloc.get_traced_memory()[0] / 20_000
+    finally:
+        tracemalloc.stop()
+    assert taken < 70
+
+
+LEVELS = st.sampled_from([0.0, 1.0, -1.0, 2.0, -2.0, 1e6, math.inf, -math.inf])
+ROWS = st.lists(LEVELS | st.floats(-1e6, 1e6), max_size=40)
+LEANING = st.lists(st.floats(-1, 5), min_size=10, max_size=40)
+
+
+def trace(differences: list[float], alpha: float = 0.2, budget: int = 40) -> list[tuple[int, int, int | None, float]]:
+    test = SignFlip(alpha, budget)
+    seen = []
+    for difference in differences:
+        test.add(difference)
+        seen.append((test.sign, test.walk, test.boundary, test.spent))
+    return seen
+
+
+@settings(deadline=None, max_examples=40)
+@given(ROWS | LEANING)
+def test_swapped_labels_swap_the_verdict(differences: list[float]) -> None:
+    swapped = [(-sign, -walk, b, spent) for sign, walk, b, spent in trace(differences)]
+    assert trace([-d for d in differences]) == swapped
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.integers(-3, 6).map(float) | st.just(math.inf), max_size=40), st.integers(-30, 30))
+def test_units_do_not_matter(differences: list[float], power: int) -> None:
+    assert trace([math.ldexp(d, power) for d in differences]) == trace(differences)
+
+
+@settings(deadline=None, max_examples=40)
+@given(LEANING)
+def test_incremental_batch_and_one_shot_agree(differences: list[float]) -> None:
+    live = SignFlip(0.05, 40)
+    for difference in differences:
+        live.add(difference)
+    whole = signflip.run(differences, 0.05, 40)
+    for told in ("sign", "crossed_at", "walk", "boundary", "ledger"):
+        assert getattr(live, told) == getattr(whole, told)
+    assert signflip.verdict(differences, 0.05, 40) == whole.sign
+    assert live.pairs == len(differences) == len(live.ledger)
+
+
+def test_the_first_crossing_decides_for_good() -> None:
+    test = signflip.run([1.0] * 20, 0.01, 100)
+    assert (test.sign, test.crossed_at) == (1, 11)
+    for _ in range(80):
+        test.add(-1.0)
+    assert (test.sign, test.crossed_at) == (1, 11)
+    assert test.walk < 0
+    assert test.spent <= test.alpha
+
+
+@pytest.mark.parametrize(("alpha", "budget", "pairs"), [(1e-4, 2000, 19), (1e-4, 200, 18), (0.01, 200, 11)])
+def test_the_fewest_pairs_that_decide(alpha: float, budget: int, pairs: int) -> None:
+    rising = [1.0 + 0.01 * i for i in range(40)]
+    assert signflip.run(rising, alpha, budget).crossed_at == pairs
+    assert signflip.run([-x for x in rising], alpha, budget).sign == -1
+
+
+def test_failures_of_one_side_decide() -> None:
+    assert signflip.verdict([math.inf] * 15, 0.01, 60) == 1
+    assert signflip.verdict([-math.inf] * 15, 0.01, 60) == -1
+    assert signflip.verdict([0.0] * 60, 0.2, 60) == 0

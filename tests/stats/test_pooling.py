@@ -1,4 +1,4 @@
-"""Hosts that stopped early, pooled; strata, weighed; verdicts over all of them."""
+"""Effects over hosts: pooled, weighed by strata, and how much they differ between hosts."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from hugewise.stats import pooling, stopping
-from hugewise.stats.heterogeneity import TypicalEffect
-from hugewise.stats.pooling import HostEstimate
+from hugewise.stats.heterogeneity import FEWEST, Hosts, TypicalEffect
+from hugewise.stats.pooling import HostEstimate, OverHosts
 from tests.build import known
 
 
@@ -64,15 +64,15 @@ def test_the_fleet_is_weighed_by_what_it_is_made_of() -> None:
 
 def test_verdicts_and_intervals_agree_over_a_family() -> None:
     effects = [
-        TypicalEffect(0.10, 0.01, 9),
-        TypicalEffect(0.03, 0.012, 9),  # by itself at 5%, not among four
-        TypicalEffect(0.0, 0.0005, 9),
-        TypicalEffect(-0.2, 0.02, 5),
+        OverHosts(TypicalEffect(0.10, 0.01, 9), [0.1] * 10),
+        OverHosts(TypicalEffect(0.03, 0.012, 9), [0.03] * 10),  # by itself at 5%, not among four
+        OverHosts(TypicalEffect(0.0, 0.0005, 9), [-0.001, 0.001] * 5),
+        OverHosts(TypicalEffect(-0.2, 0.02, 5), [-0.2] * 8),
     ]
     found = pooling.held(effects, [False, False, True, True], 0.05, 0.01)
     assert [one.verdict for one in found] == ["worse", "undecided", "equivalent", "worse"]
     assert pooling.held(effects[1:2], [True], 0.05, 0.01)[0].verdict == "better"
-    for effect, one in zip(effects, found, strict=True):
+    for (effect, _), one in zip(effects, found, strict=True):
         assert (one.low > 0 or one.high < 0) == (one.verdict in ("better", "worse"))
         assert one.low < effect.centre < one.high
     assert -math.log1p(0.01) < found[2].low and found[2].high < math.log1p(0.01)
@@ -82,11 +82,50 @@ def test_a_family_keeps_its_error() -> None:
     random, wrong = np.random.default_rng(3), 0
     for _ in range(400):
         effects = [
-            TypicalEffect(float(drawn.mean()), float(drawn.std(ddof=1)) / math.sqrt(6), 5)
-            for drawn in random.standard_normal((5, 6))
+            OverHosts(TypicalEffect(float(drawn.mean()), float(drawn.std(ddof=1)) / math.sqrt(9), 8), drawn.tolist())
+            for drawn in random.standard_normal((5, 9))
         ]
         wrong += any(one.verdict in ("better", "worse") for one in pooling.held(effects, [True] * 5, 0.1, 0.001))
     assert wrong / 400 < 0.1 + 3 * math.sqrt(0.1 * 0.9 / 400)
+
+
+def over(estimates: list[float]) -> OverHosts:
+    return OverHosts(known(Hosts(estimates, [0.001] * len(estimates)).typical()), estimates)
+
+
+def test_a_verdict_needs_the_signs_of_the_hosts() -> None:
+    few, enough = over([0.10, 0.11, 0.12, 0.10, 0.11, 0.12, 0.11]), over([0.10, 0.11] * 4)
+    (one,) = pooling.held([few], [True], 0.01, 0.02)
+    assert one.p < 1e-6 and one.p_signs == pytest.approx(2**-6) and one.fewest == 8
+    assert one.verdict == "undecided"
+    assert pooling.held([enough], [True], 0.01, 0.02)[0].verdict == "better"
+    # a host without an effect counts against it, and signs against the mean are no sign of it
+    assert pooling.p_signs(OverHosts(enough.effect, [*enough.estimates, 0.0])) == pytest.approx(2 * 10 / 2**9)
+    assert pooling.p_signs(OverHosts(TypicalEffect(0.1, 0.01, 9), [-0.01] * 9 + [1.09])) == 1
+    # no difference above the margin, of all but some hosts
+    alike = [0.001, -0.001] * 6
+    assert pooling.held([over(alike)], [True], 0.01, 0.02)[0].verdict == "equivalent"
+    steep = OverHosts(TypicalEffect(0.0, 0.001, 11), [0.03, -0.03] * 6)
+    assert pooling.held([steep], [True], 0.01, 0.02)[0].verdict == "undecided"
+
+
+def test_skewed_effects_of_mean_zero_keep_the_error() -> None:
+    random, wrong = np.random.default_rng(5), {"both": 0, "t": 0}
+    for _ in range(300):
+        (one,) = pooling.held([over((0.02 * (random.exponential(size=10) - 1)).tolist())], [True], 0.01, 0.001)
+        wrong["both"] += one.verdict in ("better", "worse")
+        wrong["t"] += one.p <= 0.01
+    assert wrong["both"] <= 8 < wrong["t"]
+
+
+def test_hosts_that_do_not_fit_the_others_are_found() -> None:
+    random = np.random.default_rng(6)
+    alike = np.linspace(0.015, 0.025, 10).tolist()
+    assert Hosts(alike, [0.002] * 10).outlying() == []
+    assert Hosts([*alike, 0.2], [0.002] * 11).outlying() == [10]
+    assert Hosts([0.0, 0.0, 5.0], [0.002] * 3).outlying() == []
+    found = sum(bool(Hosts((0.01 * random.standard_normal(8)).tolist(), [0.001] * 8).outlying()) for _ in range(200))
+    assert found <= 20  # 5% of fleets
 
 
 def test_the_law_of_ends_is_that_of_the_correction() -> None:
@@ -99,3 +138,97 @@ def test_the_law_of_ends_is_that_of_the_correction() -> None:
     assert law.error(0.0) == pytest.approx(1 / math.sqrt(200), rel=0.15)
     with pytest.raises(ValueError, match="last"):
         stopping.end_law(0.01, 200, 201)
+
+
+# Colditz et al. 1994 (BCG vaccine, 13 trials): log risk ratios and their variances, as metafor's dat.bcg has them.
+BCG = (
+    (-0.8893, 0.3256), (-1.5854, 0.1946), (-1.3481, 0.4154), (-1.4416, 0.0200), (-0.2175, 0.0512), (-0.7861, 0.0069),
+    (-1.6209, 0.2230), (0.0120, 0.0040), (-0.4694, 0.0564), (-1.3713, 0.0730), (-0.3394, 0.0124), (0.4459, 0.5325),
+    (-0.0173, 0.0714),
+)  # fmt: skip
+
+
+def bcg() -> Hosts:
+    return Hosts([one for one, _ in BCG], [math.sqrt(variance) for _, variance in BCG])
+
+
+def test_published_trials_give_the_published_figures() -> None:
+    hosts = bcg()
+    low, high = known(hosts.tau_interval())
+    # metafor: rma(yi, vi, method = "PM") has 0.3180; confint() of the same trials 0.1197 to 1.1115 (Q-profile).
+    assert known(hosts.tau()) ** 2 == pytest.approx(0.3180, abs=2e-4)
+    assert low**2 == pytest.approx(0.1197, abs=2e-4)
+    assert high**2 == pytest.approx(1.1115, abs=1e-3)
+    typical = known(hosts.typical())
+    assert typical.centre == pytest.approx(-0.7150, abs=5e-4)
+    assert typical.freedom == 12
+
+
+def test_equal_errors_are_a_t_interval_of_the_next_draw_where_hosts_differ_much() -> None:
+    random = np.random.default_rng(1)
+    estimates = 5 * random.standard_normal(8)
+    hosts = Hosts(estimates.tolist(), [1e-4] * 8)
+    low, high = known(hosts.next_host())
+    half = 2.3646243 * float(estimates.std(ddof=1)) * math.sqrt(1 + 1 / 8)  # t with 7 degrees of freedom
+    assert low == pytest.approx(float(estimates.mean()) - half, rel=2e-3)
+    assert high == pytest.approx(float(estimates.mean()) + half, rel=2e-3)
+    typical = known(hosts.typical())
+    assert typical.error == pytest.approx(float(estimates.std(ddof=1)) / math.sqrt(8), rel=1e-3)
+
+
+def test_hosts_that_agree_better_than_their_errors_allow_have_no_spread_and_no_narrower_mean() -> None:
+    hosts = Hosts([0.1, 0.1001, 0.0999, 0.1, 0.1], [0.05] * 5)
+    assert hosts.tau() == 0
+    assert known(hosts.tau_interval())[0] == 0
+    assert known(hosts.typical()).error == pytest.approx(0.05 / math.sqrt(5))
+
+
+@pytest.mark.parametrize("tau", [0.0, 0.5, 1.0, 3.0])
+@pytest.mark.parametrize("fleets", [120, pytest.param(300, marks=pytest.mark.soak)])
+def test_the_next_host_is_in_its_interval_as_often_as_promised(tau: float, fleets: int) -> None:
+    random, held = np.random.default_rng(7), []
+    for _ in range(fleets):
+        errors = np.exp(random.normal(0, 0.5, 10))
+        hosts = Hosts(
+            (tau * random.standard_normal(10) + errors * random.standard_normal(10)).tolist(), errors.tolist()
+        )
+        low, high = known(hosts.next_host())
+        inside = (
+            float(low <= 0 <= high)
+            if tau == 0
+            else (math.erf(high / tau / math.sqrt(2)) - math.erf(low / tau / math.sqrt(2))) / 2
+        )
+        held.append(inside)
+    assert np.mean(held) >= 0.93
+    if tau >= 1:
+        assert np.mean(held) <= 0.97
+
+
+def test_chances_and_ends_say_the_same() -> None:
+    hosts = bcg()
+    low, high = known(hosts.next_host(0.9))
+    assert known(hosts.chance_below(low)) == pytest.approx(0.05, abs=1e-6)
+    assert known(hosts.chance_below(high)) == pytest.approx(0.95, abs=1e-6)
+    assert known(hosts.chance_below(-9)) < 1e-4
+
+
+def test_few_hosts_say_little() -> None:
+    hosts = Hosts([0.1] * (FEWEST - 1), [0.05] * (FEWEST - 1))
+    assert FEWEST == 5
+    assert hosts.next_host() is None and hosts.chance_below(0) is None
+    assert hosts.typical() is not None
+    one = Hosts([0.1], [0.05])
+    assert one.typical() is None and one.tau() is None and one.tau_interval() is None
+
+
+def test_leaving_one_out_leaves_the_others() -> None:
+    hosts = bcg()
+    left = hosts.without(7)
+    assert left.count == 12
+    assert known(left.typical()).centre < known(hosts.typical()).centre  # the eighth has no effect
+
+
+def test_what_is_no_number_is_refused() -> None:
+    for estimates, errors in (([], []), ([0.1], [0.1, 0.2]), ([math.nan], [0.1]), ([0.1], [-1.0]), ([0.1], [math.inf])):
+        with pytest.raises(ValueError, match="error"):
+            Hosts(estimates, errors)

@@ -1,11 +1,16 @@
+"""Planning: the pairs that a question takes, with an uncertain noise, for end points, and for a fleet of hosts."""
+
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
+from hugewise.stats import campaign, end_points, heterogeneity, paired
 from hugewise.stats import power as planning
+from hugewise.stats.heterogeneity import Hosts
 from hugewise.stats.power import (
     KNOWN,
     least_pairs,
@@ -37,6 +42,8 @@ def ends(shift: float, alpha: float, budget: int, replays: int, *, at_most: int)
         (0.5, 1e-2, 2_000, 500),
         pytest.param(0.36, 1e-4, 24_000, 400, marks=pytest.mark.soak),
         pytest.param(0.75, 1e-4, 5_000, 1000, marks=pytest.mark.soak),
+        pytest.param(1.2, 1e-4, 200, 1000, marks=pytest.mark.soak),
+        pytest.param(0.5, 1e-2, 2_000, 1000, marks=pytest.mark.soak),
     ],
 )
 def test_the_forecast_is_that_of_the_real_test(shift: float, alpha: float, budget: int, replays: int) -> None:
@@ -113,3 +120,180 @@ def test_students_power_is_that_of_tables() -> None:
     shift = student_shift(34, KNOWN, 0.05, chance=0.8)
     assert shift == pytest.approx(0.5, abs=0.01)
     assert student_needed(0.0, KNOWN, 0.05) is None
+
+
+def averaged(shift: float, pairs: int, budget: int) -> float:
+    return planning.averaged(lambda factor: planning.power(shift * factor, pairs, 0.01, budget), 13.0)
+
+
+def test_the_nodes_are_those_of_the_spread() -> None:
+    for freedom in (3.4, 13.0, 100.0):
+        # E (s/sigma)^2 = 1, and its variance is that of chi^2.
+        squares = [(weight, factor**2) for weight, factor in planning.nodes(freedom)]
+        assert sum(weight * square for weight, square in squares) == pytest.approx(1, abs=1e-3)
+        variance = sum(weight * (square - 1) ** 2 for weight, square in squares)
+        assert variance == pytest.approx(2 / freedom, rel=0.05)
+    with pytest.raises(ValueError):
+        planning.nodes(0.0)
+
+
+@pytest.mark.parametrize("pilots", [300, pytest.param(600, marks=pytest.mark.soak)])
+def test_the_scale_of_a_pilot_has_the_spread_that_is_averaged_over(pilots: int) -> None:
+    random = np.random.default_rng(11)
+    for pairs in (12, 40):
+        scales = np.array([paired.scale(list(random.normal(0, 1, pairs))) for _ in range(pilots)])
+        assert np.mean(np.log(scales)) == pytest.approx(-1 / (2 * paired.freedom(pairs)), abs=0.03)
+        assert np.std(np.log(scales)) == pytest.approx(math.sqrt(1 / (2 * paired.freedom(pairs))), rel=0.15)
+
+
+def test_pairs_have_the_chance_on_average() -> None:
+    for shift, budget in ((0.4, 2_000), (0.4, None), (0.08, 24_000), (1.5, 60)):
+        needed = known(planning.pairs_for_assurance(shift, 13.0, 0.01, budget=budget))
+        chance = averaged(shift, needed, budget or needed)
+        assert 0.9 <= chance < 0.93
+        plugged = known(planning.pairs_for_assurance(shift, planning.KNOWN, 0.01, budget=budget))
+        assert 1.1 * plugged < needed < 1.5 * plugged
+    assert planning.pairs_for_assurance(0.0, 13.0, 0.01) is None
+    assert planning.pairs_for_assurance(1e-6, 13.0, 0.01) is None
+    assert planning.pairs_for_assurance(0.2, 13.0, 0.01, budget=100) is None
+
+
+def test_a_spread_that_is_known_costs_nothing() -> None:
+    for shift in (0.3, 1.0):
+        plain = known(planning.pairs_for_assurance(shift, planning.KNOWN, 0.01, budget=2_000))
+        assert planning.pairs_for_assurance(shift, 1e6, 0.01, budget=2_000) == pytest.approx(plain, abs=1)
+        fixed = known(planning.student_needed(shift, planning.KNOWN, 0.01))
+        assert planning.student_needed(shift, 1e6, 0.01) == pytest.approx(fixed, abs=1)
+
+
+def test_what_a_budget_shows_and_hides() -> None:
+    for pairs in (50, 400, 24_000):
+        for chance in (0.9, 0.1):
+            shift = known(planning.shift_shown(pairs, 13.0, 0.01, chance=chance))
+            assert averaged(shift, pairs, pairs) == pytest.approx(chance, abs=0.01)
+    assert planning.shift_shown(7, 13.0, 0.01) is None
+    fixed = known(planning.student_shift(50, 13.0, 0.01))
+    assert planning.student_needed(fixed, 13.0, 0.01) == pytest.approx(50, abs=1)
+
+
+Floats = np.typing.NDArray[np.float64]
+BUDGET = 6_000
+
+
+def delivered(
+    kind: str, draw: Callable[[tuple[int, ...]], Floats], effect: float, alpha: float, pilot: int
+) -> tuple[float, float]:
+    """How often campaigns end by the pairs asked for, and by those of half, on average over 30 pilots."""
+    asked, half = [], []
+    for arm, baseline in np.exp(draw((30, 2, pilot))).tolist():
+        end = planning.of_values(kind, arm, baseline, alpha)
+        asked.append(planning.pairs_needed(end, effect, BUDGET) or math.inf)
+        half.append(planning.pairs_needed(end, effect, BUDGET, chance=0.5) or math.inf)
+    ends = []
+    for _ in range(100):
+        values = np.exp(draw((2, BUDGET)))
+        differ = end_points.SlowRuns() if kind == "slow" else end_points.BeyondQuantile(0.99)
+        pairs = zip((values[0] * (1 + effect)).tolist(), values[1].tolist(), strict=True)
+        test = stopped((differ.add(arm, baseline) for arm, baseline in pairs), alpha, BUDGET)
+        ends.append(test.pairs if test.sign > 0 else math.inf)
+    share = np.searchsorted(np.sort(ends), [asked, half], "right").mean(axis=1) / len(ends)
+    return float(share[0]), float(share[1])
+
+
+@pytest.mark.parametrize(
+    ("kind", "effect", "pilot"), [("slow", 0.1, 60), pytest.param("p99", 0.2, 100, marks=pytest.mark.soak)]
+)
+def test_the_pairs_asked_for_deliver(kind: str, effect: float, pilot: int) -> None:
+    random = np.random.default_rng(1974)
+    asked, half = delivered(kind, lambda shape: random.laplace(0, 0.1, shape), effect, 0.01, pilot)
+    assert 0.83 <= asked <= 0.97  # 90%, and 3 standard errors of 30 pilots and 100 campaigns
+    assert 0.35 <= half <= 0.65
+
+
+def test_the_pairs_of_a_mean_deliver() -> None:
+    random = np.random.default_rng(1954)
+    effect, alpha, share = 0.03, 0.01, []
+    for _ in range(60):
+        pilot = np.exp(random.normal(0, 0.1, (2, 30)))
+        needed = known(planning.pairs_needed(planning.of_values("mean", pilot[0], pilot[1], alpha), effect, 2_000))
+        for _ in range(5):
+            arm, baseline = np.exp(random.normal(0, 0.1, (2, needed)))
+            found = known(campaign.ratio_of_means((arm * (1 + effect)).tolist(), baseline.tolist(), alpha))
+            share.append(found[1] > 1)
+    assert 0.83 <= np.mean(share) <= 0.97
+
+
+def test_unit_and_direction_do_not_matter() -> None:
+    random = np.random.default_rng(3)
+    arm, baseline = np.exp(random.laplace(0, 0.1, (2, 80)))
+    for kind in ("mean", "slow", "p99"):
+        plain = planning.of_values(kind, arm, baseline, 0.01)
+        for other in (
+            planning.of_values(kind, 1e6 * arm, 1e6 * baseline, 0.01),
+            planning.of_values(kind, 1.5 * arm, baseline, 0.01),
+            *([] if kind == "mean" else [planning.of_values(kind, 1 / arm, 1 / baseline, 0.01, better="higher")]),
+        ):
+            assert other.power(0.1, 800, 2_000) == pytest.approx(plain.power(0.1, 800, 2_000), rel=1e-6)
+
+
+def test_what_is_shown_takes_the_budgets_pairs() -> None:
+    arm, baseline = np.exp(np.random.default_rng(4).laplace(0, 0.05, (2, 100)))
+    for kind in ("mean", "slow", "p99"):
+        end = planning.of_values(kind, arm, baseline, 0.01)
+        shown, hidden = (planning.effect_shown(end, 1_500, chance=chance) for chance in (0.9, 0.1))
+        assert shown is not None and hidden is not None and hidden < shown
+        assert planning.pairs_needed(end, shown, 1_500) == pytest.approx(1_500, rel=0.05)
+        assert planning.effect_shown(end, end.least - 1) is None
+
+
+def test_what_cannot_be_planned_has_a_reason() -> None:
+    values = np.exp(np.random.default_rng(5).normal(0, 0.1, 100))
+    with pytest.raises(planning.UnplannableError, match="98 runs are too few to tell a tail from: 100"):
+        planning.of_values("p99", values[:49], values[50:99], 0.01)
+    capped = np.minimum(values, np.median(values))
+    with pytest.raises(planning.UnplannableError, match="there is no tail"):
+        planning.of_values("slow", capped, capped, 0.01)
+    with pytest.raises(planning.UnplannableError, match="the same ratio"):
+        planning.of_values("mean", values, values, 0.01)
+    with pytest.raises(ValueError, match="no end point is called max"):
+        planning.of_values("max", values, values, 0.01)
+
+
+def test_the_hosts_for_a_verdict_deliver_it() -> None:
+    from scipy.special import bdtrc, stdtrit
+
+    effect, tau, error, level = 0.02, 0.01, 0.005, 0.01
+    hosts = known(heterogeneity.hosts_for_verdict(effect, tau, error, level))
+    random = np.random.default_rng(1)
+    drawn = effect + math.hypot(tau, error) * random.standard_normal((4000, hosts))
+    t = drawn.mean(axis=1) / (drawn.std(axis=1, ddof=1) / math.sqrt(hosts))
+    least = next(count for count in range(hosts + 1) if 2 * bdtrc(count - 1, hosts, 0.5) <= level)
+    assert 0.88 < np.mean((t > stdtrit(hosts - 1, 1 - level / 2)) & ((drawn > 0).sum(axis=1) >= least)) < 0.97
+    assert known(heterogeneity.hosts_for_verdict(effect, 2 * tau, error, level)) > hosts
+    assert known(heterogeneity.hosts_for_verdict(effect, tau, error, level / 10)) > hosts
+    assert heterogeneity.hosts_for_verdict(0.0, tau, error, level) is None
+    assert heterogeneity.hosts_for_verdict(effect, 0.0, 0.0, level) == 8
+
+
+@pytest.mark.parametrize("error", [0.001, 1.0])
+def test_the_hosts_for_the_spread_bound_it(error: float) -> None:
+    hosts = known(heterogeneity.hosts_for_spread(1.0, error))
+    assert hosts == (9 if error < 1 else 15)
+    random = np.random.default_rng(2)
+    ends = []
+    for _ in range(200):
+        made = Hosts((np.hypot(1, error) * random.standard_normal(hosts)).tolist(), [error] * hosts)
+        ends.append(known(made.tau_interval())[1])
+    assert np.median(ends) == pytest.approx(2.0, rel=0.12)
+    assert heterogeneity.hosts_for_spread(0.01, 1.0) is None and heterogeneity.hosts_for_spread(0.0, 1.0) is None
+
+
+def test_a_plan_says_all_of_it() -> None:
+    need = heterogeneity.need(0.02, 0.01, 0.05, 100, 0.01, 1800)
+    assert need.hours == 0.5 and need.next_host == 5
+    assert need.hosts == max(known(need.verdict), known(need.spread), 5)
+    hidden = heterogeneity.need(0.0, 0.01, 0.05, 100, 0.01, 1800)
+    assert hidden.verdict is None and hidden.hosts is None
+    for wrong in ((0.02, -1.0, 0.05, 100, 0.01, 1.0), (0.02, 0.1, 0.05, 0, 0.01, 1.0), (0.02, 0.1, 0.05, 9, 1.0, 1.0)):
+        with pytest.raises(ValueError, match=r"spread|pair|level"):
+            heterogeneity.need(*wrong)

@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 
+from hugewise.model.reason import BestEstimate, InFront, NotClearlyBeaten, NothingChosen, NotJudged
 from hugewise.model.trial import Block
+from hugewise.report.reasons import in_words
 from hugewise.stats.family import conclude
 from hugewise.stats.method import Contrast
 from hugewise.stats.screening import Screened, Screening
@@ -52,7 +54,7 @@ def test_who_is_beaten_drops_out_and_the_best_goes_on() -> None:
     assert made.chosen().arm == "a"
     assert not made.chosen().unsure
     assert taken < 20
-    assert "is better" in made.dropped["b"]
+    assert "is better" in in_words(made.dropped["b"])
     assert "a" not in made.dropped
     assert "base" not in made.dropped, "it is in every block all the same"
 
@@ -61,7 +63,7 @@ def test_of_those_that_are_alike_the_first_in_the_study_goes_on() -> None:
     made = screening()
     fed(made, drawn({"base": 0.0, "a": -0.201, "b": -0.2, "c": -0.204}, 2, 200))
     assert made.chosen().arm == "a"
-    assert made.chosen().reason.startswith("no other is better by more than 2%")
+    assert in_words(made.chosen().reason).startswith("no other is better by more than 2%")
 
 
 def test_the_margin_is_a_share_of_what_the_baseline_takes() -> None:
@@ -69,7 +71,7 @@ def test_the_margin_is_a_share_of_what_the_baseline_takes() -> None:
     made = screening()
     taken = fed(made, drawn({"base": 0.0, "a": math.log(0.151), "b": math.log(0.15), "c": 0.0}, 2, 200, sd=0.05))
     assert made.ended
-    assert made.chosen() == ("a", False, "no other is better by more than 2%")
+    assert made.chosen() == ("a", False, InFront(0.02))
     assert taken < 60
 
 
@@ -88,7 +90,7 @@ def test_the_direction_of_the_metric_decides() -> None:
     assert found.verdict == "none"
     assert known(found.low) < math.exp(0.2) < known(found.high)
     assert found.ratio == pytest.approx(math.exp(0.2), rel=0.03)
-    assert found.reason == "a screening claims nothing; chosen: no other is better by more than 2%"
+    assert in_words(found.reason) == "a screening claims nothing; chosen: no other is better by more than 2%"
 
 
 def test_whose_pages_are_not_delivered_has_no_part_in_it() -> None:
@@ -103,7 +105,7 @@ def test_whose_pages_are_not_delivered_has_no_part_in_it() -> None:
             for one in each.attempts
         ]
         made.observe(block(each.number, *(one for one in lost if one.arm not in made.dropped)))
-    assert "not delivered" in made.dropped["b"]
+    assert "not delivered" in in_words(made.dropped["b"])
     assert made.chosen().arm == "a"
 
 
@@ -162,13 +164,13 @@ def test_where_the_fault_is_the_baselines_nothing_is_chosen() -> None:
             made.observe(unproven(each, "base"))
     assert made.ended
     assert made.chosen().unsure
-    assert made.chosen().reason.startswith("nothing can be chosen: pages of base not delivered in 3 of 3")
+    assert in_words(made.chosen().reason).startswith("nothing can be chosen: pages of base not delivered in 3 of 3")
     zero = screening(planned=60)
     for each in drawn({"base": 0.0, "a": -0.05, "b": 0.0, "c": 0.0}, 12, 60, sd=0.5):
         values = {one.arm: one.metrics["ns_per_load"] or 0.0 for one in each.attempts}
         zero.observe(block(each.number, values | ({"base": 0.0} if each.number == 2 else {})))
     assert zero.chosen().unsure
-    assert "base: such a value has no ratio" in zero.chosen().reason
+    assert "base: such a value has no ratio" in in_words(zero.chosen().reason)
 
 
 def test_whom_an_arm_without_a_part_had_beaten_is_in_again() -> None:
@@ -179,9 +181,9 @@ def test_whom_an_arm_without_a_part_had_beaten_is_in_again() -> None:
         late = ("a",) if beaten else ()
         kept = (one for one in (*each.attempts, *noisy.attempts) if one.arm not in made.dropped)
         made.observe(unproven(block(each.number, *kept), *late))
-        beaten = beaten or "a is better" in made.dropped.get("b", "")
+        beaten = beaten or "a is better" in in_words(made.dropped.get("b", ""))
     assert beaten
-    assert "not delivered" in made.dropped["a"]
+    assert "not delivered" in in_words(made.dropped["a"])
     assert made.dropped.keys() == {"a"}
     assert made.chosen().arm == "b"
     assert made.ended
@@ -193,7 +195,7 @@ def test_a_metric_without_a_direction_chooses_nothing() -> None:
     assert fed(made, drawn({"base": 0.0, "a": -0.5, "b": 0.5, "c": 0.0}, 14, 30)) == 1
     assert made.dropped == {}
     assert made.chosen().unsure
-    assert made.chosen().reason == "nothing can be chosen: ns_per_load is neither better high nor low"
+    assert made.chosen().reason == NothingChosen(NotJudged("ns_per_load"))
 
 
 def test_each_arm_is_a_method_and_all_of_a_cell_share_what_they_see() -> None:
@@ -241,3 +243,50 @@ def test_the_best_is_seldom_passed_over(levels: Sequence[float], runs: int) -> N
         fed(made, drawn(dict(zip(ARMS, levels, strict=True)), seed, 60, sd=0.03))
         wrong += not made.chosen().unsure and made.chosen().arm != best
     assert wrong / runs <= 0.1 + 2 * math.sqrt(0.1 * 0.9 / runs)
+
+
+def test_an_unsure_screening_takes_the_first_arm_that_is_not_clearly_behind_the_best() -> None:
+    """b is 1% ahead of a in pairs that differ by 5%; c is ahead of base by far more than the pairs differ."""
+    made = screening()
+    pairs = [(-0.30, -0.37), (-0.36, -0.32), (-0.31, -0.34)]
+    for number, (a, b) in enumerate(pairs, 1):
+        made.observe(block(number, {"base": 100.0, "a": 100 * math.exp(a), "b": 100 * math.exp(b), "c": 101.0}))
+    assert made.chosen() == ("a", True, NotClearlyBeaten("b"))
+    assert in_words(made.chosen().reason).startswith("b has the best estimate, but is not clearly better")
+
+
+@pytest.mark.parametrize(
+    ("count", "chosen"), [(2, ("a", True, NotClearlyBeaten("b"))), (3, ("b", True, BestEstimate()))]
+)
+def test_an_unsure_screening_takes_the_best_estimate_of_three_pairs(count: int, chosen: object) -> None:
+    a = -0.2
+    made = screening()
+    for number in range(1, count + 1):
+        off = 0.01 * number
+        levels = {"base": 100.0, "a": 100 * math.exp(a + off), "b": 100 * math.exp(-0.33 - off), "c": 101.0}
+        made.observe(block(number, levels))
+    assert made.chosen() == chosen
+
+
+def test_an_unsure_screening_never_takes_an_arm_that_failed() -> None:
+    made = screening()
+    for number in range(1, 4):
+        one = block(number, {"base": 100.0, "a": 69.0 + number, "b": 70.0, "c": 101.0})
+        if number == 2:
+            one = block(number, *(each for each in one.attempts if each.arm != "a"), attempt("a", None, state="failed"))
+        made.observe(one)
+    assert made.chosen().arm == "b"
+
+
+def test_an_arm_that_another_beats_within_the_margin_alone_stays_before_it() -> None:
+    """b takes 1% less than a in every pair, and reaches more."""
+    made = screening(("base", "a", "b"))
+    taken = fed(made, drawn({"base": 0.0, "a": -0.30, "b": -0.31}, 5, 200, sd=0.002))
+    assert (made.chosen().arm, made.chosen().unsure, "a" in made.dropped) == ("a", False, False)
+    assert taken < 30
+    made = screening(("base", "a", "b"))
+    fed(made, drawn({"base": 0.0, "a": -0.30, "b": -0.40}, 5, 200, sd=0.002))
+    assert (made.chosen().arm, "a" in made.dropped) == ("b", True), "10% is more than the margin"
+    made = screening(("base", "a", "b"))
+    fed(made, drawn({"base": 0.0, "a": -0.31, "b": -0.30}, 5, 200, sd=0.002))
+    assert "b" in made.dropped, "what comes behind may be beaten by less"

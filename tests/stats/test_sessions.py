@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
+from hugewise.report.reasons import in_words
 from hugewise.stats.sessions import components, interval, needed, pairs_per_session, reason
 from tests.build import known
 
@@ -41,11 +42,11 @@ def test_scale_and_shift(seed: int, scale: float, shift: float) -> None:
 def test_how_many_sessions_a_claim_needs() -> None:
     assert [needed(alpha) for alpha in (0.05, 0.01, 1e-4)] == [8, 11, 20]
     assert interval([0.1, 0.2] * 3, 0.05) is None
-    assert reason([0.1] * 7, 0.05) == "not enough sessions: 7 of the 8 that 0.95 confidence needs"
-    assert reason([0.1] * 8, 0.05) == ""
+    assert in_words(reason([0.1] * 7, 0.05) or "") == "not enough sessions: 7 of the 8 that 0.95 confidence needs"
+    assert reason([0.1] * 8, 0.05) is None
     assert interval([0.1] * 8, 0.05) == pytest.approx((0.1, 0.1))
     assert interval([math.inf, *[0.1] * 8], 0.05) is None
-    assert "failed" in reason([math.inf, *[0.1] * 8], 0.05)
+    assert "failed" in in_words(reason([math.inf, *[0.1] * 8], 0.05) or "")
     with pytest.raises(ValueError, match="NaN"):
         reason([math.nan], 0.05)
     with pytest.raises(ValueError, match="alpha"):

@@ -9,17 +9,19 @@ from hugewise.stats import signflip, stopping
 from tests.build import known
 from tools.verification import stopping as check
 
+CASES = (
+    check.CONTROL,
+    check.StoppingCase("Student's t, 3 df", 1.2, 0.01),
+    check.StoppingCase("normal", 1.05, 0.0025),
+)
+
 
 @pytest.mark.parametrize(
-    "case",
-    [
-        check.CONTROL,
-        check.StoppingCase("Student's t, 3 df", 1.2, 0.01),
-        pytest.param(check.StoppingCase("normal", 1.05, 0.0025), marks=pytest.mark.soak),
-    ],
+    ("case", "streams"),
+    [*((case, 70) for case in CASES[:2]), *(pytest.param(case, 150, marks=pytest.mark.soak) for case in CASES)],
 )
-def test_corrected_estimates_average_the_truth_and_plain_ones_do_not(case: check.StoppingCase) -> None:
-    findings = check.corrected(case, 3, 70)
+def test_corrected_estimates_average_the_truth_and_plain_ones_do_not(case: check.StoppingCase, streams: int) -> None:
+    findings = check.corrected(case, 3, streams)
     assert [finding for finding in findings if not finding.passed] == []
     assert [finding.check for finding in findings] == ["stopping", "control"][: 1 + (case == check.CONTROL)]
 

@@ -1,12 +1,22 @@
+"""The folder of a run: attempts as they are stored, and gathered in one file."""
+
 from __future__ import annotations
 
+import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
+import duckdb
 import msgspec
 import pytest
 
+from hugewise import files
 from hugewise.errors import RunError, StorageError
+from hugewise.model.trial import Attempt
+from hugewise.store import folder as compacted
 from hugewise.store.folder import RunFolder
 from hugewise.store.records import BlockClosed, BlockOpened, Closed, KnobSet, Resumed
 from hugewise.store.tables import tables
@@ -70,6 +80,25 @@ def test_a_draft_is_no_attempt_until_it_is_accepted(folder: RunFolder) -> None:
     folder.discard_drafts(folder.read())
     assert not left.exists()
     assert len(folder.read().attempts) == 1
+
+
+def test_of_endless_output_head_and_tail_are_kept(folder: RunFolder) -> None:
+    """It was read before, as a whole."""
+    draft = folder.draft("b00001-thp")
+    most = compacted.HEAD + compacted.TAIL
+    said = {"stdout": most, "stderr": most + 100, "redis.stdout": 3 * most, "samples.json.gz": 3 * most}
+    for name, size in said.items():
+        (draft / name).write_bytes(b"y" * (size - 4) + b"last")
+    place = folder.accept(draft, attempt("thp", 1.0, block=1))
+    kept = {name: (place / name).read_bytes() for name in said}
+    assert {name: len(kept[name]) for name in ("stdout", "samples.json.gz")} == {
+        "stdout": most,
+        "samples.json.gz": 3 * most,
+    }
+    for name, left_out in (("stderr", 100), ("redis.stdout", 2 * most)):
+        note = b"\n[hugewise left out %d bytes here]\n" % left_out
+        assert kept[name][compacted.HEAD :].startswith(note + b"y")
+        assert kept[name].endswith(b"last") and len(kept[name]) == most + len(note)
 
 
 def test_a_torn_record_is_passed_over_and_the_next_one_is_whole(folder: RunFolder) -> None:
@@ -182,3 +211,230 @@ def test_tables(folder: RunFolder) -> None:
         ]
         assert store.sql("select state from blocks").fetchall() == [("complete",)]
         assert store.sql("select distinct value from observations where metric = 'cycles'").fetchall() == [(None,)]
+
+
+class Killed(BaseException):
+    """What nothing handles."""
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> RunFolder:
+    """A run with attempts, in a place whose name would be a pattern to DuckDB."""
+    made = begun(tmp_path / "it's [a]*")
+    for number in range(1, 4):
+        for arm in ("thp", "base"):  # begun at the same moment
+            draft = made.draft(f"b{number:05d}-{arm}")
+            if number == 2:
+                (draft / "stdout").write_text("said")
+            made.accept(draft, attempt(arm, 0.1 + number, block=number, facts={"é": '"', "n": 1 << 40}))
+    return made
+
+
+def put_attempt(stored: RunFolder, number: int) -> Attempt:
+    made = attempt("thp", 1.0, block=number)
+    stored.accept(stored.draft(f"b{number:05d}-thp"), made)
+    return made
+
+
+def test_attempts_are_the_same_from_one_file(stored: RunFolder) -> None:
+    before = stored.read().attempts
+    bytes_before = {path.parent.name: path.read_bytes() for path in stored.attempt_files()}
+    with tables(stored.path) as store:
+        rows = store.sql("select * from attempts order by all").fetchall()
+    stored.compact()
+    assert stored.attempt_files() == []
+    assert compacted.read_compacted(stored.path / "attempts.parquet") == bytes_before
+    assert stored.read().attempts == before
+    with tables(stored.path) as store:
+        assert store.sql("select * from attempts order by all").fetchall() == rows
+    left = sorted(str(path.relative_to(stored.path / "attempts")) for path in stored.path.glob("attempts/*/*"))
+    assert left == ["b00002-base/stdout", "b00002-thp/stdout"]
+    assert sorted(path.name for path in (stored.path / "attempts").iterdir()) == ["b00002-base", "b00002-thp"]
+    stored.compact()
+    assert stored.read().attempts == before
+
+
+def test_the_file_can_be_asked_by_others(stored: RunFolder) -> None:
+    stored.compact()
+    with (stored.path / "attempts.parquet").open("rb") as file, duckdb.connect() as connection:
+        rows = connection.read_parquet(f"/proc/self/fd/{file.fileno()}")
+        found = rows.project("name, block, cell, arm, number, state, record ->> '$.policy'").fetchall()
+    assert found[0] == ("b00001-base", 1, "chase", "base", 1, "accepted", "base")
+    assert len(found) == 6
+
+
+def test_attempts_in_folders_of_their_own_are_read_beside_it(stored: RunFolder) -> None:
+    stored.compact()
+    before = stored.read().attempts
+    more = put_attempt(stored, 9)
+    assert stored.read().attempts == (*before, more)
+    stored.compact()
+    assert stored.attempt_files() == []
+    assert stored.read().attempts == (*before, more)
+
+
+MOMENTS = [("sync", 1), ("sync", 2), ("replace", 1), *(("unlink", nth) for nth in range(2, 8)), ("rmdir", 2)]
+
+
+@pytest.mark.parametrize(("call", "nth"), MOMENTS, ids=str)
+def test_killed_at_any_moment_every_attempt_is_there(
+    stored: RunFolder, monkeypatch: pytest.MonkeyPatch, call: str, nth: int
+) -> None:
+    before = stored.read().attempts
+    where: Any = compacted if call == "sync" else Path
+    real, left = getattr(where, call), [nth]
+
+    def killed(*given: Any, **more: Any) -> Any:
+        left[0] -= 1
+        if not left[0]:
+            raise Killed
+        return real(*given, **more)
+
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(where, call, killed)
+        with pytest.raises(Killed):
+            stored.compact()
+    assert stored.read().attempts == before
+    if not (stored.path / "attempts.parquet").exists():
+        (stored.path / ".attempts.parquet").write_bytes(b"half")  # of a process that no handler could clean up after
+        assert stored.read().attempts == before
+    stored.compact()
+    assert stored.attempt_files() == []
+    assert stored.read().attempts == before
+    assert not (stored.path / ".attempts.parquet").exists()
+
+
+def test_nothing_is_removed_before_the_file_is_on_disk(stored: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    synced, replace, unlink = files.sync, Path.replace, Path.unlink
+
+    def sync(path: Path) -> None:
+        done.append(f"sync {path.resolve().name}")
+        synced(path)
+
+    monkeypatch.setattr(compacted, "sync", sync)
+
+    def replaced(draft: Path, path: Path) -> Path:
+        done.append("replace")
+        return replace(draft, path)
+
+    def unlinked(path: Path, missing_ok: bool = False) -> None:
+        done.append(f"unlink {path.name}")
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(Path, "replace", replaced)
+    monkeypatch.setattr(Path, "unlink", unlinked)
+    stored.compact()
+    draft = "unlink .attempts.parquet"
+    first = [draft, "sync .attempts.parquet", "replace", f"sync {stored.path.name}", draft]
+    assert done == [*first, *["unlink attempt.json"] * 6]
+
+
+def test_an_attempt_that_is_gathered_while_it_is_read_is_there(
+    stored: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, listed = stored.read().attempts, stored.attempt_files()
+    RunFolder(stored.path).compact()
+    monkeypatch.setattr(stored, "attempt_files", lambda: listed)  # as it was a moment ago
+    assert stored.read().attempts == before
+
+
+@pytest.mark.parametrize("damage", [b"", b"no parquet", b"PAR1" + bytes(100) + b"PAR1"])
+def test_a_damaged_file_is_a_clear_error(stored: RunFolder, damage: bytes) -> None:
+    stored.compact()
+    (stored.path / "attempts.parquet").write_bytes(damage)
+    with pytest.raises(RunError, match=r"attempts\.parquet cannot be read") as caught:
+        stored.read()
+    assert "put a copy of it back" in (caught.value.hint or "")
+    (stored.path / "attempts.parquet").unlink()
+    (stored.path / "attempts.parquet").mkdir()
+    with pytest.raises(RunError, match=r"attempts\.parquet: Is a directory"):
+        stored.read()
+
+
+def test_a_file_of_other_columns_is_a_clear_error(stored: RunFolder) -> None:
+    duckdb.sql("select 1 as one").write_parquet(str(stored.path / "attempts.parquet"))
+    with pytest.raises(RunError, match=r"attempts\.parquet cannot be read"):
+        stored.read()
+
+
+def replaced_by(stored: RunFolder, query: str) -> Path:
+    """The gathered attempts (`{old}`) become what the query says; their file."""
+    stored.compact()
+    path, old = stored.path / "attempts.parquet", stored.path / "old"
+    path.rename(old)
+    with old.open("rb") as file, duckdb.connect() as connection:
+        connection.read_parquet(f"/proc/self/fd/{file.fileno()}").create_view("old")
+        connection.sql(query).write_parquet(str(path), compression="zstd")
+    return path
+
+
+def test_kilobytes_that_would_become_gigabytes_are_refused(stored: RunFolder) -> None:
+    rows = "select 'a' || i as name, repeat('x', 1000000) as record from range(1200) as rows(i)"
+    path = replaced_by(stored, rows)
+    assert path.stat().st_size < 20_000
+    # Not by getrusage: it begins with the peak of the process that started this one.
+    code = "import sys; from hugewise.cli.main import main\ntry: main(['report', sys.argv[1]])\n"
+    code += "finally: print(*(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')))"
+    command = [sys.executable, "-c", code, str(stored.path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+    assert done.returncode == 2
+    assert f"{path} cannot be read: 1,200 attempts of 1,2" in done.stderr
+    assert "put a copy of it back" in done.stderr
+    assert int(done.stdout) < 400 << 10
+
+
+def test_more_rows_than_the_log_has_records_for_are_refused_unread(stored: RunFolder) -> None:
+    """They take as long as they are many, and hundreds of bytes hold billions."""
+    path = replaced_by(stored, "select '' as name, '' as record from range(3000000)")
+    assert path.stat().st_size < 20_000
+    with pytest.raises(RunError, match=r"3,000,000 attempts, more than the [0-9],[0-9]{3} that there can be"):
+        stored.read()
+
+
+@pytest.mark.parametrize(
+    ("query", "why"),
+    [
+        ("select name, null::varchar as record from old", "no record"),
+        ("select nullif(name, 'b00001-thp') as name, record from old", "has no name"),
+        ("select name, record from old union all select name, '{}' from old", "a name that another has"),
+        ("select name, 5 as record from old", "its column record is of INTEGER, not of texts"),
+        ("select name, encode(record) as record from old", "its column record is of BLOB"),
+        ("select row_number() over () as name, record from old", "its column name is of BIGINT"),
+        ("select [name] as name, record from old", r"its column name is of VARCHAR\[\]"),
+    ],
+)
+def test_records_that_are_no_texts_are_a_clear_error(stored: RunFolder, query: str, why: str) -> None:
+    path = replaced_by(stored, query)
+    with pytest.raises(RunError, match=why) as caught:
+        stored.read()
+    assert f"{path} cannot be read" in caught.value.message
+    assert "put a copy of it back" in (caught.value.hint or "")
+
+
+def test_what_is_no_file_of_its_own_is_not_waited_for_and_not_followed(stored: RunFolder) -> None:
+    stored.compact()
+    path = stored.path / "attempts.parquet"
+    path.rename(stored.path / "elsewhere")
+    path.symlink_to("elsewhere")
+    with pytest.raises(RunError, match=r"attempts\.parquet cannot be read: a link"):
+        stored.read()
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(RunError, match=r"attempts\.parquet cannot be read: not a regular file"):
+        stored.read()
+    path.unlink()
+    with path.open("wb") as file:
+        file.truncate((256 << 20) + 1)
+    with pytest.raises(RunError, match=r"attempts\.parquet cannot be read: larger than 268,435,456 bytes"):
+        stored.read()
+
+
+def test_a_full_disk_leaves_the_attempts_where_they_are(stored: RunFolder) -> None:
+    before = stored.read().attempts
+    (stored.path / ".attempts.parquet").mkdir()  # a name that DuckDB cannot write to
+    (stored.path / ".attempts.parquet" / "file").touch()
+    with pytest.raises(StorageError, match=r"cannot write .*attempts\.parquet"):
+        stored.compact()
+    assert stored.read().attempts == before
+    assert len(stored.attempt_files()) == 6

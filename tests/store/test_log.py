@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,19 +17,22 @@ import duckdb
 import msgspec
 import pytest
 
+from hugewise import open_results
 from hugewise.analysis import analysis
 from hugewise.errors import RunError, StorageError, UserError
 from hugewise.model import guest
 from hugewise.model.guest import GuestsRecord
+from hugewise.model.reason import Withheld
 from hugewise.model.results import Integrity
 from hugewise.report.sentences import records
 from hugewise.report.write import write
 from hugewise.store import folder as folders
 from hugewise.store.folder import RunFolder
-from hugewise.store.log import sealed
-from hugewise.store.records import AttemptStored, BlockClosed, BlockOpened, Closed, Resumed
+from hugewise.store.log import going_on, sealed
+from hugewise.store.records import AttemptStored, BlockClosed, BlockOpened, Closed, Noted, Resumed
 from hugewise.study.study import stored_digest
 from tests.analysis.test_forecast import normal, the_study, write_run
+from tests.build.growing import growing
 from tests.build.logs import lines, of_before, rewritten, write_lines
 from tests.build.trials import attempt, begun
 from tests.requirements import need_program, need_root
@@ -186,7 +190,7 @@ def test_a_salvaged_run_gives_estimates_and_no_verdicts(tmp_path: Path, record: 
     found = analysis.analyze(run, salvage=True).cells[0]
     assert [one.verdict for one in (*found.comparisons, *found.end_points)] == ["none"] * 2
     assert found.comparisons[0].ratio is not None
-    assert found.comparisons[0].reason == "withheld: records are missing: the run was salvaged"
+    assert found.comparisons[0].reason == Withheld("salvaged")
     assert (found.comparisons[0].evidence, found.comparisons[0].tiers, found.comparisons[0].spread) == (None, (), None)
     assert "No verdict on thp against base." in "".join(rendered(run))
 
@@ -525,3 +529,47 @@ def test_an_attempt_that_is_renamed_while_it_is_read_is_there_once(run: Path, mo
     folder.accept(folder.draft("b12-thp"), attempt("thp", 1.0, block=more.block))
     monkeypatch.setattr(folder, "attempt_files", lambda: listed)  # as it was a moment ago
     assert len(folder.read().attempts) == len(listed) + 1
+
+
+@pytest.fixture
+def going_run(tmp_path: Path) -> Path:
+    growing(tmp_path / "run")
+    return tmp_path / "run"
+
+
+def test_who_adds_to_a_run_has_it_until_the_folder_is_closed(going_run: Path) -> None:
+    folder = RunFolder(going_run)
+    assert (going_on(going_run), open_results(going_run).state) == (False, "interrupted")
+    folder.append(Noted(t=1.0, text="here"))
+    folder.append(Noted(t=2.0, text="still here"))
+    assert (going_on(going_run), open_results(going_run).state) == (True, "running")
+    folder.close()
+    assert (going_on(going_run), open_results(going_run).state) == (False, "interrupted")
+    folder.append(Noted(t=3.0, text="a new session"))
+    assert going_on(going_run)
+    del folder  # whoever forgets to close it
+    assert not going_on(going_run)
+
+
+def test_of_a_process_that_was_killed_the_kernel_takes_it_back(going_run: Path) -> None:
+    code = (
+        "import sys, time; from pathlib import Path; from hugewise.store.folder import RunFolder;"
+        "from hugewise.store.records import Noted; folder = RunFolder(Path(sys.argv[1]));"
+        "folder.append(Noted(t=1.0, text='here')); print(flush=True); time.sleep(600)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, str(going_run)], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None and process.stdout.readline()
+            assert going_on(going_run)
+        finally:
+            process.send_signal(signal.SIGKILL)
+    assert not going_on(going_run)
+
+
+def test_what_is_no_log_goes_on_nowhere(tmp_path: Path) -> None:
+    assert not going_on(tmp_path)
+    os.mkfifo(tmp_path / "run.jsonl")  # which nobody waits for
+    assert not going_on(tmp_path)
+    (tmp_path / "run.jsonl").unlink()
+    (tmp_path / "run.jsonl").symlink_to("/proc/self/status")
+    assert not going_on(tmp_path)

@@ -235,6 +235,12 @@ def work(**more: Any) -> dict[str, Any]:
         (guest(counting=True, network="user"), "guest.network", "from outside", '"none"'),
         (guest(counting=True, packages=["gcc"]), "guest.packages", "no disk", "counting = false"),
         (large(counting=True, sources=["lua5.4"]), "scales.large.guest.sources", "no disk", "remove it"),
+        (
+            work(name="command", parameters={"argv": ["cat"], "stdin": "/numbers"}),
+            "workload[1].parameters.stdin",
+            "does not have the files of the host",
+            "its name as an argument",
+        ),
         (work(name="iperf3", parameters={"peer": "host"}), "workload[1].parameters.peer", "no network", '"user"'),
         (work(parameters={"peer": ["machine", "host"]}), "workload[1].parameters.peer", "no network", "in the guest"),
         (
@@ -304,7 +310,7 @@ def work(**more: Any) -> dict[str, Any]:
             "cpus of [guest]",
         ),
         ({"design": {"kind": "duet", "slots": [0, 1]}}, "design.kind", "not of guests", 'concurrency = "together"'),
-        ({"design": {"kind": "resident"}}, "design.kind", "not of guests", "one guest that stays, resident = true"),
+        ({"design": {"kind": "interleaved"}}, "design.kind", "not of guests", "one guest that stays, resident = true"),
         (
             guest(resident=True) | arm(backing="hugetlb-2m"),
             "policies[2].backing",

@@ -26,7 +26,7 @@ def attempt(run: Path, block: int, arm: str, number: int = 1) -> None:
     folder = run / "attempts" / f"b{block}-{arm}-{number}"
     if folder.exists():
         return
-    time.sleep(0.03)
+    time.sleep(0.08)  # most of its life, however slow Python is to start
     draft = folder.with_name(f".{folder.name}")
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir()

@@ -69,9 +69,10 @@ def test_a_hugewise_that_keeps_its_promises_passes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("broken", "counted", "said"),
     [
-        ("folder", "differing", "folder {place}: was not there, is there"),
+        pytest.param("folder", "differing", "folder {place}: was not there, is there", marks=pytest.mark.soak),
         pytest.param("process", "differing", "(sleep): was not there, is lives", marks=pytest.mark.soak),
-        ("lost", "lost", "b1-base-1 is not what it was"),  # gone, and made again
+        # gone, and made again
+        pytest.param("lost", "lost", "b1-base-1 is not what it was", marks=pytest.mark.soak),
         pytest.param("changed", "lost", "is not what it was", marks=pytest.mark.soak),
         ("repeated", "repeated", "block 1 has 2 attempts of base"),
         pytest.param("unfinished", "broken", "the run has not ended", marks=pytest.mark.soak),
@@ -143,6 +144,7 @@ def test_what_cannot_be_done_is_said_with_its_cure(tmp_path: Path, words: list[s
     assert cure in said
 
 
+@alone
 def test_a_torture_of_another_kernel_is_not_continued(tmp_path: Path) -> None:
     assert faked(tmp_path, "none", "--now", "0")[0] == 0
     path = tmp_path / "torture-1" / "torture.json"

@@ -1,8 +1,9 @@
-"""Numbers in a command's output: how they are written, found, and missed."""
+"""Commands: numbers in their output, what is run in place of what others publish, and words for xargs."""
 
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,15 +12,19 @@ from typing import Any
 import pytest
 
 import hugewise
+from hugewise.analysis.analysis import stand_ins_of
 from hugewise.errors import StudyError
 from hugewise.model.design import TakingTurns
 from hugewise.model.metric import Metric
-from hugewise.model.workload import Direct
+from hugewise.model.workload import Direct, StandIn
 from hugewise.study.load import command_study
+from hugewise.workloads import discover, x264
 from hugewise.workloads._outputs import extract, parse
 from hugewise.workloads.command import WORKLOAD
 from tests.build import known
 from tests.build.studies import study_of
+from tests.build.workloads import given
+from tests.requirements import need_program
 from tests.servers.trying import attempts
 
 ARMS = ["as-is", {"name": "other", "from": "as-is", "environment": {"A": "1"}}]
@@ -103,7 +108,7 @@ def test_a_study_is_judged_by_its_first_value() -> None:
     rate, time = "rate,higher,1/s=regex:r (.*)", "spent,lower,s=regex:t (.*)"
     named = WORKLOAD.named({"values": (rate, time)})
     assert [metric.name for metric in named] == ["rate", "spent"]
-    assert WORKLOAD.hear("r 2\nt 3\n", "", {"values": (rate, time)}) == {"rate": 2.0, "spent": 3.0}
+    assert WORKLOAD.parse("r 2\nt 3\n", "", {"values": (rate, time)}) == {"rate": 2.0, "spent": 3.0}
     with pytest.raises(ValueError, match="a value rate already"):
         WORKLOAD.named({"values": (rate, rate)})
 
@@ -194,3 +199,88 @@ def test_values_of_a_real_command_are_its_metrics(tmp_path: Path) -> None:
     failed = attempts(tmp_path, silent, policies, blocks=2)
     assert {each.state for each in failed} == {"failed"}
     assert "it begins: 'so it began" in (failed[0].reason or "")
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("kind", ["sequential", "interleaved"])
+def test_each_run_reads_the_file_that_is_its_standard_input(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "numbers").write_text("20\n22\n")
+    script = "import sys, time\nwhile time.process_time() < 0.5: pass\nassert sum(map(int, sys.stdin)) == 42"
+    workload = told(script, stdin=str(tmp_path / "numbers"))
+    found = attempts(tmp_path, workload, ["as-is", "base"], blocks=2, design={"kind": kind})
+    assert [each.state for each in found] == ["accepted"] * 4, [each.reason for each in found]
+
+
+@pytest.mark.parametrize(
+    ("stdin", "words"),
+    [("numbers", "is not a whole path"), ("/nowhere/numbers", "is not a file"), ("/", "is not a file")],
+)
+def test_standard_input_must_be_a_file(stdin: str, words: str) -> None:
+    (missing,) = WORKLOAD.missing({"argv": (sys.executable,), "stdin": stdin})
+    assert words in missing.reason
+
+
+ODD = ("a b", "it's", '"quoted"', "back\\slash", "tab\there", "-x", "$HOME", "*", "[a];b", "é")
+
+
+def test_every_argument_arrives_as_it_is(tmp_path: Path) -> None:
+    need_program("xargs", "findutils")
+    show = (sys.executable, "-c", "import sys; print(sys.argv[1:])")
+    path = tmp_path / "a file"
+    path.write_text(x264.argument_lines([(*show, *ODD), (*show, "second")]))
+    done = subprocess.run(x264.sequential_command(str(path)), capture_output=True, text=True, check=True)
+    assert done.stdout == f"{list(ODD)}\n['second']\n"
+
+
+def test_a_command_that_fails_fails_the_whole(tmp_path: Path) -> None:
+    need_program("xargs", "findutils")
+    path = tmp_path / "list"
+    path.write_text(x264.argument_lines([("true",), ("false",)]))
+    assert subprocess.run(x264.sequential_command(str(path)), check=False).returncode == 123
+
+
+def test_each_line_is_pinned_to_its_cpu(tmp_path: Path) -> None:
+    need_program("taskset", "util-linux")
+    show = (sys.executable, "-c", "import os; print(os.sched_getaffinity(0))")
+    (tmp_path / "inner").write_text(x264.argument_lines([show]))
+    (tmp_path / "list").write_text(x264.argument_lines([("0", *x264.sequential_command(str(tmp_path / "inner")))]))
+    argv = x264.pinned_command(str(tmp_path / "list"), 1)
+    assert subprocess.run(argv, capture_output=True, text=True, check=True).stdout == "{0}\n"
+
+
+@pytest.mark.parametrize("word", ["", "two\nlines"])
+def test_what_no_line_can_hold_is_an_error(word: str) -> None:
+    with pytest.raises(ValueError, match="cannot be an argument"):
+        x264.argument_lines([("x", word)])
+
+
+TOLD: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
+    ("mysql-ro", {}, ("MariaDB in place of MySQL",)),
+    ("integer-set", {}, ("open programs with inputs of their own in place of SPECint",)),
+    ("x264", {}, ("synthetic clips in place of vbench's",)),
+    ("x264", {"clips": "/vbench"}, ()),
+    ("tpcc", {}, ("go-tpc in place of sysbench-tpcc",)),
+    ("tpcc", {"sysbench_tpcc": "/opt/tpcc"}, ()),
+    ("build", {}, ()),
+    ("build", {"project": "lua"}, ("Lua in place of GDB",)),
+    ("build", {"project": "gdb"}, ()),
+    ("build", {"project": "gdb", "target": "all-libiberty"}, ("all-libiberty of GDB in place of all-gdb",)),
+    ("redis", {}, ("hugewise's own load generator in place of memtier_benchmark",)),
+    ("memcached", {}, ("hugewise's own load generator in place of memtier_benchmark",)),
+    ("pgbench", {}, ()),
+]
+
+
+@pytest.mark.parametrize(("name", "parameters", "words"), TOLD)
+def test_a_workload_names_what_it_stands_in_with(name: str, parameters: dict[str, Any], words: tuple[str, ...]) -> None:
+    workload = discover()[name]
+    assert isinstance(workload, StandIn)
+    values = given(workload, **parameters)
+    assert workload.stand_ins(values) == words
+    assert stand_ins_of(name, values) == words
+
+
+def test_of_other_versions_nothing_is_told() -> None:
+    assert stand_ins_of("gone", {}) == ()
+    assert stand_ins_of("tpcc", {"warehouses": 3}) == (), "it had no such parameter then"
+    assert stand_ins_of("chase", {}) == (), "a micro-workload is what it is"

@@ -55,15 +55,16 @@ def said(folder: Path, attempt: Attempt) -> probe.Result:
     return next(event for event in events if isinstance(event, probe.Result))
 
 
+@pytest.mark.soak
 @pytest.mark.whole
-@pytest.mark.parametrize("largest", ["256k", pytest.param("4m", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("largest", ["256k", "4m"])
 def test_the_same_calls_are_made_on_every_kind_of_page(tmp_path: Path, largest: str) -> None:
     workload = {"name": "mmap-perf", "parameters": {"calls": 6000, "max_bytes": largest}}
     found = tried(tmp_path, workload, ["base", "thp", "hugetlb-2m"])
     accepted(found)
     facts = {arm: said(tmp_path, attempt).facts for arm, attempt in found.items()}
     same = ("sequence", "calls", "maps", "unmaps", "resizes", "pages_touched")
-    assert len({tuple(each[name] for name in same) for each in facts.values()}) == 1
+    assert len({tuple(fact[name] for name in same) for fact in facts.values()}) == 1
     assert found["hugetlb-2m"].delivery.share == 1
     assert found["base"].delivery.share == 1
     peak = facts["hugetlb-2m"]["peak_bytes"]

@@ -57,7 +57,7 @@ KEY_VALUE: tuple[tuple[dict[str, Any], str], ...] = (
         ("service", BASE, {**SERVICE, "ready": "tcp:70000"}, "ready: 'tcp:70000': write tcp:PORT"),
         ("service", BASE, {**SERVICE, "ready": "unix:socket"}, "ready: 'unix:socket': write"),
         ("service", BASE, {**SERVICE, "ready": "soon"}, "ready: 'soon': write"),
-        ("service", BASE, {**SERVICE, "ready": "line:("}, "ready: line:'(' is not a regular expression"),
+        ("service", BASE, {**SERVICE, "ready": "line:("}, "ready: '(' is not a regular expression"),
         ("service", BASE, {**SERVICE, "ready": "exec:a 'b"}, "no closing quotation"),
         ("service", BASE, {**SERVICE, "environment": ("A",)}, "environment: 'A' is not NAME=VALUE"),
         (

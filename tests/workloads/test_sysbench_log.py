@@ -47,7 +47,7 @@ def logged(folder: Path, test: str, *options: str) -> tuple[list[bytes], str]:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

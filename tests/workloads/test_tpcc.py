@@ -100,7 +100,7 @@ def test_a_backend_of_postgres_touches_its_buffers_before_its_first_update(more:
     assert f"BEFORE UPDATE ON {table} FOR EACH STATEMENT WHEN (current_setting('hugewise.warm', true)" in trigger
     assert TOUCH.removeprefix("SELECT ") in function
     assert "IF nextval('warmed') = 4 THEN DROP TABLE filler" in function, "the last of four clients frees what is held"
-    (fill,) = (each for each in statements if each.startswith("INSERT INTO filler"))
+    (fill,) = (statement for statement in statements if statement.startswith("INSERT INTO filler"))
     assert f"least({12 * 110_000_000 // 4 // 8192}, " in fill, "a quarter of the database, where so much is free"
 
 
@@ -131,7 +131,7 @@ def test_data_of_another_server_or_client_are_others() -> None:
         given(WORKLOAD, sysbench_tpcc="/t"),
         given(WORKLOAD, warehouses=3),
     ]
-    keys = [tuple(sorted((WORKLOAD.data(each).key).items())) for each in values]
+    keys = [tuple(sorted((WORKLOAD.data(value).key).items())) for value in values]
     assert len(set(keys)) == len(keys)
 
 
@@ -181,7 +181,7 @@ def current(text: str) -> list[str]:
 
 def without(text: str, line: str) -> str:
     """The same, had nothing ended in that second: nor do its transactions count in the summary."""
-    lines = [each for each in text.splitlines(keepends=True) if each != line]
+    lines = [row for row in text.splitlines(keepends=True) if row != line]
     gone = {row["Operation"]: int(row["Count"]) for row in json.loads(line)}
     at = next(place for place, each in enumerate(lines) if '"[Summary] "' in each)
     summary = json.loads(lines[at])

@@ -14,13 +14,13 @@ import hugewise
 from hugewise.cli import options, progress, request
 from hugewise.cli.main import main
 from hugewise.errors import StorageError, UserError
-from hugewise.files import alone_in, made_folder
+from hugewise.files import alone_in, made_folder, own
 from hugewise.store.folder import RunFolder
 from hugewise.study import load
 from hugewise.study.study import Study
 from hugewise.study.workload import SMALL
 from hugewise.visible import printable, say
-from tools.results import first_cells, overview
+from tools.results import overview
 from tools.results.data import read
 from tools.results.page import add as add_run
 
@@ -61,18 +61,11 @@ def measure(page: Path, study: str, results: Path, blocks: int | None, time_: st
 
 
 def check(page: Path, study: Study | None = None) -> None:
-    """What can be known before hours are measured: that a page can be there, and is of that study, and that the list
-    of what is measured first is right. Raises UserError, StudyError, RunError.
-    """
+    """Check before hours are measured that a page can be there, and is of that study. Raises UserError, RunError."""
     if page.suffix != ".parquet":
         raise UserError(f"{page}: its data are a Parquet file", hint=f"name it {page.with_suffix('.parquet')}")
     overview.check(page.parent)
-    if study is None:
-        return
-    whole, listed = _shipped(study.name, study.scale), first_cells.beside(page)
-    if whole is not None and listed is not None:
-        first_cells.of_study(listed, whole)
-    if page.exists():
+    if study is not None and page.exists():
         of = read(page).runs[0].results
         scale = of.options.get("scale", SMALL)
         if (of.study, scale) != (study.name, study.scale):
@@ -84,11 +77,15 @@ def check(page: Path, study: Study | None = None) -> None:
 
 
 def join(page: Path, run: Path) -> None:
-    """Add the run, and write page and overview; one process at a time, so that none loses what another has added."""
+    """Add the run, and write page and overview; one process at a time, so that none loses what another has added.
+
+    Raises UserError to root where another account could change where the pages lie.
+    """
     try:
+        own(page.parent, str(page))
         made_folder(page.parent)
         with alone_in(page.parent):
-            written = add_run(page, run, _whole(run), first_cells.beside(page))
+            written = add_run(page, run, _whole(run))
             written += overview.write(page.parent)
     except OSError as error:
         raise StorageError(f"{error.filename or page}: {error.strerror or error}") from error

@@ -1,13 +1,9 @@
-"""What became of each published claim, by what the runs of a page found. Pure.
+"""Claims of publications, the studies that test them, and what became of each by the runs of a page.
 
-A claim is confirmed, contradicted, or not decidable on the machine of the runs; where runs disagree none of it is. The
-claims of a page are those of all its runs: one that did not measure a claim says nothing of it, and those that did are
-judged together by their e-values (`analysis.combining`).
-
-Every claim of a publication, whether a run has met it or not, and the studies that come with hugewise and test it.
-
-What a source says is in `hugewise.published`; a study tests a claim where a workload of it names the claim's entry and
-compares two policies that stand for its two arms, at one of its scales. Reads the studies' files; nothing else.
+A claim is confirmed, contradicted, or not decidable on the machine of the runs; where runs disagree none of it is. A
+run that did not measure a claim says nothing of it; those that did are judged together by their e-values. What a source
+says is in `hugewise.published`; a study tests a claim where a workload names the claim's entry and compares two
+policies that stand for its two arms, at one of its scales.
 """
 
 from __future__ import annotations
@@ -22,11 +18,12 @@ from hugewise import published, workloads
 from hugewise.analysis.changes import known_metrics
 from hugewise.analysis.published import BEYOND, PublishedFigure, Size, agreement, agreement_of_change, figures, size
 from hugewise.model.metric import NOT_IN_EMULATION
-from hugewise.model.results import Measured, PublishedFinding, PublishedPoint, Results
+from hugewise.model.results import DIRECTIONS, Measured, PublishedFinding, PublishedPoint, Results
 from hugewise.published import Published
+from hugewise.report.reasons import in_words
 from hugewise.report.sections import beside
 from hugewise.report.sections.beside import change_as_printed
-from hugewise.report.sentences import effect_of, in_a_row
+from hugewise.report.sentences import effect_of
 from hugewise.stats.evidence import TYPICAL, Combined
 from hugewise.study import load
 from hugewise.study.study import Study
@@ -35,6 +32,11 @@ from tools.results.runs import where_in_short
 
 Guests = Literal["", "emulated", "counting"]
 _UNPRINTED = "no change printed"
+_NEEDS: Mapping[Guests, str] = {
+    "": "",
+    "emulated": " under KVM",
+    "counting": " with guests under KVM that measure instead of counting instructions",
+}
 
 
 class SourceClaim(NamedTuple):
@@ -70,9 +72,7 @@ class Way(NamedTuple):
             counting  the study counts instructions, which nothing but emulation does
             empty     neither: it can be measured wherever the study runs
     lacks   the metric that tells it, where the workload does not judge that; empty where it does
-    counts  what emulated guests are judged by in its place, where they do not measure it
     arch    of its guests; null: those of the machine
-    beside  it is judged beside the metric of the cell, by whose forecast nothing is known of it
     """
 
     study: str
@@ -82,36 +82,42 @@ class Way(NamedTuple):
     scale: str
     guests: Guests = ""
     lacks: str = ""
-    counts: str = ""
     arch: str | None = None
-    beside: bool = False
 
     @property
     def command(self) -> str:
-        """What measures it."""
+        """Command that measures it."""
         at = "" if self.scale == SMALL else f" --scale {self.scale}"
         return f"hugewise run {self.study} --only {self.label}{at}"
 
+    @property
+    def words(self) -> str:
+        """The command, or the cell that lacks the metric, with what its guests need."""
+        machine = f" on an {self.arch} machine" if self.guests == "emulated" and self.arch is not None else ""
+        quantity = "that quantity" if self.guests else self.lacks
+        cell = f"a cell {self.label} of {self.study} that judges {quantity} as well (key also)"
+        return f"{cell if self.lacks else self.command}{machine}{_NEEDS[self.guests]}"
+
     def has(self, cell: str) -> bool:
-        """Whether it is a cell of that workload."""
+        """Return whether it is a cell of that workload."""
         use = cell_of(self.labels, cell)
         return use is not None and self.labels[use] == self.label
 
 
 @cache
 def shipped_studies() -> tuple[Study, ...]:
-    """The studies that come with hugewise, in order. Raises StudyError."""
+    """Return the studies that come with hugewise, in order. Raises StudyError."""
     return tuple(load.load(load.folder() / f"{name}.toml") for name in load.names())
 
 
 def restating(source: Published, studies: Sequence[Study]) -> list[Study]:
-    """Those of the studies that restate the source."""
+    """Return the studies that restate the source."""
     known = ((study, study.published) for study in studies)
     return [study for study, name in known if name is not None and published.load(name).name == source.name]
 
 
 def claims_in(source: Published) -> Iterator[SourceClaim]:
-    """All of them, entry by entry, in the source's order."""
+    """Yield all of them, entry by entry, in the source's order."""
     for entry in source.entries:
         for figure in figures(source, entry):
             yield SourceClaim(
@@ -144,15 +150,15 @@ def together(claims: Sequence[SourceClaim]) -> str:
     """Claims in as few words: figures of one quantity as a list, `wall_s, against 4K: 16K −15%, 64K −16%`; of one arm
     alone likewise, `16K against 4K: wall_s −15%, cpu_s −3%`.
     """
-    figures = [one for one in claims if one.change]
-    words = [one.said for one in claims if not one.change]
+    figures = [claim for claim in claims if claim.change]
+    words = [claim.said for claim in claims if not claim.change]
     alike: dict[tuple[str, ...], list[SourceClaim]] = {}
     for one in figures:
         alike.setdefault((one.quantity or "", one.baseline), []).append(one)
-    pairs = {(one.arm, one.baseline) for one in figures}
+    pairs = {(figure.arm, figure.baseline) for figure in figures}
     if len(pairs) == 1 and len(figures) > 1:
         ((arm, baseline),) = pairs
-        of_arm = ", ".join(f"{one.quantity} {one.change}" for one in figures)
+        of_arm = ", ".join(f"{figure.quantity} {figure.change}" for figure in figures)
         return "; ".join([f"{arm} against {baseline}: {of_arm}", *words])
     lists = [
         several[0].said
@@ -173,36 +179,21 @@ def _sentence(figure: PublishedFigure) -> str:
 
 
 def ways(claim: SourceClaim, source: Published, studies: Sequence[Study]) -> list[Way]:
-    """How the claim can be tested by these studies, each workload at its least scale that does."""
-    found = []
-    for study in restating(source, studies):
-        for use in study.workload:
-            if use.published == claim.entry:
-                found += list(_ways(claim, source, study, use))[:1]
-    return found
-
-
-def ways_beside(claim: SourceClaim, source: Published, studies: Sequence[Study]) -> list[Way]:
-    """As `ways`, of cells that compare these arms on a workload of the entry, and are set beside nothing published."""
-    every = restating(source, studies)
-    names = {use.name for study in every for use in study.workload if use.published == claim.entry}
-    found = []
-    for study in every:
-        for use in study.workload:
-            if use.published is None and use.name in names and use.counted is not None:
-                found += list(_ways(claim, source, study, use))[:1]
-    return found
-
-
-def arms_elsewhere(claim: SourceClaim, source: Published, studies: Sequence[Study]) -> list[str]:
-    """The studies of the source that have both arms, whatever they run on them."""
-    return [
-        study.name for study in restating(source, studies) if {claim.arm, claim.baseline} <= {*_arms(study).values()}
-    ]
+    """Return how these studies can test the claim, each workload at its least sufficient scale: the workloads that name
+    its entry, else others of the same kind that are judged by counts and stand beside nothing published.
+    """
+    every = [(study, use) for study in restating(source, studies) for use in study.workload]
+    own = [(study, use) for study, use in every if use.published == claim.entry]
+    names = {use.name for _, use in own}
+    others = [(study, use) for study, use in every if use.published is None and use.counted and use.name in names]
+    for several in (own, others):
+        if found := [way for study, use in several for way in list(_ways(claim, source, study, use))[:1]]:
+            return found
+    return []
 
 
 def _arms(study: Study) -> dict[str, str]:
-    """The published arms by policy; none where the baseline stands for none."""
+    """Return the published arms by policy; none where the baseline stands for none."""
     return dict(study.published_arms) if study.compared_with in study.published_arms else {}
 
 
@@ -212,22 +203,22 @@ def _ways(claim: SourceClaim, source: Published, study: Study, use: WorkloadUse)
         return
     for scale in (SMALL, *sorted({*study.scales, *use.scales})):
         there = use.at(scale)
-        named = there.policies if there.policies is not None else tuple(one.name for one in study.policies)
+        named = there.policies if there.policies is not None else tuple(use.name for use in study.policies)
         fitting = [name for name in named if arms.get(name) == claim.arm and name != study.compared_with]
         if fitting and study.compared_with in named and _speaks_of(claim, there):
-            labels = tuple(one.called for one in study.workload)
+            labels = tuple(use.called for use in study.workload)
             guests = _guests(claim, source, study, use)
             yield Way(
                 *(study.name, use.called, labels, fitting[0], scale, guests),
                 lacks=_lacks(claim, source, there, counted=study.guest is not None and not guests),
-                counts=(use.counted or "") if guests == "emulated" else "",
                 arch=None if study.guest is None else study.guest.arch,
-                beside=_beside(claim, source, there),
             )
 
 
 def _speaks_of(claim: SourceClaim, use: WorkloadUse) -> bool:
-    """Whether the workload has a cell within what the source speaks of, and for a trend several of one parameter."""
+    """Return whether the workload has a cell within the source's conditions, and for a trend several of one
+    parameter.
+    """
     within = dict(claim.within)
 
     def levels(name: str) -> list[object]:
@@ -253,20 +244,14 @@ def _lacks(claim: SourceClaim, source: Published, use: WorkloadUse, *, counted: 
     return next((name for name in names if name in known), claim.quantity)
 
 
-def _beside(claim: SourceClaim, source: Published, use: WorkloadUse) -> bool:
-    """Whether metrics that tell the claim are declared beside the workload's own, and that is none of them."""
-    names = () if claim.quantity is None else _names(claim.quantity, source)
-    return bool({*names} & {*use.also}) and not {*names} & {*_own(use)}
-
-
 def _own(use: WorkloadUse) -> list[str]:
-    """The metric that the workload judges where time is measured."""
+    """Return the metric that the workload judges where time is measured."""
     declared = workloads.discover().get(use.name)
     return [use.metric] if use.metric is not None else [one.name for one in (declared.metrics if declared else ())[:1]]
 
 
 def _names(quantity: str, source: Published) -> tuple[str, ...]:
-    """The metrics of ours that tell a quantity of the source."""
+    """Return the metrics of ours that tell a quantity of the source."""
     return (*source.metrics.get(quantity, ()), quantity)
 
 
@@ -302,31 +287,44 @@ class Claimed(NamedTuple):
     """A published figure or finding beside what a run found of it, and what became of it over all runs.
 
     row   of the newest run that decides it as it stands, else of the newest that measured it
-    how   how the two agree, in words, and where one run is not all that there is, what of the others is to be known
+    agreement  how the two agree, as `analysis.published` says it; `small`: what was published is within the margin
+    by, against   where one run is not all that there is, by how many it is so, and which runs speak against it
     size  where a published change lies beside the interval of that run, and what else differs where it is beyond it
     where  that run was made: its machine in short, and that its guests were emulated
     """
 
     row: Row
     standing: Standing
-    how: str
+    agreement: str
     size: str = ""
     where: str = ""
+    small: bool = False
+    by: str = ""
+    against: str = ""
+
+    @property
+    def how(self) -> str:
+        """Agreement of the two, in words."""
+        small = ", and what was published is within that margin" if self.small else ""
+        return "; ".join(filter(None, (f"{self.agreement}{small}{self.by}", self.against)))
 
     @property
     def agrees(self) -> str:
-        """In sign and in size."""
+        """Agreement in sign and in size."""
         return "; ".join(filter(None, (self.how, self.size)))
 
 
 def claimed(runs: Iterable[Results], together: Sequence[Combined] = ()) -> list[Claimed]:
-    """Every figure and finding that a run has beside its own, cell by cell; `runs`: the newest first, `together`: what
-    their e-values say. Where runs disagree, nothing is decided: a later run does not undo an earlier one.
+    """Return every figure and finding that a run has beside its own, cell by cell; `runs`: the newest first,
+    `together`: what their e-values say. Where runs disagree, nothing is decided: a later run does not undo an earlier
+    one.
     """
     told: dict[tuple[str, ...], list[Claimed]] = {}
     for results in runs:
         for row in _rows(results):
-            one = Claimed(row, *_standing(row, results.margin), _size(row, results), where_in_short(results))
+            small = _small(row, results.margin)
+            standing = OPEN if small else _STANDING.get(row.agreement, OPEN)
+            one = Claimed(row, standing, row.agreement, _size(row, results), where_in_short(results), small)
             told.setdefault(_key(row), []).append(one)
     joint: dict[tuple[str, ...], Combined] = {
         (one.cell, one.arm, one.baseline, one.metric): one for one in together if one.end_point == TYPICAL
@@ -337,13 +335,13 @@ def claimed(runs: Iterable[Results], together: Sequence[Combined] = ()) -> list[
 
 
 def claim_of(row: Row) -> tuple[str, ...]:
-    """What the row is of, whichever cell and policy of ours stands beside it."""
+    """Return the claim of the row, whichever cell and policy of ours stands beside it."""
     of = (row.quantity, "") if isinstance(row, PublishedPoint) else (row.words, row.condition)
     return (row.entry, *of, row.arm, row.baseline)
 
 
 def measured_of(row: Row) -> list[tuple[str, Measured]]:
-    """The cells that were measured of it, each with what was found there."""
+    """Return the cells that were measured of it, each with what was found there."""
     if isinstance(row, PublishedPoint):
         return [] if row.measured is None else [(row.cell, row.measured)]
     return [(level.cell, level.measured) for level in row.measured if level.measured is not None]
@@ -358,7 +356,7 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 
 def _placed(row: Row) -> bool:
-    """Whether the row is of a cell of ours: others say why there is none, which holds for their own run alone."""
+    """Return whether the row is of a cell of ours: others tell why there is none, for their own run alone."""
     return any(_cells(row))
 
 
@@ -367,29 +365,29 @@ def _key(row: Row) -> tuple[str, ...]:
 
 
 def _joined(several: Sequence[Claimed], joint: Mapping[tuple[str, ...], Combined]) -> Claimed:
-    """What the runs say of one claim in one cell, the newest first."""
+    """Return the results of the runs for one claim in one cell, the newest first."""
     told = [one for one in several if measured_of(one.row)] or several[:1]
     newest = told[0]
     decided = [one for one in told if one.standing != OPEN]
-    if len({one.standing for one in decided}) > 1:
+    if len({row.standing for row in decided}) > 1:
         says = "an earlier run says otherwise" if newest.standing != OPEN else "earlier runs disagree"
-        return newest._replace(standing=OPEN, how=f"{newest.how}; {says}")
+        return newest._replace(standing=OPEN, against=says)
     if len(told) == 1:
         return newest
     agreed = _together(newest.row, joint)
     standing = _STANDING.get(agreed, OPEN)
     if standing != OPEN:
         if decided and decided[0].standing != standing:
-            return newest._replace(standing=OPEN, how=f"{newest.how}; the runs together say otherwise: {agreed}")
+            return newest._replace(standing=OPEN, against=f"the runs together say otherwise: {agreed}")
         first = decided[0] if decided else newest
-        return first._replace(standing=standing, how=f"{agreed}, by {len(told)} runs together")
+        return first._replace(standing=standing, agreement=agreed, small=False, by=f", by {len(told)} runs together")
     if decided and len(decided) < len(told):
-        return decided[0]._replace(how=f"{decided[0].how}, by {len(decided)} of {len(told)} runs")
+        return decided[0]._replace(by=f", by {len(decided)} of {len(told)} runs")
     return decided[0] if decided else newest
 
 
 def _together(row: Row, joint: Mapping[tuple[str, ...], Combined]) -> str:
-    """How the claim agrees with what the e-values of several runs say together; empty where they say nothing.
+    """Return how the claim agrees with the e-values of several runs together; empty where they say nothing.
 
     Of a trend they never do: it is a matter of intervals, which are not multiplied.
     """
@@ -400,7 +398,7 @@ def _together(row: Row, joint: Mapping[tuple[str, ...], Combined]) -> str:
         return ""
     ((cell, measured),) = found
     one = joint.get((cell, measured.arm, measured.baseline, measured.metric))
-    if one is None or one.verdict not in {"better", "worse"}:
+    if one is None or one.verdict not in DIRECTIONS:
         return ""
     judged = replace(measured, verdict=one.verdict)
     if isinstance(row, PublishedPoint):
@@ -410,17 +408,17 @@ def _together(row: Row, joint: Mapping[tuple[str, ...], Combined]) -> str:
     return agreement(said, judged, 2.0 if one.verdict == "better" else 0.5)
 
 
-def _standing(one: Row, margin: float) -> tuple[Standing, str]:
-    """The standing of a published claim on the machine of the run by an agreement (`analysis.published`), and that."""
-    word = _STANDING.get(one.agreement, OPEN)
-    small = isinstance(one, PublishedPoint) and one.percent is not None and abs(one.percent) / 100 <= margin
-    if one.agreement == "equivalent here" and small:
-        return OPEN, f"{one.agreement}, and what was published is within that margin"
-    return word, one.agreement
+def _small(row: Row, margin: float) -> bool:
+    """Return whether the published change is within the margin of a run that found no effect."""
+    if row.agreement != "equivalent here" or not isinstance(row, PublishedPoint):
+        return False
+    return row.percent is not None and abs(row.percent) / 100 <= margin
 
 
 def _size(row: Row, results: Results) -> str:
-    """Where the published change lies beside the interval; beyond it, what else differs and may be behind that."""
+    """Return the place of the published change beside the interval; beyond it, other differences that may explain
+    it.
+    """
     said = beside.published_size(row)
     if not beyond(row):
         return said
@@ -430,25 +428,25 @@ def _size(row: Row, results: Results) -> str:
 
 
 def beyond(row: Row) -> bool:
-    """Whether the published change lies outside of our interval."""
+    """Return whether the published change lies outside of our interval."""
     return size_of(row) in {"larger", "smaller"}
 
 
 def size_of(row: Row) -> Size | None:
-    """Where the published change lies beside our interval; null where one of both is not there."""
+    """Return the place of the published change beside our interval; null where one of both is missing."""
     return size(row.percent, row.measured) if isinstance(row, PublishedPoint) else None
 
 
 def sizes(every: Iterable[Size | None]) -> str:
-    """How many published changes lie within our interval, as far as they are rounded, of those that stand beside one:
-    `1 of 3`; else empty.
+    """Return how many published changes lie within our interval, up to rounding, of those that stand beside one: `1 of
+    3`; else empty.
     """
     known = [one for one in every if one is not None]
     return f"{sum(one in {'within', 'rounded'} for one in known)} of {len(known)}" if known else ""
 
 
 def in_emulation(runs: Iterable[Results]) -> str:
-    """What measures that which emulated guests did not; empty where nothing was missed for that."""
+    """Return what measures the quantities that emulated guests did not; empty where nothing was missed for that."""
     for results in runs:
         guests = results.guests
         if guests is None or not any(row.reason == NOT_IN_EMULATION for row in _rows(results)):
@@ -461,19 +459,21 @@ def in_emulation(runs: Iterable[Results]) -> str:
 
 
 def differing(results: Results) -> str:
-    """What differs from the published experiment beside the effect, in a sentence; empty where nothing is known."""
-    told = [f"the {what} ({how})" for what, how in _others(results)]
-    told += [
+    """Return the differences from the published experiment beside the effect, in a sentence; empty where nothing is
+    known.
+    """
+    texts = [f"the {what} ({how})" for what, how in _others(results)]
+    texts += [
         f"a stand-in ({words})" for words in dict.fromkeys(one for cell in results.cells for one in cell.stand_ins)
     ]
-    if not told:
+    if not texts:
         return ""
     what = "Where a published change is beyond our interval, what else is other here may be behind it"
-    return f"{what}: {'; '.join(told)}."
+    return f"{what}: {'; '.join(texts)}."
 
 
 def _others(results: Results) -> Iterator[tuple[str, str]]:
-    """What differs of machine, kernel and sizes, each with how."""
+    """Yield the differences of machine, kernel and sizes, each with its values."""
     found = results.beside
     if found is None:
         return
@@ -486,21 +486,21 @@ def _others(results: Results) -> Iterator[tuple[str, str]]:
         yield "scale", f"sizes of the scale {scale} here"
 
 
-def claim_line(one: Row) -> str:
-    """A line: what the source says, what was found, and why they cannot be held against each other."""
-    if isinstance(one, PublishedPoint):
-        said = f"{one.entry}, {one.quantity}: {one.arm} against {one.baseline} {_change(one)}"
+def claim_line(row: Row) -> str:
+    """Return a line: what the source says, what was found, and why they cannot be held against each other."""
+    if isinstance(row, PublishedPoint):
+        text = f"{row.entry}, {row.quantity}: {row.arm} against {row.baseline} {_change(row)}"
     else:
-        said = f"{one.entry}: “{beside.published_words(one)}” ({one.arm} against {one.baseline})"
-    return f"{said}. Here: {found_here(one)}"
+        text = f"{row.entry}: “{beside.published_words(row)}” ({row.arm} against {row.baseline})"
+    return f"{text}. Here: {found_here(row)}"
 
 
-def _change(one: PublishedPoint) -> str:
-    return "(no change printed)" if one.percent is None else beside.published_change(one)
+def _change(point: PublishedPoint) -> str:
+    return "(no change printed)" if point.percent is None else beside.published_change(point)
 
 
 def claim_lines(found: Sequence[Claimed]) -> tuple[str, ...]:
-    """A line for each, once; figures of one entry that were not measured for one reason in one line."""
+    """Return a line for each, once; figures of one entry that were not measured for one reason in one line."""
     told: dict[tuple[str, ...], dict[str, PublishedPoint]] = {}
     for one in found:
         line, row = f"{claim_line(one.row)} ({one.agrees})", one.row
@@ -522,15 +522,19 @@ def _alike(key: tuple[str, ...], several: Mapping[str, PublishedPoint]) -> str:
     return f"{entry}, {len(several)} against {baseline}: {figures}. Here: {why} ({agrees})"
 
 
-def found_here(one: Row) -> str:
-    """What was found of it, cell by cell, and why it cannot be held against the published side."""
-    found = [_found(cell, measured) for cell, measured in measured_of(one)]
-    reasons = {one.reason} if isinstance(one, PublishedPoint) else {one.reason, *(each.reason for each in one.measured)}
-    why = f"; {'; '.join(sorted(map(in_a_row, filter(None, reasons))))}" if any(reasons) else ""
-    return f"{'; '.join(found) or 'nothing'}{why}"
+def found_here(row: Row) -> str:
+    """Return the findings, cell by cell, and why they cannot be compared with the published side."""
+    found = [_found(cell, measured) for cell, measured in measured_of(row)]
+    return "; ".join(filter(None, ("; ".join(found) or "nothing", why_not(row))))
+
+
+def why_not(row: Row) -> str:
+    """Return why it cannot be compared with the published side; empty where nothing is known against that."""
+    reasons = {row.reason} if isinstance(row, PublishedPoint) else {row.reason, *(each.reason for each in row.measured)}
+    return "; ".join(sorted(in_words(each) for each in reasons if each))
 
 
 def _found(cell: str, measured: Measured) -> str:
     effect = f"{cell}, {measured.arm}: {measured.metric} {effect_of(measured)}, n {measured.n}"
-    told = effect if measured.verdict == "not judged" else f"{effect}, {measured.verdict}"
-    return f"{told}, {words}" if (words := ", ".join(measured.stand_ins)) else told
+    text = effect if measured.verdict == "not judged" else f"{effect}, {measured.verdict}"
+    return f"{text}, {words}" if (words := ", ".join(measured.stand_ins)) else text

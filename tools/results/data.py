@@ -14,9 +14,10 @@ from hugewise.model.results import Results
 from hugewise.model.trial import Attempt
 from hugewise.stats.evidence import RunEvidence
 from hugewise.store import folder
-from tools.results.first_cells import First, Unmeasured
+from tools.results.forecasts import UnmeasuredCell
 
-_RUN, _PILOT, _UNMEASURED, _FIRST = "run-", "pilot-", "unmeasured", "first"
+_RUN, _PILOT, _UNMEASURED = "run-", "pilot-", "unmeasured"
+_MOST_RUNS = 10_000
 _OF_HOST = ("--results", "--hosts", "--keeper", "--page")
 """Options of a run whose values are files or folders of its host."""
 
@@ -36,56 +37,51 @@ class PageRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PageData(msgspec.Struct, frozen=True, kw_only=True):
-    """The runs, the newest first; the cells of their study that none of them was asked to measure; those that were to
-    be measured first; and pilots of the study, of which only the forecast is told: none is judged with the runs.
+    """The runs, the newest first; the cells of their study that none of them was asked to measure; and pilots of the
+    study, of which only the forecast is told: none is judged with the runs.
     """
 
     runs: tuple[PageRun, ...]
-    unmeasured: tuple[Unmeasured, ...] = ()
-    first: tuple[First, ...] = ()
+    unmeasured: tuple[UnmeasuredCell, ...] = ()
     pilots: tuple[PageRun, ...] = ()
 
 
 _RUNS = msgspec.json.Decoder(PageRun)
-_CELLS = msgspec.json.Decoder(tuple[Unmeasured, ...])
-_FIRSTS = msgspec.json.Decoder(tuple[First, ...])
+_CELLS = msgspec.json.Decoder(tuple[UnmeasuredCell, ...])
 
 
 def read(path: Path) -> PageData:
-    """The data of a page. Raises RunError where they cannot be read."""
+    """Return the data of a page. Raises RunError where they cannot be read."""
     try:
-        found = folder.read_compacted(path)
+        found = folder.read_compacted(path, _MOST_RUNS)
         runs, pilots = (
             [reading.decoded(_RUNS, text) for name, text in found.items() if name.startswith(kind)]
             for kind in (_RUN, _PILOT)
         )
         others = reading.decoded(_CELLS, found.get(_UNMEASURED, b"[]"))
-        first = reading.decoded(_FIRSTS, found.get(_FIRST, b"[]"))
     except (OSError, reading.UnreadableError) as error:
         raise RunError(f"{path} cannot be read: {error}", hint="put a copy of it back") from None
     if not runs:
         raise RunError(f"{path} holds no run", hint="hugewise report RUN --page FILE makes a page's data")
     for kind in (runs, pilots):
         kind.sort(key=lambda one: one.results.started, reverse=True)
-    return PageData(runs=tuple(runs), unmeasured=others, first=first, pilots=tuple(pilots))
+    return PageData(runs=tuple(runs), unmeasured=others, pilots=tuple(pilots))
 
 
 def records(data: PageData) -> dict[str, str]:
-    """What `read` reads, by name."""
-    found = {f"{_RUN}{one.results.run}": msgspec.json.encode(one).decode() for one in data.runs}
-    found |= {f"{_PILOT}{one.results.run}": msgspec.json.encode(one).decode() for one in data.pilots}
+    """Return the records that `read` reads, by name."""
+    found = {f"{_RUN}{run.results.run}": msgspec.json.encode(run).decode() for run in data.runs}
+    found |= {f"{_PILOT}{pilot.results.run}": msgspec.json.encode(pilot).decode() for pilot in data.pilots}
     if data.unmeasured:
         found[_UNMEASURED] = msgspec.json.encode(data.unmeasured).decode()
-    if data.first:
-        found[_FIRST] = msgspec.json.encode(data.first).decode()
     return found
 
 
 def slim(results: Results) -> Results:
-    """Without what no page tells: a host's paths, and the settings of every attempt."""
+    """Return the results without what no page tells: a host's paths, and the settings of every attempt."""
 
-    def slim(one: Attempt) -> Attempt:
-        return msgspec.structs.replace(one, knobs={}, pressure={}, laid={}, covariates={})
+    def slim(attempt: Attempt) -> Attempt:
+        return msgspec.structs.replace(attempt, knobs={}, pressure={}, laid={}, covariates={})
 
     return msgspec.structs.replace(
         results, folder="", command=without_paths(results.command), attempts=tuple(map(slim, results.attempts))
@@ -103,6 +99,6 @@ def without_paths(command: Sequence[str]) -> tuple[str, ...]:
 
 
 def newest_first(new: PageRun, others: Sequence[PageRun]) -> tuple[PageRun, ...]:
-    """With a run in the place of what there is of the same one."""
+    """Return the runs with the new one in the place of an older copy."""
     runs = [new, *(one for one in others if one.results.run != new.results.run)]
     return tuple(sorted(runs, key=lambda one: one.results.started, reverse=True))

@@ -1,7 +1,7 @@
-"""What is commonly said of page sizes, and what the pages of results make of it: folklore.md.
+"""Common claims about page sizes, and the findings of the results pages: folklore.md.
 
 A claim is *confirmed here* where comparisons decided for it and none against it; the reverse contradicts it, and both
-make it *mixed here*. Which comparisons test it is in `published.folklore`; nothing is chosen by hand.
+make it *mixed here*. Which comparisons test it is in `published.claims`; nothing is chosen by hand.
 """
 
 from __future__ import annotations
@@ -11,30 +11,32 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from hugewise import workloads
-from hugewise.model.results import CellResult, Comparison, Results
+from hugewise.model.results import DECIDED, CellResult, Comparison, Results
 from hugewise.plan.cells import Resolved, resolve
-from hugewise.published.folklore import CommonClaim, claims
+from hugewise.published import CommonClaim, claims
 from hugewise.report.document import Document, Line, table
 from hugewise.report.numbers import NOTHING
 from hugewise.report.sentences import effect_of
 from hugewise.study.load import at_scale
 from hugewise.study.study import Study
 from hugewise.study.workload import SMALL
-from tools.results.answers import open_pairs, planned_words, way_words
+from tools.results.answers import open_pairs, planned_words
 from tools.results.claims import STANDINGS, Guests, Way, shipped_studies
 from tools.results.data import PageData
 from tools.results.runs import machine_in_short
 
 NOT_TESTED = "not tested here"
 _FEW = 4
-"""So many comparisons are named."""
+"""Number of comparisons that are named."""
 
 Side = tuple[str, str]
 """An arm's policy, and of guests the pages of the host that back it."""
 
 
 class ClaimFound(NamedTuple):
-    """What the pages make of a claim, in a word; the comparisons that say so; what a verdict would take, and where."""
+    """Finding of the pages on a claim, in a word; the comparisons behind it; what a verdict would take, and the
+    pages.
+    """
 
     word: str
     told: str
@@ -54,13 +56,13 @@ class _Vote(NamedTuple):
     own: str
 
 
-def folklore(found: Mapping[str, PageData], studies: Sequence[Study] | None = None) -> Document:
+def folklore(pages: Mapping[str, PageData], studies: Sequence[Study] | None = None) -> Document:
     """Each common claim, who says it, what tests it, and what was found. `studies`: those that come with hugewise."""
     known = shipped_studies() if studies is None else studies
     rows = []
     for claim in claims():
-        verdict = verdict_on(claim, found, known)
-        names = ", ".join(dict.fromkeys(one.study for one in claim.tested)) or "no study of hugewise"
+        verdict = verdict_on(claim, pages, known)
+        names = ", ".join(dict.fromkeys(test.study for test in claim.tested)) or "no study of hugewise"
         where = ", ".join(f"{name}.md" for name in verdict.where) or NOTHING
         rows.append((claim.says, "; ".join(claim.sources), names, verdict.word, verdict.told, verdict.takes, where))
     head = ("it is said", "by", "tested by", "here", "what was found", "what a verdict would take", "page")
@@ -77,26 +79,26 @@ def folklore(found: Mapping[str, PageData], studies: Sequence[Study] | None = No
     )
 
 
-def verdict_on(claim: CommonClaim, found: Mapping[str, PageData], studies: Sequence[Study] = ()) -> ClaimFound:
-    """What the pages make of a claim; `studies` are those whose runs would test it. Raises StudyError."""
-    votes = list(_votes(claim, found))
-    decided = [one for one in votes if one.speaks is not None]
+def verdict_on(claim: CommonClaim, pages: Mapping[str, PageData], studies: Sequence[Study] = ()) -> ClaimFound:
+    """Return the finding of the pages on a claim; `studies` are those whose runs would test it. Raises StudyError."""
+    votes = list(_votes(claim, pages))
+    decided = [vote for vote in votes if vote.speaks is not None]
     where = tuple(dict.fromkeys(one.page for one in decided or votes))
     if not votes:
-        told, where = _beside(claim, found)
-        return ClaimFound(NOT_TESTED, told, _takes(claim, found, studies), where)
+        told, where = _beside(claim, pages)
+        return ClaimFound(NOT_TESTED, told, _takes(claim, studies), where)
     if not decided:
         told = f"{len(votes)} undecided: {_listed(votes)}"
-        return ClaimFound(STANDINGS[2], told, _pairs(votes) or f"more pairs: {_takes(claim, found, studies)}", where)
+        return ClaimFound(STANDINGS[2], told, _pairs(votes) or f"more pairs: {_takes(claim, studies)}", where)
     words = {True: STANDINGS[0], False: STANDINGS[1]}
-    said = {bool(one.speaks) for one in decided}
+    said = {bool(row.speaks) for row in decided}
     word = "mixed here" if len(said) == 2 else words[said.pop()]
     return ClaimFound(word, _listed(sorted(decided, key=lambda one: not one.speaks)), NOTHING, where)
 
 
 def reached(claim: CommonClaim, study: Study) -> Iterator[Way]:
     """The workloads of the study that compare what the claim compares, each at its least scale. Raises StudyError."""
-    patterns = [one.cells for one in claim.tested if one.study == study.name]
+    patterns = [test.cells for test in claim.tested if test.study == study.name]
     labels = tuple(use.called for use in study.workload)
     seen: set[str] = set()
     for scale in (SMALL, *sorted({*study.scales, *(name for use in study.workload for name in use.scales)})):
@@ -108,16 +110,15 @@ def reached(claim: CommonClaim, study: Study) -> Iterator[Way]:
             if (arm := _arm(claim, there, cell)) is not None:
                 seen.add(label)
                 timed: Guests = "emulated" if study.guest is not None and not claim.metrics else ""
-                beside = bool(claim.metrics) and cell.metric.name not in claim.metrics
-                yield Way(study.name, label, labels, arm, scale, timed, beside=beside)
+                yield Way(study.name, label, labels, arm, scale, timed)
 
 
 def _arm(claim: CommonClaim, study: Study, cell: Resolved) -> str | None:
-    """The first arm of the cell that the claim speaks of, where what is judged there is what it claims."""
+    """Return the first arm of the cell that the claim speaks of, where what is judged there is what it claims."""
     if claim.metrics and not {cell.metric.name, *cell.used.also}.intersection(claim.metrics):
         return None
     named = cell.used.policies
-    uses = {one.name: one for one in study.policies if named is None or one.name in named}
+    uses = {use.name: use for use in study.policies if named is None or use.name in named}
     backed: dict[str, Side] = {
         name: (one.registered, "" if study.guest is None else one.backed_by.pages) for name, one in uses.items()
     }
@@ -128,7 +129,9 @@ def _arm(claim: CommonClaim, study: Study, cell: Resolved) -> str | None:
 
 
 def _beside(claim: CommonClaim, found: Mapping[str, PageData]) -> tuple[str, tuple[str, ...]]:
-    """By what its arms were judged, where runs compared them and not by what is claimed; and on which pages."""
+    """Return the metrics by which its arms were judged, where runs compared them by others than the claimed; and the
+    pages.
+    """
     every = [vote for vote in _compared(claim, found) if vote.one.metric not in claim.metrics]
     if not claim.metrics or not every:
         return NOTHING, ()
@@ -138,15 +141,15 @@ def _beside(claim: CommonClaim, found: Mapping[str, PageData]) -> tuple[str, tup
     return f"{cells}: judged by {names}, not by {' or '.join(claim.metrics)}", pages
 
 
-def _votes(claim: CommonClaim, found: Mapping[str, PageData]) -> Iterator[_Vote]:
-    """Every comparison of the pages that tests the claim, with what it says of it."""
-    return (vote for vote in _compared(claim, found) if _is_of(claim, vote.own, vote.one))
+def _votes(claim: CommonClaim, pages: Mapping[str, PageData]) -> Iterator[_Vote]:
+    """Yield every comparison of the pages that tests the claim, with what it says of it."""
+    return (vote for vote in _compared(claim, pages) if _is_of(claim, vote.own, vote.one))
 
 
-def _compared(claim: CommonClaim, found: Mapping[str, PageData]) -> Iterator[_Vote]:
-    """Every comparison of the claim's sides on the pages, whatever it is judged by."""
+def _compared(claim: CommonClaim, pages: Mapping[str, PageData]) -> Iterator[_Vote]:
+    """Yield every comparison of the claim's sides on the pages, whatever it is judged by."""
     for test in claim.tested:
-        for page, data in found.items():
+        for page, data in pages.items():
             for results in (run.results for run in data.runs if run.results.study == test.study):
                 for cell in results.cells:
                     if fnmatchcase(cell.cell, test.cells):
@@ -154,27 +157,33 @@ def _compared(claim: CommonClaim, found: Mapping[str, PageData]) -> Iterator[_Vo
 
 
 def _of_cell(claim: CommonClaim, page: str, data: PageData, results: Results, cell: CellResult) -> Iterator[_Vote]:
-    guests = {} if results.guests is None else {one.arm: one.backing.pages for one in results.guests.arms}
+    guests = {} if results.guests is None else {arm.arm: arm.backing.pages for arm in results.guests.arms}
     emulated = results.guests is not None and results.guests.accelerator == "tcg"
     if emulated and not claim.metrics:  # what is counted there is no speed
         return
     sides = {arm.arm: (arm.policy, guests.get(arm.arm, "")) for arm in cell.arms}
     nothing = ("", "")
-    for one in cell.judged:
-        side = _side(claim, sides.get(one.arm, nothing), sides.get(one.baseline, nothing))
+    for comparison in cell.judged:
+        side = _side(claim, sides.get(comparison.arm, nothing), sides.get(comparison.baseline, nothing))
         if side:
             yield _Vote(
-                page, data, cell.cell, one, _speaks(claim, one, side), machine_in_short(results), cell.metric.name
+                page,
+                data,
+                cell.cell,
+                comparison,
+                _speaks(claim, comparison, side),
+                machine_in_short(results),
+                cell.metric.name,
             )
 
 
-def _is_of(claim: CommonClaim, own: str, one: Comparison) -> bool:
-    """Whether the comparison is of what is claimed: memory and the number of faults are no part of a claim that does
-    not name them.
+def _is_of(claim: CommonClaim, own: str, comparison: Comparison) -> bool:
+    """Return whether the comparison is of what is claimed: memory and the number of faults are no part of a claim that
+    does not name them.
     """
     if claim.metrics:
-        return one.metric in claim.metrics
-    return one.metric == own or not one.metric.endswith(("_bytes", "_faults"))
+        return comparison.metric in claim.metrics
+    return comparison.metric == own or not comparison.metric.endswith(("_bytes", "_faults"))
 
 
 def _side(claim: CommonClaim, arm: Side, baseline: Side) -> int:
@@ -188,26 +197,26 @@ def _side(claim: CommonClaim, arm: Side, baseline: Side) -> int:
     return -1 if one in claim.worse and other in claim.better else 0
 
 
-def _speaks(claim: CommonClaim, one: Comparison, side: int) -> bool | None:
-    """Whether the comparison speaks for the claim; None where it is undecided."""
-    if one.verdict in {"undecided", "none"}:
+def _speaks(claim: CommonClaim, comparison: Comparison, side: int) -> bool | None:
+    """Return whether the comparison speaks for the claim; None where it is undecided."""
+    if comparison.verdict not in DECIDED:
         return None
     if claim.expects == "equivalent":
-        return one.verdict == "equivalent" or (one.verdict == "better") == (side > 0)
-    return one.verdict == ("better" if side > 0 else "worse")
+        return comparison.verdict == "equivalent" or (comparison.verdict == "better") == (side > 0)
+    return comparison.verdict == ("better" if side > 0 else "worse")
 
 
 def _listed(votes: Sequence[_Vote]) -> str:
     lines = [
-        f"{one.cell}, {one.one.arm}: {one.one.metric} {effect_of(one.one)}, n {one.one.n}, {one.machine}"
-        for one in votes
+        f"{vote.cell}, {vote.one.arm}: {vote.one.metric} {effect_of(vote.one)}, n {vote.one.n}, {vote.machine}"
+        for vote in votes
     ]
     more = f"; and {len(lines) - _FEW} more" if len(lines) > _FEW else ""
     return "; ".join(lines[:_FEW]) + more
 
 
 def _pairs(votes: Sequence[_Vote]) -> str:
-    """What the comparison that is nearest to a verdict takes, by its page's forecast; empty where there is none."""
+    """Return what the comparison nearest to a verdict takes, by its page's forecast; empty where there is none."""
     known = []
     for vote in votes:
         planned = open_pairs(vote.data, vote.cell, vote.one.arm, vote.one.metric)
@@ -221,12 +230,12 @@ def _pairs(votes: Sequence[_Vote]) -> str:
     return f"{planned_words(row)} in {vote.cell}, {vote.one.arm}: {vote.one.metric}"
 
 
-def _takes(claim: CommonClaim, found: Mapping[str, PageData], studies: Sequence[Study]) -> str:
-    """What a first verdict would take."""
+def _takes(claim: CommonClaim, studies: Sequence[Study]) -> str:
+    """Return what a first verdict would take."""
     if not claim.tested:
         return claim.takes
-    named = dict.fromkeys(one.study for one in claim.tested)
+    named = dict.fromkeys(test.study for test in claim.tested)
     every = [way for name in named for study in studies if study.name == name for way in reached(claim, study)]
     if every:
-        return "; or ".join(way_words(way, tuple(found.values())) for way in every[:3])
+        return "; or ".join(way.words for way in every[:3])
     return f"a study of {', '.join(named)} that judges {' or '.join(claim.metrics) or 'it'}"

@@ -1,4 +1,4 @@
-"""What all pages of results say together: each claim of every publication, and what is commonly said of page sizes.
+"""All pages of results together: each claim of every publication, and common claims about page sizes.
 
     write(Path("docs/results"))   # overview.md and folklore.md, from the data of every page in the folder
 
@@ -18,13 +18,13 @@ from hugewise.published import Published
 from hugewise.report.document import Block, Document, Line, Points, Section, Table, table
 from hugewise.report.markdown import markdown
 from hugewise.report.numbers import NOTHING
+from hugewise.report.write import held_folder, place_below
 from hugewise.study.study import Study
-from tools.results.answers import REASONS, ClaimAnswer, ClaimTold, WhyOpen, answer
+from tools.results.answers import REASONS, ClaimAnswer, ClaimRow, WhyOpen, answer
 from tools.results.claims import (
     OPEN,
     STANDINGS,
     SourceClaim,
-    arms_elsewhere,
     claim_of,
     claims_in,
     restating,
@@ -33,7 +33,6 @@ from tools.results.claims import (
     sizes,
     together,
     ways,
-    ways_beside,
 )
 from tools.results.data import PageData, read
 from tools.results.folklore import folklore
@@ -59,8 +58,10 @@ def write(folder: Path) -> list[Path]:
     found = pages(folder)
     told = {folder / f"{name}.md": make(found) for name, make in zip(RESERVED, (overview, folklore), strict=True)}
     check(folder)
-    for path, document in told.items():
-        write_whole(path, MARK + markdown(document).encode())
+    with held_folder(folder, "the overview") as held:
+        for path, document in told.items():
+            with place_below(held, path.name) as (place, owner):
+                write_whole(place, MARK + markdown(document).encode(), owner=owner)
     return list(told)
 
 
@@ -71,13 +72,13 @@ def check(folder: Path) -> None:
 
 
 def pages(folder: Path) -> dict[str, PageData]:
-    """The data of every page in the folder, by name; other Parquet files are none. Raises RunError."""
+    """Return the data of every page in the folder, by name; other Parquet files are none. Raises RunError."""
     paths = sorted(folder.glob("*.parquet"), key=lambda path: path.stem)
     return {path.stem: read(path) for path in paths if made_here(path.with_suffix(".md"))}
 
 
 def overview(found: Mapping[str, PageData], studies: Sequence[Study] | None = None) -> Document:
-    """A table of the publications and one of the pages, then of each publication every claim.
+    """Return a table of the publications and one of the pages, then of each publication every claim.
 
     `studies` are those that come with hugewise: what of a publication no page has, they would test. Raises StudyError.
     """
@@ -129,26 +130,28 @@ def overview(found: Mapping[str, PageData], studies: Sequence[Study] | None = No
 
 
 def _of_these(count: int, in_part: int) -> str:
-    """How many of a count are in part; empty where none is."""
+    """Return how many of a count are in part; empty where none is."""
     if not in_part:
         return ""
     return " (in part)" if in_part == count else f" ({in_part} of them in part)"
 
 
 def _outcome(answers: Collection[ClaimAnswer]) -> str:
-    """What became of a publication's claims, in two sentences: of those that were measured, and of the others."""
+    """Return the outcome of a publication's claims, in two sentences: of those that were measured, and of the
+    others.
+    """
     counts, reasons = Counter(one.standing for one in answers), Counter(one.open for one in answers)
     in_part = Counter(one.standing for one in answers if one.in_part)
-    told = [
+    texts = [
         f"{counts[word]} {word}{_of_these(counts[word], in_part[word])}"
         for word in STANDINGS
         if word != OPEN and counts[word]
     ]
-    told += [f"{reasons[_MEASURED]} {_BECAUSE[_MEASURED]}"] if reasons[_MEASURED] else []
+    texts += [f"{reasons[_MEASURED]} {_BECAUSE[_MEASURED]}"] if reasons[_MEASURED] else []
     others = {why: reasons[why] for why in REASONS if why != _MEASURED and reasons[why]}
     met = len(answers) - sum(others.values())
     of = f"Of its {len(answers)} claim{'' if len(answers) == 1 else 's'}"
-    told_ = f": {', '.join(told)}" if told else ""
+    told_ = f": {', '.join(texts)}" if texts else ""
     measured = f"{of}, {met or 'none'} {'was' if met < 2 else 'were'} measured here{told_}."
     without = ", ".join(f"{count} {_BECAUSE[why]}" for why, count in others.items())
     return f"{measured} Not measured: {without}." if without else measured
@@ -157,11 +160,11 @@ def _outcome(answers: Collection[ClaimAnswer]) -> str:
 def _pages(found: Mapping[str, PageData]) -> Table:
     rows = []
     for name, data in found.items():
-        counts = Counter(one.standing for one in claims_of(data))
+        counts = Counter(claim.standing for claim in claims_of(data))
         rows.append(
             (
                 *(f"{name}.md", data.runs[0].results.question, *(counts[word] for word in STANDINGS)),
-                sizes(size_of(one.row) for one in claims_of(data)) or NOTHING,
+                sizes(size_of(claim.row) for claim in claims_of(data)) or NOTHING,
                 _decided(data),
             )
         )
@@ -170,10 +173,12 @@ def _pages(found: Mapping[str, PageData]) -> Table:
 
 
 def _decided(data: PageData) -> str:
-    """How many comparisons, by one run each and by several together; of emulated guests by which counts."""
+    """Return how many comparisons were decided, by one run each and by several together; for emulated guests by which
+    counts.
+    """
     what, several = counted(data.runs[0].results), decided_together(data)
-    told = f"{decided(found for _, found in standing(data))}{f', of {what}' if what else ''}"
-    return f"{told}; by runs together {several}" if several else told
+    text = f"{decided(found for _, found in standing(data))}{f', of {what}' if what else ''}"
+    return f"{text}; by runs together {several}" if several else text
 
 
 def _title(source: Published) -> str:
@@ -184,20 +189,16 @@ def _answers(
     source: Published, found: Mapping[str, PageData], studies: Sequence[Study]
 ) -> dict[SourceClaim, ClaimAnswer]:
     """Every claim of the source with its answer by all pages."""
-    told: dict[tuple[str, ...], list[ClaimTold]] = {}
+    told: dict[tuple[str, ...], list[ClaimRow]] = {}
     for name, data in found.items():
         if _source_of(data) == source.name:
             for one in claims_of(data):
-                told.setdefault(claim_of(one.row), []).append(ClaimTold(name, data, one))
-    every = tuple(found.values())
+                told.setdefault(claim_of(one.row), []).append(ClaimRow(name, data, one))
     return {
         claim: answer(
             claim,
             told.get(claim.key, ()),
             ways(claim, source, studies),
-            arms_elsewhere(claim, source, studies),
-            every,
-            ways_beside(claim, source, studies),
         )
         for claim in claims_in(source)
     }
@@ -225,11 +226,11 @@ def _source(
             (together(every), _standing(one), one.found, one.takes, _linked(one)) for one, every in alike.items()
         ]
         yield table(entry, _CLAIM, of_entry, len(_CLAIM), linked=(len(_CLAIM) - 1,))
-    classified = tuple(f"“{one.text}”" for one in source.findings if one.claim)
+    classified = tuple(f"“{finding.text}”" for finding in source.findings if finding.claim)
     if classified:
         yield Line("In the source's own words, from which the claims above are taken:")
         yield Points(classified)
-    alone = tuple(f"“{one.text}”" for one in source.findings if not one.claim)
+    alone = tuple(f"“{finding.text}”" for finding in source.findings if not finding.claim)
     if alone:
         yield Line(f"Said in words that no comparison of two arms tests, and {OPEN}:")
         yield Points(alone)
@@ -238,8 +239,8 @@ def _source(
 def _standing(one: ClaimAnswer) -> str:
     """Confirmed of the sign alone where the size is beyond our interval, and in part where a cell leaves it open."""
     beyond = one.standing == STANDINGS[0] and one.size in {"larger", "smaller"}
-    told = f"{one.standing}, in part" if one.in_part else one.standing
-    return f"{told}, the sign alone" if beyond else told
+    text = f"{one.standing}, in part" if one.in_part else one.standing
+    return f"{text}, the sign alone" if beyond else text
 
 
 def _linked(one: ClaimAnswer) -> str:

@@ -1,20 +1,18 @@
-"""What to set for a program, by what all pages of results found: policy by policy its gain, its price, how it is set,
-and where. Pure.
+"""Settings for a program, by the findings of all pages: policy by policy its gain, its price, how it is set, and where.
 
     by_program({"lpc-2024-mthp": data, ...})   # a section for the overview
     in_short(data)                             # the first sentences of a page
-
-What stands for a policy on a load is below.
-
-What each policy did to each load of a page, over all runs that judged it there. Pure.
-
-    for one in policies_of(data):
-        one.policy, one.load, one.stands, one.why     # thp, memcached, "set", ""
 
 The runs are asked policy by policy: one that compared another policy says nothing of this one. None is left out for
 what it found: a verdict that not all of them have says so; what is better in some alone is not simply to be set, also
 where their e-values together say it, as that is said of at least one of them; runs that decided differently leave it
 open.
+
+A setting stands under Set by e-values: the product over all runs of the question on the host (the same workload,
+parameters, treatments and metric, whatever the page and the design), runs that were broken off among them. It reaches
+2/(1 - confidence), as the two-sided test of a single run does, so that a run begun anew until it says "better" does not
+suffice; and among all rows of these pages it is rejected by e-BH at `ERROR`, where a row that cannot be set has an
+e-value of 0: what a filter leaves of the rejected ones has no such rate. Pure.
 """
 
 from __future__ import annotations
@@ -28,11 +26,11 @@ import msgspec
 from msgspec.structs import replace
 
 from hugewise import workloads
-from hugewise.model.answer import Trade
-from hugewise.model.results import ArmSummary, CellResult, Comparison, Results
+from hugewise.analysis.earlier import chooses
+from hugewise.model.cause import Trade
+from hugewise.model.results import DECIDED, DIRECTIONS, ArmSummary, CellResult, Comparison, Results
 from hugewise.model.workload import Workload
 from hugewise.report import numbers
-from hugewise.report.answer_text import reach_of
 from hugewise.report.cell_answers import (
     decided,
     exact_effect,
@@ -44,17 +42,22 @@ from hugewise.report.cell_answers import (
 )
 from hugewise.report.document import Block, Heading, Line, Section, table
 from hugewise.report.numbers import NOTHING
+from hugewise.report.reasons import in_words
+from hugewise.report.sections.answer import reach_of
 from hugewise.report.sentences import arm_of, listed
+from hugewise.stats import evidence
 from tools.results.data import PageData
-from tools.results.runs import DECIDED, counted, together_typical, where_in_short
+from tools.results.runs import counted, together_typical, where_in_short
 
 Stands = Literal["set", "yours to weigh", "leave", "open"]
 STANDS: tuple[Stands, ...] = ("set", "yours to weigh", "leave", "open")
 
 _Key = tuple[tuple[str, str, str, str], object]
 """A cell, an arm, its baseline and the metric by their names; and what has to be the same."""
+ERROR = 0.05
+"""Share of what is said to be set that may be wrong on average, over all rows."""
 _PARTS = ("end_points", "declared")
-"""What is judged of a cell beside its metric: the fields of `CellResult`."""
+"""Parts of a cell that are judged beside its metric: the fields of `CellResult`."""
 
 
 class RunFound(NamedTuple):
@@ -66,7 +69,7 @@ class RunFound(NamedTuple):
 
     @property
     def too_few(self) -> bool:
-        """Whether its pairs are so few that they have no interval: whatever it found, it could decide nothing.
+        """True if the pairs are so few that they have no interval: such a run could decide nothing.
 
         What has none for another reason (failures on both sides, every pair the same) is a result as any other.
         """
@@ -83,20 +86,27 @@ class PolicyFound(NamedTuple):
     cell      of the newest; beside the metric it has what any of the runs judged: where several did, what was worse
               before what was better, then what is newest
     together  what their e-values decide: better or worse; empty where they do not, or there is but one run
+    e_value   that it is better, over all runs of the question on the host of `stood`; `evident`: it suffices, among all
+              rows too
+    unknown   earlier runs of the question that no page has, and whose e-values are not known; without pilots and
+              screenings, which choose what is judged
     """
 
     runs: tuple[RunFound, ...]
     cell: CellResult
     together: str
+    e_value: float = 1.0
+    evident: bool = False
+    unknown: tuple[str, ...] = ()
 
     @property
     def policy(self) -> str:
-        """Its name in the study: the arm."""
+        """Name of the policy in the study: the arm."""
         return self.runs[0].comparison.arm
 
     @property
     def baseline(self) -> str:
-        """What it was compared with."""
+        """Arm that it was compared with."""
         return self.runs[0].comparison.baseline
 
     @property
@@ -106,14 +116,16 @@ class PolicyFound(NamedTuple):
 
     @property
     def verdicts(self) -> Counter[str]:
-        """How many runs have each, in the cell's metric."""
+        """Number of runs with each verdict, in the cell's metric."""
         return Counter(run.comparison.verdict for run in self.runs)
 
     @property
     def verdict(self) -> str:
-        """That of every run that decided, else of all together, else of the newest; `differing` where those differ."""
+        """Verdict of every run that decided, else of all together, else of the newest; `differing` where those
+        differ.
+        """
         found = {verdict for verdict in self.verdicts if verdict in DECIDED}
-        if len(found) > 1 or (self.together and {*found, self.together} == {"better", "worse"}):
+        if len(found) > 1 or (self.together and {*found, self.together} == {*DIRECTIONS}):
             return "differing"
         return next(iter(found), self.together or self.runs[0].comparison.verdict)
 
@@ -124,15 +136,15 @@ class PolicyFound(NamedTuple):
 
     @property
     def sure(self) -> bool:
-        """Whether every run that could have a verdict has this one."""
+        """True if every run that could have a verdict has this one."""
         return self.verdicts[self.verdict] == len(self.runs) - self.too_few
 
     @property
     def stands(self) -> Stands:
-        """What is to be done with it."""
+        """Action on the policy."""
         match self.verdict:
             case "better":
-                return "set" if self.sure and not self.prices else "yours to weigh"
+                return "set" if self.can_be_set and self.evident else "yours to weigh"
             case "equivalent":
                 return "yours to weigh" if self._better_beside else "leave"
             case "worse":
@@ -140,8 +152,13 @@ class PolicyFound(NamedTuple):
         return "open"
 
     @property
+    def can_be_set(self) -> bool:
+        """True if nothing is against setting it: evidence is what it takes."""
+        return self.verdict == "better" and self.sure and not self.prices and not self.unknown
+
+    @property
     def prices(self) -> Mapping[Trade, str]:
-        """What it costs in any of the runs, the gravest last: more memory, what is worse beside it, failures."""
+        """Prices in any of the runs, the gravest last: more memory, what is worse beside it, failures."""
         own = self.stood
         found = dict(prices_of(replace(self.cell, arms=own.cell.arms), own.comparison))
         for run in self.runs:
@@ -162,12 +179,13 @@ class PolicyFound(NamedTuple):
 
     @property
     def why(self) -> str:
-        """Why that is to be done, in words; empty where every run says that it is better, and it has no price."""
+        """Reason for the action, in words; empty where every run finds it better, and it has no price."""
         match self.verdict:
             case "better":
                 prices = "".join(self.prices.values())
                 comma = "," if self._by and prices else ""
-                return f"better{self._by}{comma}{prices}" if self._by or prices else ""
+                told = f"{self._by}{comma}{prices}{self._unproven}"
+                return f"better{told}" if told else ""
             case "worse":
                 return "; ".join(filter(None, (f"worse{self._by}", self.beside("better"))))
             case "equivalent":
@@ -178,8 +196,15 @@ class PolicyFound(NamedTuple):
         return "; ".join(filter(None, (words, self.beside("worse", "better"))))
 
     @property
+    def _unproven(self) -> str:
+        if self.unknown:
+            many = len(self.unknown)
+            return f", and {'an earlier run of it is' if many == 1 else f'{many} earlier runs of it are'} not published"
+        return "" if self.evident else ", on too little evidence among these rows"
+
+    @property
     def _by(self) -> str:
-        """By which of the runs, where not by every one."""
+        """Runs behind the verdict, where not all."""
         count, many = self.verdicts[self.verdict], len(self.runs) - self.too_few
         if count and count == many:
             return ""
@@ -192,15 +217,82 @@ class PolicyFound(NamedTuple):
         return of_arm_decided(self.cell, self.policy, *verdicts)
 
 
-def policies_of(data: PageData) -> Iterator[PolicyFound]:
-    """Every policy on every load that a run of the page compared. Runs in emulated guests count, and measure no speed:
-    they are left out.
+class _Placed(NamedTuple):
+    """A policy on a load, and the page that has it."""
+
+    page: str
+    found: PolicyFound
+
+
+def policies_of(pages: Mapping[str, PageData]) -> list[_Placed]:
+    """Return every policy on every load that a run of these pages compared, with the evidence of all runs of its
+    question. Runs in emulated guests count, and measure no speed: they are left out.
 
     Runs of a cell with other parameters, and of a policy with another treatment, are not of the same.
     """
+    asked: dict[_Question, dict[str, tuple[Results, CellResult, Comparison]]] = {}
+    for results in (run.results for data in pages.values() for run in data.runs):
+        for cell in results.cells:
+            for one in cell.comparisons:
+                asked.setdefault(_question(results, cell, one), {})[results.run] = results, cell, one
+    rows = []
+    for page, data in pages.items():
+        for policy in _of_page(data):
+            stood = policy.stood
+            value, unknown = _evidence(asked[_question(stood.results, stood.cell, stood.comparison)])
+            rows.append(_Placed(page, policy._replace(e_value=value, unknown=unknown)))
+    every = [row.found.e_value for row in rows]
+    may_be_set = [row.found.can_be_set and _by_itself(row.found) for row in rows]
+    rejected = evidence.e_bh(every, ERROR)
+    to_set = evidence.e_bh([value if may else 0.0 for value, may in zip(every, may_be_set, strict=True)], ERROR)
+    return [
+        row._replace(
+            found=row.found._replace(evident=_by_itself(row.found) and (of if row.found.can_be_set else among))
+        )
+        for row, among, of in zip(rows, rejected, to_set, strict=True)
+    ]
+
+
+def _by_itself(policy: PolicyFound) -> bool:
+    return policy.e_value >= 2 / (1 - policy.stood.results.confidence)
+
+
+_Question = tuple[object, ...]
+
+
+def _question(results: Results, cell: CellResult, comparison: Comparison) -> _Question:
+    host = results.host.get("machine") or results.host.get("name")
+    _, same = _key(cell, comparison)
+    return host, results.mechanism, results.guests is None, same, comparison.metric
+
+
+def _evidence(runs: Mapping[str, tuple[Results, CellResult, Comparison]]) -> tuple[float, tuple[str, ...]]:
+    """Return the e-value that the arm is better, over all runs of a question and the earlier ones that they name, as
+    the newest that names one has it; and those of which none is known. A run without a verdict or without e-values has
+    1.
+    """
+    values, unknown = dict[str, float](), list[str]()
+    for results, cell, one in sorted(runs.values(), key=lambda each: each[0].started, reverse=True):
+        higher = cell.metric_named(one.metric).better == "higher"
+        own = one.evidence_larger if higher else one.evidence_smaller
+        values[results.run] = 1.0 if own is None else own
+        for name, every in (results.earlier_shared or {}).items():
+            study, _, run = name.rpartition("/")
+            for each in every:
+                if run in runs or (each.cell, each.arm, each.metric) != (cell.cell, one.arm, one.metric):
+                    continue
+                value = each.larger if higher else each.smaller
+                if value is not None:
+                    values.setdefault(run, value)
+                elif each.verdict != "none" and not chooses(study):
+                    unknown.append(run)
+    return evidence.multiply_e_values(values.values()), tuple(dict.fromkeys(r for r in unknown if r not in values))
+
+
+def _of_page(data: PageData) -> Iterator[PolicyFound]:
     together = {(one.cell, one.arm, one.baseline, one.metric): one.verdict for one in together_typical(data)}
     found: dict[_Key, list[RunFound]] = {}
-    for results in (one.results for one in data.runs if not counted(one.results)):
+    for results in (run.results for run in data.runs if not counted(run.results)):
         for cell in results.cells:
             for one in cell.comparisons:
                 alone = RunFound(results, _alone(cell, one), one)
@@ -208,27 +300,29 @@ def policies_of(data: PageData) -> Iterator[PolicyFound]:
     for (names, _), several in found.items():
         verdict = together.get(names, "") if len(several) > 1 else ""
         cell = replace(several[0].cell, **_beside([run.cell for run in several]))
-        yield PolicyFound(tuple(several), cell, verdict if verdict in {"better", "worse"} else "")
+        yield PolicyFound(tuple(several), cell, verdict if verdict in DIRECTIONS else "")
 
 
-def _key(cell: CellResult, one: Comparison) -> _Key:
-    arms = (arm_of(cell, name) for name in (one.arm, one.baseline))
+def _key(cell: CellResult, comparison: Comparison) -> _Key:
+    arms = (arm_of(cell, name) for name in (comparison.arm, comparison.baseline))
     treatments = tuple("" if arm is None else arm.treatment for arm in arms)
     same = (cell.workload, msgspec.json.encode(cell.parameters, order="deterministic"), cell.memory_age, treatments)
-    return (cell.cell, one.arm, one.baseline, one.metric), same
+    return (cell.cell, comparison.arm, comparison.baseline, comparison.metric), same
 
 
-def _alone(cell: CellResult, one: Comparison) -> CellResult:
-    """The cell with the comparisons of one policy against one baseline."""
+def _alone(cell: CellResult, comparison: Comparison) -> CellResult:
+    """Return the cell with the comparisons of one policy against one baseline."""
     of = {
-        part: tuple(each for each in getattr(cell, part) if (each.arm, each.baseline) == (one.arm, one.baseline))
+        part: tuple(
+            each for each in getattr(cell, part) if (each.arm, each.baseline) == (comparison.arm, comparison.baseline)
+        )
         for part in _PARTS
     }
-    return replace(cell, comparisons=(one,), causes=(), **of)
+    return replace(cell, comparisons=(comparison,), causes=(), **of)
 
 
 def _beside(cells: Sequence[CellResult]) -> dict[str, object]:
-    """What the runs judged beside the metric, the newest first: of each metric and end point one."""
+    """Return the results beside the metric, the newest first: one for each metric and end point."""
     order = ("worse", "better", "equivalent")
     told: dict[str, object] = {"also": tuple({one.name: one for cell in reversed(cells) for one in cell.also}.values())}
     for part in _PARTS:
@@ -243,13 +337,13 @@ def _beside(cells: Sequence[CellResult]) -> dict[str, object]:
 
 
 _SAID = (
-    "What was found of each program that was measured, on the machine that its row names: another may find"
-    " otherwise (hugewise advise asks yours). Set is what was better, at no price that was seen; yours to weigh what"
-    " was better at one, or in some of the runs alone (those of too few pairs for any verdict do not count); leave"
-    " what was worse or made no difference; open what the runs did not decide, or decided differently. Memory is the"
-    " most that was used: a pool counts whole, used or not, and base pages as they were touched. The size of a pool"
-    " is that of the load here: yours follows from the program's own memory. Settings of the whole host exclude one"
-    " another: what is set for one program is set for all."
+    "The answers hold on the machine that a row names; another machine may give others (hugewise advise measures"
+    " yours). Set: the setting was better, and no price was seen. Yours to weigh: the setting was better at a price, in"
+    " some of the runs alone (runs of too few pairs for any verdict count by their evidence), or on too little evidence"
+    " of all runs. Leave: the setting was worse or made no difference. Open: the runs did not decide, or decided"
+    " differently. Memory is the most that was used: a pool counts whole, used or not, and base pages as they were"
+    " touched. The size of a pool is that of the load here: yours follows from the program's own memory. Settings of"
+    " the whole host exclude one another: a setting for one program is a setting for all."
 )
 _HEAD = (
     *("load", "policy", "what to do", "found in its metric", "judged beside it", "memory", "how it is set"),
@@ -262,54 +356,67 @@ _DO: Mapping[Stands, str] = {
     "open": "Open",
 }
 _OLDER = "; an older run: "
+_MANY_TIMES = 1_000_000
 _SHOWN = 3
-"""So many runs of a policy are shown with their effects."""
+"""Number of runs of a policy that are shown with their effects."""
 
 
-class _Placed(NamedTuple):
-    """A policy on a load, and the page that has it."""
-
-    page: str
-    found: PolicyFound
-
-
-def by_program(found: Mapping[str, PageData]) -> Iterator[Section]:
-    """A section with all programs in a table, those first for which something is to be set, and the probe's own loads
-    last; then each program with a row for each policy on each of its loads.
+def by_program(pages: Mapping[str, PageData]) -> Iterator[Section]:
+    """Yield a section with all programs in a table, those first for which something is to be set, and the probe's own
+    loads last; then each program with a row for each policy on each of its loads.
 
     Emulated guests count and measure no speed: their pages are named, and have no row. No section without pages.
     """
-    if not found:
+    if not pages:
         return
     known = workloads.discover()
-    every = [_Placed(page, one) for page, data in found.items() for one in policies_of(data)]
+    every = policies_of(pages)
     every.sort(key=lambda one: (_of_the_probe(known.get(one.found.cell.workload)), STANDS.index(one.found.stands)))
     programs: dict[str, list[_Placed]] = {}
     for one in every:
         programs.setdefault(one.found.cell.workload, []).append(one)
     head = ("program", *STANDS)
     rows = [_in_a_row(_short_title(name, known.get(name)), several) for name, several in programs.items()]
-    blocks: list[Block] = [Line(_SAID), *map(Line, _baselines(every)), table("the programs", head, rows, len(head))]
+    blocks: list[Block] = [
+        Line(_SAID),
+        Line(_rests_on(every)),
+        *map(Line, _baselines(every)),
+        table("the programs", head, rows, len(head)),
+    ]
     for name, several in programs.items():
         of_each = table(f"{name}, policy by policy", _HEAD, map(_row, several), len(_HEAD), linked=(len(_HEAD) - 1,))
         blocks += [Heading(_title(name, known.get(name))), of_each]
-    if emulated := [f"{name}.md" for name, data in found.items() if all(counted(run.results) for run in data.runs)]:
+    if emulated := [f"{name}.md" for name, data in pages.items() if all(counted(run.results) for run in data.runs)]:
         blocks.append(Line(f"In emulated guests, where counts were measured and no speed: {listed(emulated)}."))
     yield Section("By program", tuple(blocks))
 
 
 def in_short(data: PageData) -> Iterator[str]:
-    """What the runs of a page say to set, at which price, what to leave, and what they leave open: a sentence each."""
-    every = list(policies_of(data))
+    """Yield what the runs of a page say to set, at which price, what to leave, and what they leave open: a sentence
+    each.
+    """
+    rows = policies_of({"": data})
+    every = [row.found for row in rows]
     several = len({one.baseline for one in every}) > 1
     for stands in STANDS:
         told = [_in_a_sentence(one, several) for one in every if one.stands == stands]
         if told:
             yield f"{stands[0].upper()}{stands[1:]}: {'; '.join(told)}."
+    if any(one.verdict == "better" for one in every):
+        yield _rests_on(rows)
+
+
+def _rests_on(rows: Sequence[_Placed]) -> str:
+    number = "1 row" if len(rows) == 1 else f"{len(rows)} rows"
+    return (
+        "A setting stands under Set only if the product of the e-values of all runs of its question on its host is"
+        f" large enough; runs that were broken off count. On average at most {numbers.percent(ERROR)} of the settings"
+        f" under Set are wrong, over {number} (e-BH)."
+    )
 
 
 def _of_the_probe(known: Workload | None) -> bool:
-    """Whether it is no program of anybody's, but a load that the probe makes itself."""
+    """Return whether it is a load that the probe makes itself, and no real program."""
     return hasattr(known, "subcommand")
 
 
@@ -319,7 +426,7 @@ def _title(name: str, known: Workload | None) -> str:
 
 
 def _short_title(name: str, known: Workload | None) -> str:
-    """As much of it as names the program; the workload alone where that is its name."""
+    """Return the part of the title that names the program; the workload alone where that is its name."""
     if known is None or _of_the_probe(known):
         return name
     program = re.split(r"[,(:]", known.description)[0].strip()
@@ -327,8 +434,8 @@ def _short_title(name: str, known: Workload | None) -> str:
 
 
 def _in_a_row(program: str, several: Sequence[_Placed]) -> tuple[str, ...]:
-    """A program with its policies, each in the column of what is to be done with it, by as much of its load, baseline,
-    metric and page as tells it from the others.
+    """Return a program with its policies, each in the column of what is to be done with it, by as much of its load,
+    baseline, metric and page as tells it from the others.
     """
     loads = len({one.found.load for one in several}) > 1
     baselines = len({one.found.baseline for one in several}) > 1
@@ -340,14 +447,14 @@ def _in_a_row(program: str, several: Sequence[_Placed]) -> tuple[str, ...]:
         same = metrics[*_names(one), one.cell.metric.name]
         words += [f"by {one.cell.metric.name}"] if alike[_names(one)] > same else []
         words += [f"in {page}"] if same > 1 else []
-        told = "; ".join(filter(None, (", ".join(words), one.why)))
+        text = "; ".join(filter(None, (", ".join(words), one.why)))
         name = f"{one.policy} against {one.baseline}" if baselines else one.policy
-        columns[one.stands].append(f"{name} ({told})" if told else name)
+        columns[one.stands].append(f"{name} ({text})" if text else name)
     return (program, *("; ".join(columns[stands]) or NOTHING for stands in STANDS))
 
 
-def _names(one: PolicyFound) -> tuple[str, str, str]:
-    return one.load, one.policy, one.baseline
+def _names(policy: PolicyFound) -> tuple[str, str, str]:
+    return policy.load, policy.policy, policy.baseline
 
 
 def _row(placed: _Placed) -> tuple[str, ...]:
@@ -367,37 +474,37 @@ def _row(placed: _Placed) -> tuple[str, ...]:
     return tuple(text.replace("`", "") for text in told)
 
 
-def _by_each_run(one: PolicyFound) -> str:
+def _by_each_run(policy: PolicyFound) -> str:
     """The effect by each run; of a setting, how much of the memory got its pages; why there is no verdict."""
-    told = [_OLDER.join(exact_effect(run.cell, run.comparison) for run in one.runs[:_SHOWN])]
-    if len(one.runs) > _SHOWN:
-        told.append(f"and by {len(one.runs) - _SHOWN} more, on the page")
-    newest = one.runs[0].comparison
-    if one.verdict == "none" and newest.reason:
-        told.append(newest.reason.rstrip("."))
-    arm = arm_of(one.cell, one.policy)
+    texts = [_OLDER.join(exact_effect(run.cell, run.comparison) for run in policy.runs[:_SHOWN])]
+    if len(policy.runs) > _SHOWN:
+        texts.append(f"and by {len(policy.runs) - _SHOWN} more, on the page")
+    newest = policy.runs[0].comparison
+    if policy.verdict == "none" and newest.reason:
+        texts.append(in_words(newest.reason).rstrip("."))
+    arm = arm_of(policy.cell, policy.policy)
     share = "" if arm is None or arm.judged != "setting" else numbers.share(arm.delivered_share)
     if share not in {"", "100%"}:
-        told.append(f"judged as a setting, of whose pages {share} were delivered")
-    return "; ".join(told)
+        texts.append(f"judged as a setting, of whose pages {share} were delivered")
+    return "; ".join(texts)
 
 
-def _memory(one: PolicyFound) -> str:
-    """By each run that is shown and knows it."""
+def _memory(policy: PolicyFound) -> str:
+    """Return the memory by each run that is shown and knows it."""
     told = []
-    for run in one.runs[:_SHOWN]:
-        arm, base = arm_of(run.cell, one.policy), arm_of(run.cell, one.baseline)
+    for run in policy.runs[:_SHOWN]:
+        arm, base = arm_of(run.cell, policy.policy), arm_of(run.cell, policy.baseline)
         after = memory_of(arm)
         if arm is not None and after is not None:
             told.append(memory_words(after, memory_of(base), arm.pool_bytes))
     return _OLDER.join(dict.fromkeys(told)) or NOTHING
 
 
-def _how(one: PolicyFound) -> str:
-    """Of what may be set: the commands, and whom that reaches."""
-    if one.stands not in {"set", "yours to weigh"}:
+def _how(policy: PolicyFound) -> str:
+    """Return, for a policy that may be set, the commands, and the processes that they affect."""
+    if policy.stands not in {"set", "yours to weigh"}:
         return NOTHING
-    for arm in (arm_of(run.cell, one.policy) for run in one.runs):
+    for arm in (arm_of(run.cell, policy.policy) for run in policy.runs):
         if arm is not None and arm.deployment is not None:
             reached = (f"{told[0].upper()}{told[1:]}" for told in reach_of(arm))
             return ". ".join(filter(None, (_commands(arm), *reached))) or NOTHING
@@ -405,34 +512,36 @@ def _how(one: PolicyFound) -> str:
 
 
 def _commands(arm: ArmSummary) -> str:
-    """What is typed, without the program itself; empty where it is not known."""
+    """Return the commands without the program itself; empty where they are not known."""
     lines = () if arm.deployment is None else arm.deployment.commands()
     return "; ".join(line for line in lines if not line.startswith("exec "))
 
 
-def _runs(one: PolicyFound) -> str:
+def _runs(policy: PolicyFound) -> str:
     """`better in 1 of 2 runs, undecided in 1; together better`, of those that judged this policy."""
-    many, counts = len(one.runs), one.verdicts
-    counts["undecided"] -= one.too_few
-    counts["too few pairs for a verdict"] = one.too_few
+    many, counts = len(policy.runs), policy.verdicts
+    counts["undecided"] -= policy.too_few
+    counts["too few pairs for a verdict"] = policy.too_few
     (first, count), *others = ((verdict, count) for verdict, count in counts.most_common() if count)
-    told = f"{_verdict(first)} in {count} of {many} run{'' if many == 1 else 's'}"
-    told = ", ".join([told, *(f"{_verdict(verdict)} in {count}" for verdict, count in others)])
-    return f"{told}; together {one.together}" if one.together else told
+    text = f"{_verdict(first)} in {count} of {many} run{'' if many == 1 else 's'}"
+    text = ", ".join([text, *(f"{_verdict(verdict)} in {count}" for verdict, count in others)])
+    told = f"{text}; together {policy.together}" if policy.together else text
+    value = numbers.times(policy.e_value) if policy.e_value < _MANY_TIMES else "over 1,000,000"
+    return f"{told}; e-value {value}" if policy.verdict == "better" else told
 
 
 def _verdict(verdict: str) -> str:
     return {"none": "no verdict", "equivalent": "no difference"}.get(verdict, verdict)
 
 
-def _where(one: PolicyFound) -> str:
-    """The machine of the newest run, and those of others."""
-    own, *others = dict.fromkeys(where_in_short(run.results) for run in one.runs)
+def _where(policy: PolicyFound) -> str:
+    """Return the machine of the newest run, and those of others."""
+    own, *others = dict.fromkeys(where_in_short(run.results) for run in policy.runs)
     return "; older runs ".join([own, ", ".join(others)]) if others else own
 
 
 def _baselines(every: Sequence[_Placed]) -> Iterator[str]:
-    """What the policies were compared with, and how that is set."""
+    """Yield the baselines of the policies, and how they are set."""
     found: dict[tuple[str, str], list[str]] = {}
     for page, one in every:
         base = arm_of(one.cell, one.baseline)
@@ -443,11 +552,11 @@ def _baselines(every: Sequence[_Placed]) -> Iterator[str]:
         yield f"Compared with {name}, of {listed(sorted({*programs}))}, which is: {how}."
 
 
-def _in_a_sentence(one: PolicyFound, baselines: bool) -> str:
+def _in_a_sentence(policy: PolicyFound, baselines: bool) -> str:
     """`hugetlb-1g on select-only, tps +16% (+4% to +32%), 11 pairs at 99% (better for 27% more memory)`: of what is not
     open with the effect by the run that shows it.
     """
-    against, run = f" against {one.baseline}" if baselines else "", one.stood
-    older = "" if run is one.runs[0] else " by an older run"
-    effect = "" if one.stands == "open" else f", {exact_effect(run.cell, run.comparison)}{older}"
-    return f"{one.policy}{against} on {one.load}{effect}{f' ({one.why})' if one.why else ''}"
+    against, run = f" against {policy.baseline}" if baselines else "", policy.stood
+    older = "" if run is policy.runs[0] else " by an older run"
+    effect = "" if policy.stands == "open" else f", {exact_effect(run.cell, run.comparison)}{older}"
+    return f"{policy.policy}{against} on {policy.load}{effect}{f' ({policy.why})' if policy.why else ''}"

@@ -1,8 +1,7 @@
-"""Of each run on a page of results: what it was, where, and what is needed to make it again.
+"""The runs of a page: facts to make each again, which of their results stand, and what they say together. Pure.
 
-Which results of a page's runs stand: of the newest all, of an older run what no later one has. Pure.
-
-What the runs of a page say together, by their e-values (`analysis.combining`). Pure.
+Of the newest run all results stand, of an older one those that no later run has. Several runs are judged together by
+their e-values (`analysis.combining`).
 """
 
 from __future__ import annotations
@@ -10,27 +9,23 @@ from __future__ import annotations
 import contextlib
 import shlex
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from hugewise import workloads
 from hugewise.analysis import combining
-from hugewise.analysis.analysis import stand_ins_of
 from hugewise.errors import UserError
-from hugewise.model.design import ESTIMANDS, must_agree
-from hugewise.model.results import CellResult, Comparison, Level, Measured, Results
-from hugewise.plan.cells import resolve
-from hugewise.plan.plan import EVERY
+from hugewise.model.design import must_agree
+from hugewise.model.results import DECIDED, DIRECTIONS, CellResult, Comparison, Results
 from hugewise.quantity import format_duration
 from hugewise.report import numbers
 from hugewise.report.document import Block, Line, Section, table
 from hugewise.report.numbers import NOTHING
+from hugewise.report.reasons import withheld
 from hugewise.report.sentences import effect_of, listed
 from hugewise.stats.evidence import TYPICAL, Combined
 from hugewise.study import load
-from hugewise.study.study import Study
-from hugewise.study.workload import SMALL
 from tools.results.data import PageData, PageRun
 
 _OLDER = "Not in the newest run"
@@ -41,8 +36,6 @@ _JUDGED: Mapping[str, str] = {
     "sequential": "judged after every pair, at an error rate that holds however long it goes on",
     "exact": "counts that are the same in every boot; else judged after every pair",
 }
-DECIDED = frozenset({"better", "worse", "equivalent"})
-"""Verdicts of one run that settle a comparison."""
 
 
 def facts(caption: str, runs: Iterable[tuple[Results, str]]) -> Block:
@@ -67,47 +60,28 @@ def facts(caption: str, runs: Iterable[tuple[Results, str]]) -> Block:
 
 
 def measured_cells(caption: str, runs: Iterable[Results]) -> Block:
-    """What each cell ran, and with what: every parameter that is set to anything. Alike in several runs: once."""
+    """Return the table of each cell's workload and parameters that are set to anything. Alike in several runs: once."""
     rows = dict.fromkeys(
         (cell.cell, cell.workload, _parameters(cell), cell.memory_age) for run in runs for cell in run.cells
     )
     return table(caption, ("cell", "workload", "parameters", "memory of the machine"), list(rows), 4)
 
 
-def named_stand_ins(results: Results) -> Results:
-    """The results with what stands in for what as it is known by now, in its cells and beside published figures."""
-    told = {one.cell: stand_ins_of(one.workload, one.parameters) or one.stand_ins for one in results.cells}
-
-    def measured(cell: str, one: Measured | None) -> Measured | None:
-        return None if one is None else replace(one, stand_ins=told.get(cell, one.stand_ins))
-
-    def levels(of: tuple[Level, ...]) -> tuple[Level, ...]:
-        return tuple(replace(each, measured=measured(each.cell, each.measured)) for each in of)
-
-    found = results.beside
-    if found is not None:
-        points = tuple(replace(one, measured=measured(one.cell, one.measured)) for one in found.points)
-        findings = tuple(replace(one, measured=levels(one.measured)) for one in found.findings)
-        found = replace(found, points=points, findings=findings)
-    cells = tuple(replace(cell, stand_ins=told[cell.cell]) for cell in results.cells)
-    return replace(results, cells=cells, beside=found)
-
-
 def other_machines(runs: Sequence[Results]) -> Iterator[str]:
-    """A sentence, where the runs were not made on machines that say the same of themselves."""
+    """Yield a sentence, where the runs were not made on machines that say the same of themselves."""
     found = dict.fromkeys(_machine(run) for run in runs)
     if len(found) > 1:
         yield f"The runs were made on machines that differ: {'; '.join(found)}."
 
 
 def decided(runs: Iterable[Results]) -> str:
-    """How many of the comparisons of these were decided: `3 of 14`."""
-    every = [one for run in runs for cell in run.cells for one in cell.judged]
+    """Return how many of the comparisons of these runs were decided: `3 of 14`."""
+    every = [comparison for run in runs for cell in run.cells for comparison in cell.judged]
     return f"{sum(one.verdict in DECIDED for one in every)} of {len(every)}"
 
 
 def outcome(run: Results) -> str:
-    """How many of its comparisons were decided at which confidence, by how much that was measured, and when."""
+    """Return how many of its comparisons were decided at which confidence, from how many attempts, and when."""
     return (
         f"{decided([run])} comparisons were decided at "
         f"{numbers.percent(run.confidence)}, which they share; margin of equivalence "
@@ -117,69 +91,40 @@ def outcome(run: Results) -> str:
 
 
 def counted(run: Results) -> str:
-    """What emulated guests were judged by, `page_faults`: counts, which are no speed. Empty of all other runs."""
+    """Return the counts that emulated guests were judged by, `page_faults`: they are no speed. Empty for all other
+    runs.
+    """
     if run.guests is None or run.guests.accelerator != "tcg":
         return ""
-    return listed(list(dict.fromkeys(one.metric for cell in run.cells for one in cell.judged)) or [NOTHING])
+    return listed(
+        list(dict.fromkeys(comparison.metric for cell in run.cells for comparison in cell.judged)) or [NOTHING]
+    )
 
 
 def older_title(run: Results) -> str:
-    """Of the section that has what no later run has."""
+    """Return the title of the section with results that no later run has."""
     return f"{_OLDER}: as that of {numbers.when(run.started)} found it"
 
 
 def older_cells(runs: Iterable[tuple[Results, Sequence[str]]]) -> Iterator[str]:
-    """A sentence on the cells whose figures are of these runs, the newest first, and where they stand; of each run
-    what it has, in words.
+    """Yield a sentence on the cells whose figures are of these runs, the newest first, and where they stand; of each
+    run what it has, in words.
     """
-    told = [f"{listed(names)} of the run of {numbers.when(run.started)}" for run, names in runs if names]
-    if told:
+    texts = [f"{listed(names)} of the run of {numbers.when(run.started)}" for run, names in runs if names]
+    if texts:
         where = f"What the newest did not measure stands under “{_OLDER}”, with the figures of an older run"
-        yield f"{where}: {'; '.join(told)}."
+        yield f"{where}: {'; '.join(texts)}."
 
 
-def delivered(one: Comparison) -> str:
-    """The share of memory that had the promised pages; below all of it, whether the setting was judged whatever it was.
+def delivered(comparison: Comparison) -> str:
+    """Return the share of memory that had the promised pages; below all of it, whether the setting was judged whatever
+    it was.
 
     `4.3%, as a setting`.
     """
-    told = numbers.share(one.delivered_share)
-    less = one.delivered_share is not None and told != "100%"
-    return f"{told}, as a setting" if less and one.judged == "setting" else told
-
-
-def derived(results: Results, whole: Study) -> str:
-    """A command that measures what the run did of the `whole` study, for a run that did not keep its own. Empty where
-    the study has not all of it (any more), or no command asks for it.
-    """
-    labels = {cell.id: cell.used.called for cell in resolve(whole, workloads.discover())}
-    seen = [cell.cell for cell in results.cells]
-    seen += [left.cell for left in results.left_out if left.cell != EVERY]
-    arms = [str(use["name"]) for use in results.options.get("policies", ())]
-    names = [use.name for use in whole.policies]
-    budget = results.options.get("budget", {})
-    if not {*seen} <= {*labels} or not arms or not {*arms} <= {*names} or not budget:
-        return ""
-    if budget["time"] is None and whole.budget.time is not None:
-        return ""
-    words = ["hugewise", "run", whole.name]
-    if whole.scale != SMALL:
-        words += ["--scale", whole.scale]
-    if {*seen} != {*labels}:
-        words += ["--only", ",".join(dict.fromkeys(_asked_for(cell, labels, seen) for cell in labels if cell in seen))]
-    if {*arms} != {*names}:
-        words += ["--arms", ",".join(name for name in arms if name != whole.compared_with)]
-    if budget["blocks"] != whole.budget.blocks:
-        words += ["--blocks", str(budget["blocks"])]
-    if budget["time"] != whole.budget.time:
-        words += ["--time", f"{budget['time']:g}s"]
-    return shlex.join(words)
-
-
-def _asked_for(cell: str, labels: Mapping[str, str], seen: Collection[str]) -> str:
-    """The label of a cell's workload where all of its cells were measured, else the cell."""
-    label = labels[cell]
-    return label if all(other in seen for other, of in labels.items() if of == label) else cell
+    told = numbers.share(comparison.delivered_share)
+    less = comparison.delivered_share is not None and told != "100%"
+    return f"{told}, as a setting" if less and comparison.judged == "setting" else told
 
 
 def _command(results: Results, equivalent: str) -> str:
@@ -191,7 +136,7 @@ def _command(results: Results, equivalent: str) -> str:
 
 
 def _by_name(results: Results) -> str:
-    """The command that was kept. Of a path a page keeps the file's name alone (`data.without_paths`), which
+    """Return the command that was kept. Of a path a page keeps the file's name alone (`data.without_paths`), which
     finds nothing anywhere: a study that comes with hugewise goes by its own.
     """
     file = f"{results.study}.toml"
@@ -202,7 +147,7 @@ def _by_name(results: Results) -> str:
 
 
 def _method(results: Results) -> str:
-    """How it was judged: not the design, of which one has the name of a method."""
+    """Return the method of judgement: not the design, of which one has the name of a method."""
     method = results.options.get("method")
     if not isinstance(method, str):
         return NOTHING
@@ -233,19 +178,15 @@ def _designs(cells: Sequence[CellResult]) -> Iterator[str]:
 
 
 def _design(cell: CellResult) -> str:
-    kind = next((kind for kind, words in ESTIMANDS.items() if words and _said(cell, words)), None)
+    kind = next((one.design for one in cell.comparisons if one.design != "sequential"), None)
     if kind is None:
         return _IN_ORDER
     return f"{kind}, {_calibrated(cell)}" if must_agree(kind) else kind
 
 
-def _said(cell: CellResult, words: str) -> bool:
-    return any(words in one.estimand for one in cell.comparisons)
-
-
 def _calibrated(cell: CellResult) -> str:
-    """Without a calibration that is good, such a design gives no verdict."""
-    if any(one.reason.startswith("withheld: ") and "calibrat" in one.reason for one in cell.comparisons):
+    # without a good calibration such a design gives no verdict
+    if any(withheld(comparison.reason, "calibration") for comparison in cell.comparisons):
         return "without a calibration that is good, and so without verdicts"
     return "which a calibration on that host allowed: it had found there what sequential pairs find"
 
@@ -285,7 +226,7 @@ def machine_in_short(results: Results) -> str:
 
 
 def where_in_short(results: Results) -> str:
-    """`on AMD EPYC, 2 CPUs`, `in guests under KVM on AMD EPYC, 2 CPUs`."""
+    """Return the place: `on AMD EPYC, 2 CPUs`, `in guests under KVM on AMD EPYC, 2 CPUs`."""
     guests = "" if results.guests is None else "in guests under KVM "
     return f"{'in guests emulated ' if counted(results) else guests}on {machine_in_short(results)}"
 
@@ -330,26 +271,28 @@ def standing(data: PageData) -> Iterator[tuple[PageRun, Results]]:
     measured with other arms (`--arms`) or metrics the comparisons that only this run has.
     """
     cells, seen = set[str](), set[Key]()
-    for one in data.runs:
-        found = [_unseen(cell, seen) for cell in one.results.cells]
+    for run in data.runs:
+        found = [_unseen(cell, seen) for cell in run.results.cells]
         left = tuple(cell for cell in found if cell.cell not in cells or cell.judged)
-        cells |= {cell.cell for cell in one.results.cells}
-        seen |= {key for cell in one.results.cells for key, _ in _keyed(cell)}
+        cells |= {cell.cell for cell in run.results.cells}
+        seen |= {key for cell in run.results.cells for key, _ in _keyed(cell)}
         if left:
-            yield one, replace(one.results, cells=left)
+            yield run, replace(run.results, cells=left)
 
 
 def newer_cells(data: PageData, run: PageRun) -> frozenset[str]:
-    """The cells that a later run has."""
+    """Return the cells that a later run has."""
     place = next(place for place, one in enumerate(data.runs) if one is run)
-    return frozenset(cell.cell for one in data.runs[:place] for cell in one.results.cells)
+    return frozenset(cell.cell for run in data.runs[:place] for cell in run.results.cells)
 
 
-def labels(found: Results, newer: frozenset[str]) -> list[str]:
+def labels(results: Results, newer: frozenset[str]) -> list[str]:
     """The cells by name; those of which a later run has a part with the arms that it has not: `build (thp)`."""
     return [
-        f"{cell.cell} ({', '.join(dict.fromkeys(one.arm for one in cell.judged))})" if cell.cell in newer else cell.cell
-        for cell in found.cells
+        f"{cell.cell} ({', '.join(dict.fromkeys(comparison.arm for comparison in cell.judged))})"
+        if cell.cell in newer
+        else cell.cell
+        for cell in results.cells
     ]
 
 
@@ -372,39 +315,42 @@ def _unseen(cell: CellResult, seen: set[Key]) -> CellResult:
 
 
 TOGETHER = "The runs together"
-_DIRECTIONS = {"better", "worse"}
 
 
 def combined_of(data: PageData) -> tuple[Combined, ...]:
-    """What several runs say together; nothing of one alone. Raises UserError where they cannot be put together."""
-    sources = [one.evidence for one in data.runs if one.evidence is not None]
+    """Return the results of several runs together; empty for a single one. Raises UserError where they cannot be put
+    together.
+    """
+    sources = [run.evidence for run in data.runs if run.evidence is not None]
     return combining.combined(sources, data.runs[0].results.confidence).comparisons if len(sources) > 1 else ()
 
 
 def together_typical(data: PageData) -> list[Combined]:
-    """Of these the typical ratios; none where they cannot be put together, which the section says."""
+    """Return the typical ratios of several runs together; none where they cannot be put together, which the section
+    says.
+    """
     with contextlib.suppress(UserError):
         return [one for one in combined_of(data) if one.end_point == TYPICAL]
     return []
 
 
 def decided_together(data: PageData) -> str:
-    """How many comparisons the runs decide together: `1 of 9`; empty where no comparison is in several runs."""
+    """Return how many comparisons the runs decide together: `1 of 9`; empty where no comparison is in several runs."""
     return _counted(together_typical(data))
 
 
 def _counted(every: Sequence[Combined]) -> str:
-    return f"{sum(one.verdict in _DIRECTIONS for one in every)} of {len(every)}" if every else ""
+    return f"{sum(one.verdict in DIRECTIONS for one in every)} of {len(every)}" if every else ""
 
 
 def together_sentence(data: PageData) -> str:
-    """What the runs decide together, beside what each found; empty where no comparison is in several."""
+    """Return what the runs decide together, beside each one's results; empty where no comparison is in several."""
     every = together_typical(data)
     if not every:
         return ""
-    named = [one for one in every if one.verdict in _DIRECTIONS]
-    told = "; ".join(f"{one.cell}, {one.arm}: {one.metric} {one.verdict}" for one in named)
-    of = f"{_counted(every)}{f' ({told})' if told else ''}"
+    named = [one for one in every if one.verdict in DIRECTIONS]
+    text = "; ".join(f"{one.cell}, {one.arm}: {one.metric} {one.verdict}" for one in named)
+    of = f"{_counted(every)}{f' ({text})' if text else ''}"
     return f"Of the comparisons that several runs have, these together decide {of}."
 
 
@@ -428,34 +374,36 @@ def told_together(data: PageData) -> Iterator[Section]:
         *("cell", "policy", "baseline", "metric", "end point", "change (interval) by run"),
         *("pairs by run", "e-value, adjusted", "verdict"),
     )
-    said = (
+    text = (
         "The e-values say whether and in which direction in at least one of the runs; not how much. By how much stands"
         " run by run, the newest first."
     )
-    yield Section(TOGETHER, (Line(said), table("e-values multiplied over runs", head, rows, 6)))
+    yield Section(TOGETHER, (Line(text), table("e-values multiplied over runs", head, rows, 6)))
 
 
-def _changes(one: Combined, data: PageData) -> str:
-    """What each run found by itself, and its verdict where it had one."""
-    if one.end_point != TYPICAL:
+def _changes(combined: Combined, data: PageData) -> str:
+    """Return the result of each run by itself, and its verdict where it had one."""
+    if combined.end_point != TYPICAL:
         return NOTHING
     found = {run.results.run: run.results for run in data.runs}
-    return "; ".join(_change(one, found.get(part.run)) for part in one.parts)
+    return "; ".join(_change(combined, found.get(part.run)) for part in combined.parts)
 
 
-def _change(one: Combined, results: Results | None) -> str:
+def _change(combined: Combined, results: Results | None) -> str:
     cells = () if results is None else results.cells
-    for each in (each for cell in cells if cell.cell == one.cell for each in (*cell.comparisons, *cell.declared)):
-        if (each.arm, each.baseline, each.metric) == (one.arm, one.baseline, one.metric):
+    for each in (
+        comparison for cell in cells if cell.cell == combined.cell for comparison in (*cell.comparisons, *cell.declared)
+    ):
+        if (each.arm, each.baseline, each.metric) == (combined.arm, combined.baseline, combined.metric):
             return f"{effect_of(each)}{f', {each.verdict}' if each.verdict in DECIDED else ''}"
     return NOTHING
 
 
-def _pairs(one: Combined) -> str:
-    return " + ".join(str(part.pairs) for part in one.parts)
+def _pairs(combined: Combined) -> str:
+    return " + ".join(str(part.pairs) for part in combined.parts)
 
 
-def _e(one: Combined) -> str:
-    if one.direction == "refused" or one.adjusted is None:
+def _e(combined: Combined) -> str:
+    if combined.direction == "refused" or combined.adjusted is None:
         return NOTHING
-    return f"{one.adjusted:,.0f}" if one.adjusted >= 100 else f"{one.adjusted:.3g}"
+    return f"{combined.adjusted:,.0f}" if combined.adjusted >= 100 else f"{combined.adjusted:.3g}"

@@ -62,7 +62,7 @@ def torture(*, results: Path, case: str | None, soaking: str | None, as_json: bo
 
 
 def _told(found: object, lines: Any, *, passed: bool) -> None:
-    """Print what was found, as JSON where that was asked for, and end."""
+    """Print the result, as JSON if requested, and exit."""
     if found is not None:
         say_json(found)
     else:

@@ -1,15 +1,10 @@
-"""What else goes wrong around a run: no room, no memory, servers that die or say nothing, another clock.
+"""The cases of torture: SIGKILL at any moment of a run or a recovery, no room, no memory, servers that die, and others.
 
-After each the machine must be as it was, what was accepted must be there, and what is said must be an
-error with a cure.
-
-SIGKILL at any moment of a run's life, and of what puts the machine back after it.
-
-A long run of many short attempts in one process: whether its memory and its descriptors stay what they are.
-
-Sampled from outside, from /proc/PID/smaps_rollup, fd and task: anonymous and resident memory of the hugewise process
-alone, its open descriptors and its threads. Not proportional memory: that grows by 8% in three minutes as other Python
-programs of the machine end, with which the pages of libraries were shared.
+After each the machine must be as it was, what was accepted must be there, and what is said must be an error with a
+cure. The soak is a long run of many short attempts in one process: its memory and its descriptors must stay what they
+are. It is sampled from outside, from /proc/PID/smaps_rollup, fd and task: anonymous and resident memory of the hugewise
+process alone. Proportional memory grows by 8% in three minutes as other Python programs of the machine end, with which
+the pages of libraries were shared.
 """
 
 from __future__ import annotations
@@ -61,7 +56,7 @@ def no_room_for_results(rack: CaseContext, text: str) -> None:
 
 
 def no_room_for_the_journal(rack: CaseContext, text: str) -> None:
-    """The journal's folder, as the run alone sees it, has room for some pages; then the run is to be put back."""
+    """Run with a journal's folder that has room for a few pages alone; then the run must be restored."""
     pages = 1 + int(rack.draws.between("pages", 0, _JOURNAL_PAGES))
     rack.found.did = f"{pages} pages of room for the journal"
     with alone(rack.work, JOURNAL.parent, pages * PAGE) as enter:
@@ -74,7 +69,7 @@ def no_room_for_the_journal(rack: CaseContext, text: str) -> None:
 
 
 def no_room_for_scratch(rack: CaseContext, text: str) -> None:
-    """The place of private folders becomes full at a moment that is drawn, but for some bytes."""
+    """Fill the place of private folders, but for some bytes, at a random moment."""
     place = rack.work / "scratch"
     left = int(rack.draws.between("left", 0, 4 * PAGE))
     moment = rack.draws.between("moment", 0, rack.life)
@@ -97,14 +92,14 @@ def no_room_for_scratch(rack: CaseContext, text: str) -> None:
 
 
 def little_address_space(rack: CaseContext, text: str) -> None:
-    """The run may have so much address space: malloc and mmap say ENOMEM somewhere (RLIMIT_AS, setrlimit(2))."""
+    """Limit the run's address space, so that malloc and mmap fail with ENOMEM (RLIMIT_AS, setrlimit(2))."""
     rack.subject.address = int(rack.draws.between("size", 100, 1200)) * _MIB
     rack.found.did = f"{rack.subject.address // _MIB} MiB of address space"
     _starved(rack, rack.subject.run(*rack.words(rack.study(text))))
 
 
 def little_memory(rack: CaseContext, text: str) -> None:
-    """The run lies in a memory cgroup that is too small: the kernel kills one of its processes, or itself."""
+    """Run in a memory cgroup that is too small: the kernel kills one of its processes, or the run itself."""
     size = int(rack.draws.between("size", 30, 300)) * _MIB
     rack.found.did = f"{size // _MIB} MiB of memory"
     with _group(size) as folder:
@@ -133,12 +128,12 @@ def _starved(rack: CaseContext, ended: CommandEnded) -> None:
 
 
 def _in_the_interpreter(rack: CaseContext, ended: CommandEnded) -> bool:
-    """It ended before it had begun anything, where nobody of hugewise could say why: as Python imported it."""
+    """Return whether the command ended while Python imported it, before hugewise could report a reason."""
     return ended.status != 0 and rack.run is None
 
 
 def starved_server(rack: CaseContext, text: str) -> None:
-    """The servers have less memory than they need: the kernel kills them, and their attempts are no measurements."""
+    """Give the servers less memory than they need: the kernel kills them, and their attempts are no measurements."""
     size = int(rack.draws.between("size", 4, 24))
     rack.found.did = f"servers with {size} MiB of memory"
     limited = text.replace('timeout = "', f'memory = "{size}m"\ntimeout = "').replace("keys = 2000", "keys = 400000")
@@ -149,7 +144,7 @@ def starved_server(rack: CaseContext, text: str) -> None:
 
 
 def silent_server(rack: CaseContext, text: str) -> None:
-    """A server is stopped at a moment that is drawn from its life, and says nothing any more."""
+    """Stop a server at a random moment of its life, so that it says nothing any more."""
     which, moment = int(rack.draws.between("which", 1, 5)), rack.draws.between("moment", 0, 1.2)
     rack.found.did = f"server {which} of the run is stopped {moment:.2f} s after its start"
 
@@ -194,14 +189,14 @@ def another_clock(rack: CaseContext, text: str) -> None:
 
 
 def _on_with_it(rack: CaseContext) -> None:
-    """What could not go on is resumed, now that it can."""
+    """Resume the run now that it can go on."""
     if rack.resume():
         rack.same()
 
 
 @contextmanager
 def _group(size: int) -> Iterator[Path]:
-    """A memory cgroup of at most `size` bytes, beside those of runs."""
+    """Yield a memory cgroup of at most `size` bytes, beside those of runs."""
     found = cgroup.find()
     folder = found.get("memory", found.get("2", Path("/"))) / f"torture-{os.getpid()}"
     folder.mkdir()
@@ -215,7 +210,7 @@ def _group(size: int) -> Iterator[Path]:
 
 
 def limits_memory() -> bool:
-    """Whether a cgroup made here would limit memory."""
+    """Return whether a cgroup made here would limit memory."""
     try:
         with _group(1 << 40):
             return True
@@ -228,7 +223,7 @@ _POOL = Path("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages")
 _TRIES = 10
 _RESTORE_S = 0.5  # about its life, most of it Python's start
 
-# What puts the machine back after the kill; those that are killed are followed by what is not.
+# Verbs that restore the machine after the kill; killed ones are followed by one that is not.
 _RECOVERIES = (
     *(("restore",),) * 6,
     *(("restore killed", "restore"),) * 4,
@@ -279,7 +274,7 @@ def while_the_pool_changes(rack: CaseContext, text: str) -> None:
 
 
 def _killed(rack: CaseContext, kill: Callable[[int], CommandEnded]) -> None:
-    """Kill, recover as it is drawn, and hold everything against what was."""
+    """Kill, recover as drawn, and compare everything with the state before."""
     for draw in range(_TRIES):
         ended = rack.did(kill(draw))
         if ended.hit:
@@ -303,7 +298,7 @@ def _killed(rack: CaseContext, kill: Callable[[int], CommandEnded]) -> None:
 
 
 def _recover(rack: CaseContext, verb: str) -> None:
-    """Put the machine back in one of the ways in which that happens."""
+    """Restore the machine in one of the ways in which that happens."""
     if verb == "restore":
         rack.restore()
     elif verb == "restore killed":
@@ -321,7 +316,7 @@ def _recover(rack: CaseContext, verb: str) -> None:
 
 
 FLAT = 0.05
-_WARM_UP = 0.2  # of the samples: imports, the first blocks, caches of the allocator
+_WARM_UP = 0.2  # share of the samples: imports, the first blocks, caches of the allocator
 _WINDOWS = 10
 _MOST_SAMPLES = 1800
 
@@ -347,7 +342,7 @@ class Sampled(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Soaked(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found: `soak.json` in the torture's folder."""
+    """Result of a soak: `soak.json` in the torture's folder."""
 
     seconds: float
     attempts: int
@@ -358,7 +353,7 @@ class Soaked(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def passed(self) -> bool:
-        """Whether all is flat, and the run ended as it should with nothing left behind."""
+        """True if all is flat, and the run ended as it should with nothing left behind."""
         return not self.differences and not self.said and all(one.flat for one in self.found)
 
 
@@ -408,7 +403,6 @@ _WHAT = (("memory, anonymous", "B"), ("memory, resident", "B"), ("descriptors", 
 
 
 def _row(pid: int) -> tuple[float, ...]:
-    """One sample of each of `_WHAT`."""
     said = dict(
         line.split(":", 1) for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:] if ":" in line
     )
@@ -417,7 +411,7 @@ def _row(pid: int) -> tuple[float, ...]:
 
 
 def judge(rows: Sequence[Sequence[float]]) -> tuple[Sampled, ...]:
-    """What the samples show after warm-up. Raises HugewiseError where they are too few."""
+    """Judge the samples after warm-up. Raises HugewiseError where they are too few."""
     warm = rows[int(_WARM_UP * len(rows)) :]
     if len(warm) < 3 * _WINDOWS:
         raise HugewiseError(f"{len(rows)} samples are too few to judge", hint="soak for longer: --soak 2m")
@@ -438,7 +432,7 @@ def _sampled(what: str, unit: str, values: Sequence[float]) -> Sampled:
 
 
 def lines(soaked: Soaked) -> Iterator[str]:
-    """What was found, a line a quantity."""
+    """Yield the result, a line a quantity."""
     for one in soaked.found:
         level = f"{one.level / _MIB:.1f} MiB" if one.unit == "B" else f"{one.level:g}"
         outcome = "flat" if one.flat else "NOT flat"

@@ -1,6 +1,6 @@
-"""What every case has: a folder to work in, the machine as it was before, and what to hold against it afterwards.
+"""Context of every case: a folder to work in, the machine's state before, and comparisons with it afterwards.
 
-File systems with little room, and namespaces that see them alone: what `faults` puts a run into.
+File systems with little room, and namespaces that see them alone, are what `faults` puts a run into.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class CaseContext:
 
     @property
     def results(self) -> Path:
-        """Where runs put what they find."""
+        """Folder of the runs' results."""
         return self.work / "results"
 
     @property
@@ -60,11 +60,11 @@ class CaseContext:
 
     @property
     def resumable(self) -> bool:
-        """Whether the run has begun and has not ended."""
+        """True if the run has begun and has not ended."""
         return traces.resumable(self.run)
 
     def study(self, text: str) -> str:
-        """The words that run it."""
+        """Return the words that run it."""
         return str(subject.write_study(self.work, text))
 
     def words(self, study: str) -> tuple[str, ...]:
@@ -81,11 +81,11 @@ class CaseContext:
         return ended
 
     def broke(self, what: str) -> None:
-        """A promise did not hold."""
+        """Record a broken promise."""
         self.found.broken.append(what)
 
     def clear(self, ended: CommandEnded, *allowed: int) -> None:
-        """The exit status is one of those allowed, and no error is a traceback."""
+        """Check that the exit status is one of those allowed, and that no error is a traceback."""
         if ended.status not in allowed:
             self.broke(f"{ended.told()} (as documented: {', '.join(map(str, allowed))})")
         elif ended.traceback:
@@ -123,11 +123,11 @@ class CaseContext:
         return True
 
     def had(self) -> dict[str, traces.StoredAttempt]:
-        """What is stored of the run by now."""
+        """Return the attempts that are stored of the run by now."""
         return traces.stored(self.run)
 
     def keeps(self, had: dict[str, traces.StoredAttempt]) -> None:
-        """What was stored is there, and is what it was."""
+        """Check that the stored attempts are there, unchanged."""
         self.found.lost += traces.missing(had, self.had())
 
 
@@ -145,7 +145,7 @@ def _command(*words: str) -> None:
 
 @contextmanager
 def small(place: Path, size: int) -> Iterator[None]:
-    """A tmpfs of `size` bytes in whole pages, at a new folder. Raises HugewiseError."""
+    """Mount a tmpfs of `size` bytes, in whole pages, at a new folder. Raises HugewiseError."""
     place.mkdir(parents=True)
     _command("mount", "-t", "tmpfs", "-o", f"size={size // PAGE * PAGE},mode=755", "tmpfs", str(place))
     try:
@@ -161,7 +161,7 @@ def enlarge(place: Path) -> None:
 
 @contextmanager
 def alone(work: Path, place: Path, size: int) -> Iterator[tuple[str, ...]]:
-    """A mount namespace in which `place` has so much room: the words that have a command run in it, begun in `work`.
+    """Yield the words that run a command in a mount namespace in which `place` has so much room, begun in `work`.
 
     Nobody else sees that mount, and it goes with the namespace, also when this process is killed.
     """
@@ -184,6 +184,6 @@ def alone(work: Path, place: Path, size: int) -> Iterator[tuple[str, ...]]:
 
 def unmount_below(folder: Path) -> None:
     """Mounts of a torture that was killed. Raises HugewiseError."""
-    for one in mounts(kernel_text(Path("/proc/self/mountinfo"))):
-        if Path(one.point).is_relative_to(folder):
-            _command("umount", "--lazy", one.point)
+    for mount in mounts(kernel_text(Path("/proc/self/mountinfo"))):
+        if Path(mount.point).is_relative_to(folder):
+            _command("umount", "--lazy", mount.point)

@@ -1,6 +1,5 @@
-"""What was found, a file a case: so a torture that is killed goes on with the cases that are left.
-
-What a torture found, counted: how many, what was not as promised, and how often that can be at most.
+"""Findings, a file a case, so that a killed torture goes on with the cases that are left. `TortureReport` counts
+them, with the broken promises and a bound on their frequency.
 """
 
 from __future__ import annotations
@@ -38,11 +37,10 @@ class Draws:
         return int.from_bytes(digest[:6], "big") / (1 << 48)
 
     def between(self, what: str, low: float, high: float) -> float:
-        """Uniform."""
         return low + (high - low) * self.share(what)
 
     def one_of(self, what: str, of: Sequence[T]) -> T:
-        """One of them, each as likely."""
+        """Return one of the items, each as likely."""
         return of[int(self.share(what) * len(of))]
 
 
@@ -139,12 +137,12 @@ class Findings:
         _write(self.folder / "report.json", msgspec.json.format(msgspec.json.encode(counted), indent=1))
 
     def all(self) -> dict[str, FaultCase]:
-        """The cases that are done, by name."""
+        """Return the cases that are done, by name."""
         paths = sorted((self.folder / "cases").glob("[!.]*.json"))
         return {path.stem: msgspec.json.decode(path.read_bytes(), type=FaultCase) for path in paths}
 
     def keep(self, finding: FaultCase, work: Path) -> None:
-        """A case is done; its folder `work` stays only where a promise was broken."""
+        """Store a finished case; its folder `work` stays only where a promise was broken."""
         if finding.faults:
             kept = self.folder / "broken" / finding.name
             shutil.rmtree(kept, ignore_errors=True)
@@ -193,13 +191,13 @@ class TortureReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def passed(self) -> bool:
-        """Whether every promise held in every case that was done; not where none of them can be done here."""
+        """True if every promise held in every case that was done; False where no case can be done here."""
         return not self.faults and self.total.planned > 0
 
 
 def at_most(failures: int, n: int) -> float | None:
-    """The exact one-sided 95% upper bound of a rate with so many failures of n (Clopper and Pearson, 1934); with none
-    it is 1 - 0.05^(1/n), the rule of three. None where nothing was tried.
+    """Return the exact one-sided 95% upper bound of a rate with so many failures of n (Clopper and Pearson, 1934); with
+    none it is 1 - 0.05^(1/n), the rule of three. None where nothing was tried.
     """
     if n == 0:
         return None

@@ -1,6 +1,6 @@
-"""A hugewise that is tortured: its command line, started as a user starts it, in processes of their own.
+"""Subject of a torture: hugewise as a user starts it, in processes of their own, and its studies.
 
-The studies that are tortured, as a user would write them: short, and with everything that a run can turn or make.
+The studies are short, and use everything that a run can set or make.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class CommandEnded:
 
     @property
     def traceback(self) -> bool:
-        """Whether it ended with an error that nobody thought of."""
+        """True if the command ended with an unexpected exception."""
         return "Traceback (most recent call last)" in self.said
 
     def told(self) -> str:
-        """Its end, and the last that it said."""
+        """Describe the command's end, with its last lines."""
         lines = [line for line in self.said.strip().splitlines() if line.strip()]
         return f"{self.verb}: exit status {self.status}: {' / '.join(lines[-3:])}"
 
@@ -69,7 +69,7 @@ class Subject:
 
     @contextmanager
     def started(self, *words: str) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
-        """The command as it lives, and the file with what it says; it does not outlive this context."""
+        """Yield the running command, and the file with its output; it does not outlive this context."""
         self._number += 1
         path = self.folder / f"{self._number:02}-{words[0]}.txt"
         with path.open("wb") as said, self._startable():
@@ -106,7 +106,7 @@ class Subject:
             resource.setrlimit(resource.RLIMIT_AS, (self.address, self.address))
 
     def run(self, *words: str, beside: Callable[[subprocess.Popen[bytes]], object] = lambda _: None) -> CommandEnded:
-        """From its start to its end; `beside` is called meanwhile, and is done when the process is."""
+        """Run the command to its end; `beside` is called meanwhile, and ends when the process does."""
         begin = time.monotonic()
         with self.started(*words) as (process, path):
             beside(process)
@@ -199,7 +199,7 @@ _BACKED = """[
     { name = "huge", from = "thp", backing = { pages = "hugetlb-2m", source = "file" } },
 ]"""
 _PLAIN = '[{ name = "small", from = "base", backing = "base" }, { name = "huge", from = "thp", backing = "base" }]'
-# Of each its workload, a policy that it has beside base and thp, and more parameters.
+# For each server its workload, a policy beside base and thp, and more parameters.
 _SERVERS = {
     "redis-server": ("redis", ', "mthp-64k"', ""),
     "memcached": ("memcached", ', "hugetlb-2m"', ', memory = "64m"'),
@@ -211,7 +211,7 @@ def _head(name: str, policies: str, blocks: int = 2) -> str:
 
 
 def servers() -> list[str]:
-    """The servers that are installed, of those that can be tortured; the one that starts faster first."""
+    """Return the servers that are installed, of those that can be tortured; the one that starts faster first."""
     return [name for name in _SERVERS if shutil.which(name) is not None]
 
 
@@ -221,17 +221,17 @@ def small_study(blocks: int = 2) -> str:
 
 
 def host(*, timeout: str = "30s", duration: str = "100ms") -> str:
-    """A server, and a workload without one: knobs, a pool, cgroups, private folders."""
+    """Return a server, and a workload without one: knobs, a pool, cgroups, private folders."""
     return _head("host", '["base", "thp", "mthp-64k", "hugetlb-2m"]') + _served(timeout, duration) + _CHASE
 
 
 def stopping() -> str:
-    """A server with so much time in its measured part that it can be stopped there, and little patience."""
+    """Return a server with so much time in its measured part that it can be stopped there, and little patience."""
     return _head("stopping", '["base", "thp"]') + _served("6s", "1s", few=True)
 
 
 def _served(timeout: str, duration: str, *, few: bool = False) -> str:
-    """The workload of the first server that is installed; none where none is. `few`: under base and thp alone."""
+    """Return the workload of the first server that is installed, or an empty one. `few`: under base and thp alone."""
     for server in servers():
         name, third, more = _SERVERS[server]
         policies = f'["base", "thp"{"" if few else third}]'
@@ -240,7 +240,7 @@ def _served(timeout: str, duration: str, *, few: bool = False) -> str:
 
 
 def pool(mib: int) -> str:
-    """A pool of so many MiB, and nothing else that takes time."""
+    """Return a pool of so many MiB, and nothing else that takes time."""
     return _head("pool", '["base", "hugetlb-2m"]') + _COMMAND.format(pool=mib)
 
 
@@ -250,7 +250,7 @@ def guest(*, root: bool) -> str:
 
 
 def write_study(folder: Path, text: str) -> Path:
-    """The study as a file there."""
+    """Write the study as a file there."""
     path = folder / "study.toml"
     path.write_text(text)
     return path

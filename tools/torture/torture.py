@@ -35,7 +35,7 @@ class TortureKind:
 
 @dataclass(frozen=True)
 class TortureOptions:
-    """What is asked for.
+    """Options of a torture.
 
     kills    how many runs are killed: 70% with servers, 20% as their pool changes, 10% in guests
     faults   how many runs something else happens to
@@ -154,7 +154,7 @@ def again(options: TortureOptions, name: str, listener: Callable[[str], None] = 
 
 
 def _numbers(options: TortureOptions) -> dict[str, int]:
-    """How many cases of each kind: the shares of the kinds that were asked for, the largest remainders rounded up."""
+    """Return the number of cases of each kind: the shares of the requested kinds, the largest remainders rounded up."""
     wanted = {name: kind for name, kind in KINDS.items() if not options.kinds or name in options.kinds}
     numbers: dict[str, int] = {}
     for of_kills, total in ((True, options.kills), (False, options.faults)):
@@ -168,7 +168,7 @@ def _numbers(options: TortureOptions) -> dict[str, int]:
 
 
 def _plan(options: TortureOptions) -> list[str]:
-    """The names of all cases, the kinds evenly among each other: one that is broken off has some of each."""
+    """Return the names of all cases, the kinds evenly mixed: a torture that is broken off has some of each."""
     places = [
         ((number + 0.5) / total, f"{kind}-{number:03}")
         for kind, total in _numbers(options).items()
@@ -178,7 +178,7 @@ def _plan(options: TortureOptions) -> list[str]:
 
 
 def _begin(options: TortureOptions) -> Findings:
-    """A machine that is put back, and nobody else on it. Raises UserError."""
+    """Begin on a machine that is restored, and that nobody else uses. Raises UserError."""
     for name in options.kinds:
         if name not in KINDS:
             raise UserError(f"--kinds {name}: there is no such kind", hint=f"choose from {', '.join(KINDS)}")
@@ -190,13 +190,13 @@ def _begin(options: TortureOptions) -> Findings:
     rack.restore()
     if rack.found.broken:
         raise HugewiseError(rack.found.broken[0], hint="hugewise restore")
-    findings.begun.left_out.clear()  # what was missing may be there by now
+    findings.begun.left_out.clear()  # missing parts may be there by now
     findings.note()
     return findings
 
 
 def _can(findings: Findings, options: TortureOptions, kind: str, listener: Callable[[str], None]) -> bool:
-    """Whether cases of the kind can be done here; an untouched run of its study says so, and how long one takes."""
+    """Return whether cases of the kind can be done here, by an untouched run of its study, which also times them."""
     begun = findings.begun
     if kind in begun.left_out:
         return False
@@ -224,7 +224,7 @@ def _can(findings: Findings, options: TortureOptions, kind: str, listener: Calla
 
 
 def _owed(done: dict[str, FaultCase]) -> bool:
-    """Whether this kill is to be followed by a resume, so that every second one is."""
+    """Return whether this kill is to be followed by a resume, so that every second kill is."""
     killed = [one for one in done.values() if one.kind in KINDS and KINDS[one.kind].kills]
     return 2 * sum(one.resumed for one in killed) <= len(killed)
 
@@ -241,7 +241,7 @@ def _case(findings: Findings, options: TortureOptions, name: str, *, owed: bool)
     kind = KINDS[rack.found.kind]
     try:
         kind.torture(rack, kind.study())
-    except BaseException:  # also an interrupt: what the run left is not left
+    except BaseException:  # also for an interrupt: clean up after the run
         traces.end_all()
         rack.subject.before = ()
         rack.subject.run("restore")

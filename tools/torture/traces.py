@@ -1,16 +1,12 @@
-"""What a run of hugewise can leave on a machine: page settings, mounts, cgroups, links, folders, shared memory.
+"""Traces of a run on a machine (settings, mounts, cgroups, links, folders, processes), and its files.
 
 All page settings are compared, also those that no run should touch: what it changes without knowing is what would be
 missed. Of mounts, folders, groups and links those are compared that are named as runs name them, and every hugetlbfs:
 others come and go on a machine that lives. The files are read here and nowhere else, so that a mistake of `host` is
 not repeated.
 
-The processes that descend from this one, also those whose parents have died.
-
 This process adopts its orphans: so what a killed run leaves running is found by its parents alone, without trusting
 cgroups, sessions or names. See proc(5).
-
-What is stored of a run, read from its files alone, and whether a resumed run lost or repeated some of it.
 """
 
 from __future__ import annotations
@@ -55,14 +51,11 @@ def reap() -> None:
 
 
 def descendants() -> dict[int, str]:
-    """The names of living descendants by pid; those that have ended and were not waited for are left out."""
+    """Return the names of living descendants by pid; those that have ended and were not waited for are left out."""
     parents: dict[int, tuple[int, str]] = {}
     for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            head, _, rest = kernel_text(process / "stat").rpartition(")")
-            state, parent = rest.split()[:2]
-            if state not in "ZX":
-                parents[int(process.name)] = (int(parent), head.partition("(")[2])
+        if (stat := processes.stat(process)) is not None and not stat.has_ended:
+            parents[stat.pid] = (stat.ppid, stat.comm)
     found: dict[int, str] = {}
     fresh = {os.getpid()}
     while fresh:
@@ -79,7 +72,7 @@ def end_all() -> None:
     reap()
 
 
-# Counters and what follows from others; everything else must be as it was.
+# Counters and derived values; everything else must be unchanged.
 _MOVING = ("stats", "full_scans", "pages_collapsed", "free_hugepages", "resv_hugepages", "surplus_hugepages", "demote")
 _TREES = ("/sys/kernel/mm/transparent_hugepage", "/sys/kernel/mm/hugepages", "/sys/kernel/mm/ksm")
 _NODES = Path("/sys/devices/system/node")
@@ -138,13 +131,13 @@ def _lives_elsewhere(pid: int) -> bool:
 
 
 def _mounts() -> Iterator[tuple[str, str]]:
-    for one in mounts(kernel_text(Path("/proc/self/mountinfo"))):
-        if one.kind == "hugetlbfs" or _OWNED.search(one.point):
-            yield f"mount {one.point}", one.kind
+    for mount in mounts(kernel_text(Path("/proc/self/mountinfo"))):
+        if mount.kind == "hugetlbfs" or _OWNED.search(mount.point):
+            yield f"mount {mount.point}", mount.kind
 
 
 def _groups() -> Iterator[tuple[str, str]]:
-    """Groups of runs in and above this process's own, and the controllers that these give to their children."""
+    """Yield groups of runs in and above this process's own, and the controllers that these give to their children."""
     for own in cgroup.find().values():
         for group in (own, *own.parents):
             if not (group / "cgroup.procs").exists():
@@ -163,7 +156,7 @@ def _folders() -> Iterator[tuple[str, str]]:
 
 
 def _segments() -> Iterator[tuple[str, str]]:
-    """Shared memory of System V whose maker has died, or descends from this process."""
+    """Yield shared memory of System V whose maker has died, or descends from this process."""
     with suppress(OSError):
         for line in Path("/proc/sysvipc/shm").read_text().splitlines()[1:]:
             _, number, _, _, maker, *_ = line.split()
@@ -172,7 +165,7 @@ def _segments() -> Iterator[tuple[str, str]]:
 
 
 def differences(before: Mapping[str, str], but: Path | None = None) -> list[str]:
-    """What is not as it was `before`. What of `_OF_OTHERS` is gone was of others, who end when they like."""
+    """Return the differences from `before`, except missing items of `_OF_OTHERS`, which end when they like."""
     now = look(but)
     names = [*before, *(name for name in now if name not in before)]
     return [
@@ -183,7 +176,7 @@ def differences(before: Mapping[str, str], but: Path | None = None) -> list[str]
 
 
 def remaining(before: Mapping[str, str], but: Path | None = None, patience: float = 5.0) -> list[str]:
-    """What is not as it was when `patience` seconds are over: processes take time to die, and others come and go."""
+    """Return the differences left after `patience` seconds: processes take time to die, and others come and go."""
     return _until_none(lambda: differences(before, but), patience)
 
 
@@ -208,14 +201,14 @@ class StoredAttempt:
 
 
 def only_run(results: Path) -> Path | None:
-    """The folder of the only run there, beside the data of workloads; None before it was made."""
+    """Return the folder of the only run there, beside the data of workloads; None before it was made."""
     found = [path.parent for path in results.glob("*/*/study.json") if path.parent.parent.name != "data"]
     assert len(found) <= 1, found
     return found[0] if found else None
 
 
 def resumable(run: Path | None) -> bool:
-    """Whether the run has begun, by its first record, and has not ended."""
+    """Return whether the run has begun, by its first record, and has not ended."""
     records = list(_records(run)) if run is not None else []
     return bool(records) and records[0].get("record") == "opened" and not _ended(records)
 
@@ -225,7 +218,7 @@ def _ended(records: list[dict[str, Any]]) -> bool:
 
 
 def _records(run: Path) -> Iterator[dict[str, Any]]:
-    """Its log; what a kill has torn is passed over."""
+    """Yield the records of the log; a line that a kill has torn is passed over."""
     with suppress(FileNotFoundError):
         for line in (run / "run.jsonl").read_bytes().split(b"\n"):
             with suppress(ValueError):
@@ -233,7 +226,7 @@ def _records(run: Path) -> Iterator[dict[str, Any]]:
 
 
 def stored(run: Path | None) -> dict[str, StoredAttempt]:
-    """The attempts by the name of their folder, wherever their records lie."""
+    """Return the attempts by the name of their folder, wherever their records lie."""
     if run is None:
         return {}
     records = {path.parent.name: path.read_bytes() for path in (run / "attempts").glob(f"[!.]*/{_RECORD}")}
@@ -250,18 +243,18 @@ def stored(run: Path | None) -> dict[str, StoredAttempt]:
 
 
 def accepted(attempts: Mapping[str, StoredAttempt]) -> int:
-    """How many of them are accepted."""
+    """Return how many of the attempts are accepted."""
     return sum(attempt.state == "accepted" for attempt in attempts.values())
 
 
 def missing(before: Mapping[str, StoredAttempt], now: Mapping[str, StoredAttempt]) -> list[str]:
-    """Attempts that were there `before`, and are gone or changed."""
+    """Return attempts that were there `before`, and are gone or changed."""
     lost = [f"{name} is gone" for name in before if name not in now]
     return lost + [f"{name} is not what it was" for name in before if name in now and now[name] != before[name]]
 
 
 def whole(run: Path, before: Mapping[str, StoredAttempt]) -> tuple[list[str], list[str], list[str]]:
-    """What a resumed run lost of what it had `before`, what it made twice, and what else is not as promised."""
+    """Return what a resumed run lost of its attempts `before`, what it made twice, and other broken promises."""
     now, records = stored(run), list(_records(run))
     lost = missing(before, now)
     opened = {record["block"]: record for record in records if record.get("record") == "block_opened"}

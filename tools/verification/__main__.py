@@ -27,6 +27,9 @@ from tools.verification import suite
 @click.option("--pilots", type=int, help="Simulated pilots of each case of planning (default: 300).")
 @click.option("--fleets", type=int, help="Simulated fleets of 10 hosts of each case of pooling (default: 100).")
 @click.option(
+    "--reruns", type=int, help="Sequences of runs begun anew of each case of claims over runs (default: 200)."
+)
+@click.option(
     "--long", is_flag=True, help="More streams of blocks, spreads, pilots and fleets, and 20,000 pairs: hours of CPU."
 )
 @click.option("--vector", type=click.Path(path_type=Path), help="File of up to 16 magnitudes to prove the size on.")
@@ -36,8 +39,8 @@ from tools.verification import suite
 def verify_statistics(checks: Sequence[str], power: bool, as_json: bool, **options: Any) -> None:
     """Check the promises that verdicts rest on, in some 25 minutes of CPU: from closed blocks to the verdict.
 
-    Checks: size, ledger, e-process, replay, coverage, metamorphic, coins, self-test, blocks, stopping, spread,
-    planning, screening, knee, fleet, power. Exit status 1 when one fails.
+    Checks: size, ledger, e-process, replay, coverage, metamorphic, coins, self-test, blocks, edges, stopping,
+    spread, planning, screening, knee, fleet, reruns, power. Exit status 1 when one fails.
     """
     given = {name.rstrip("_"): value for name, value in options.items() if value is not None}
     if power or checks:

@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 import msgspec
 from numpy.random import Generator
 
+from hugewise.external import blocks
 from hugewise.model.metric import Metric
 from hugewise.model.pages import PageTarget
 from hugewise.model.trial import Attempt, Block, Delivery
@@ -35,8 +36,9 @@ Fate = Literal[
     "failed",
     "incomplete",
 ]
-"""What befalls a side. unstarted alone: nothing of the other side is kept either, as in a duet; both: a guest that is
-gone takes its neighbour with it; redone: hugewise ended under it, and it is made anew."""
+"""Failure of a side. unstarted alone: nothing of the other side is kept either, as in a duet; both: a guest that is
+gone takes its neighbour with it; redone: hugewise ended under it, and it is made anew.
+"""
 
 _DELIVERED = Delivery(
     target=PageTarget("thp", 2 << 20), delivered=True, share=1.0, coverage={}, proof="ranges", source="kpageflags"
@@ -46,38 +48,8 @@ _PROOFS = {
     "undelivered": msgspec.structs.replace(_DELIVERED, delivered=False, share=0.0, reason="no room"),
     "unproven": msgspec.structs.replace(_DELIVERED, delivered=None, share=None, reason="no proof"),
 }
-_ATTEMPT = Attempt(
-    run="r",
-    session=1,
-    block=0,
-    cell=CONTRAST.cell,
-    arm="",
-    baseline=False,
-    policy="",
-    mechanism="process",
-    order=0,
-    slot=0,
-    number=1,
-    state="accepted",
-    reason=None,
-    started=0.0,
-    ended=0.0,
-    wall_s=None,
-    cpu_s=None,
-    overhead_s=None,
-    steal_s=0.0,
-    pressure={},
-    boot_id="",
-    delivery=_DELIVERED,
-    knobs={},
-    metrics={},
-    absent={},
-    disturbances=(),
-    environment_pad=0,
-    peak_bytes=None,
-    pool_bytes=0,
-    exit_code=0,
-    signal=None,
+_ATTEMPT = msgspec.structs.replace(
+    blocks.ATTEMPT, run="r", session=1, cell=CONTRAST.cell, delivery=_DELIVERED, exit_code=0
 )
 
 
@@ -100,7 +72,7 @@ class BlockScene(NamedTuple):
     anyhow: float = 0.0
 
     def blocks(self, random: Generator, count: int) -> Iterator[Block]:
-        """A stream of `count` blocks."""
+        """Yield a stream of `count` blocks."""
         slow = random.random((count, 2)) < self.share
         times = self.sd * random.standard_normal((count, 2)) + self.slower * slow
         arms = random.integers(0, 2, count)
@@ -113,13 +85,13 @@ class BlockScene(NamedTuple):
             ]
             took = [float(times[number, place]) for place in at]
             for k, fate in enumerate(fates):
-                if fate in ("late", "redone"):  # until the place is as the others
+                if fate in ("late", "redone"):  # retry until the place is as the others
                     took[k] -= self.slower * bool(slow[number, at[k]])
             yield pair(number + 1, took[0], took[1], (fates[0], fates[1]))
 
 
 def attempt(name: str, log_time: float, fate: Fate | None = None, canary: float | None = None) -> Attempt:
-    """An attempt that took exp(`log_time`) seconds, or what its fate made of it; `canary`: its covariate, in log."""
+    """Return an attempt of exp(`log_time`) seconds, or what its fate made of it; `canary`: its covariate, in log."""
     value = None if fate in ("absent", "failed", "both") else math.exp(log_time)
     return msgspec.structs.replace(
         _ATTEMPT,
@@ -139,7 +111,7 @@ def pair(
     fates: tuple[Fate | None, Fate | None] = (None, None),
     canaries: tuple[float | None, float | None] = (None, None),
 ) -> Block:
-    """The closed block of an arm and its baseline, from their log-times."""
+    """Return the closed block of an arm and its baseline, from their log-times."""
     fates = ("both", "both") if "both" in fates else fates
     names = CONTRAST.arm, CONTRAST.baseline
     sides = zip(names, (arm, baseline), fates, canaries, strict=True)

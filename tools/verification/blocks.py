@@ -4,10 +4,6 @@ The exactness of the test in the middle (size, ledger, replay) says nothing of w
 beside its verdict, or of the words. Here whole comparisons are played, with non-delivery, starts that fail, blocks that
 break off, absent values, failures and covariates, and a verdict counts as wrong whatever it says. Each promise has its
 planted fault: the method as it was before the promise was kept, which must be seen to break it.
-
-The method `Sequential` as it was before each of its promises was kept: the planted faults of `blocks`.
-
-Each differs from the real one in its fault alone.
 """
 
 from __future__ import annotations
@@ -21,7 +17,8 @@ import msgspec
 import numpy as np
 from numpy.random import Generator
 
-from hugewise.model.results import Comparison, Verdict
+from hugewise.model.reason import Reason
+from hugewise.model.results import DECIDED, DIRECTIONS, Comparison, Verdict
 from hugewise.model.trial import Block
 from hugewise.stats import campaign, inversion, signflip
 from hugewise.stats.method import Contrast, Decision
@@ -46,7 +43,7 @@ class UsableAlone(Sequential):
 class _Declared(Pairs):
     """The tolerated share is held against all pairs that were declared, and of absent values and starts nothing is."""
 
-    def refusal(self, planned: int) -> str | None:
+    def refusal(self, planned: int) -> Reason | None:
         return self._never(max(0, planned - len(self.usable)))
 
 
@@ -70,7 +67,7 @@ class BlocksReplaced(UsableAlone):
 
 
 class LateIsUsual(UsableAlone):
-    """What started at a later try, or was made anew, is an attempt like any other."""
+    """Faulty method: an attempt that started at a later try, or was made anew, counts like any other."""
 
     name = "made again, it counts as usual"
 
@@ -89,7 +86,7 @@ class LostIsNothing(Sequential):
 
 
 class ScoredByLabel(Sequential):
-    """What is lost counts against the side that lost it, and there is no share of late starts."""
+    """Faulty method: a lost pair counts against the side that lost it, without a limit on the share of late starts."""
 
     name = "lost pairs scored against their label"
 
@@ -107,10 +104,7 @@ class ToTheEnd(Sequential):
     """No fault: it is only asked what it would say after all pairs, and not stopped by what it said before."""
 
     def observe(self, block: Block) -> Decision:
-        before = len(self.pairs.kept)
-        usable = self.pairs.take(block)
-        for kept in self.pairs.kept[before:]:
-            self._add(kept, usable)
+        self.take(block)
         return Decision("continue", None, "undecided", "it is asked at the end")
 
 
@@ -170,7 +164,6 @@ def low_ranks_at_zero() -> Iterator[None]:
 ALPHA = 0.01
 BUDGET = 2000
 MARGIN = 0.005
-_DECIDED: tuple[Verdict, ...] = ("better", "worse")
 
 Made = type[Sequential]
 """`Sequential`, or a fault in its place."""
@@ -182,7 +175,7 @@ def limit(alpha: float, streams: int) -> float:
 
 
 def play(made: Sequential, blocks: Iterable[Block]) -> Sequential:
-    """Blocks one after the other, until the comparison asks for no more."""
+    """Play blocks one after the other, until the comparison asks for no more."""
     for block in blocks:
         if made.observe(block).status == "stop":
             break
@@ -213,7 +206,7 @@ def _selecting(
     arm: float = 1.0,
     **more: Any,
 ) -> Null:
-    """Something befalls one label in slow places, which makes a selection of what is left."""
+    """Return a null case in which something befalls one label in slow places, which selects among the rest."""
     baseline = 1.0 - arm
     return Null(what, BlockScene(share, slower, sd, fate, arm, baseline), fault, **more)
 
@@ -226,7 +219,7 @@ LONG = _selecting(
     pairs=20_000,
     of=0.1,
 )
-"""What the rule lets through is too little to be seen in fewer pairs."""
+"""Case whose losses are within the rule: their effect is too small to be seen in fewer pairs."""
 _SLOW = BlockScene(share=0.2, slower=0.1)
 NULLS: tuple[Null, ...] = (
     Null("nothing goes wrong, slow places", _SLOW),
@@ -260,28 +253,30 @@ def nulls(number: int, seed: int, streams: int) -> Sequence[CheckResult]:
     case = (*NULLS, LONG)[number]
     randoms = (generator(seed, "blocks", case.what, stream) for stream in range(max(20, round(streams * case.of))))
     played = (list(case.scene.blocks(random, case.pairs)) for random in randoms)
-    return _held(case.what, "wrong verdicts", _DECIDED, played, case.fault, planned=max(BUDGET, case.pairs))
+    return _held(case.what, "wrong verdicts", DIRECTIONS, played, case.fault, planned=max(BUDGET, case.pairs))
 
 
 def covariate(seed: int, streams: int) -> Sequence[CheckResult]:
-    """A canary that is 0.4% longer after the arm, at equal times; and one that nothing moves, on a drifting host."""
+    """Check a canary that is 0.4% longer after the arm, at equal times, and an unmoved one on a drifting host."""
     findings = []
     for what, moved in (("0.4% longer after the arm, equal times", 0.004), ("moved by nothing, the host drifts", 0.0)):
         random = generator(seed, "covariate", what)
         played = (list(_with_canary(random, 300, moved)) for _ in range(max(20, streams // 10)))
         fault = NoBias if moved else None
-        findings += _held(f"canary {what}", "wrong verdicts", _DECIDED, played, fault, covariate="canary")
+        findings += _held(f"canary {what}", "wrong verdicts", DIRECTIONS, played, fault, covariate="canary")
     return findings
 
 
 def _with_canary(random: Generator, count: int, moved: float) -> Iterator[Block]:
-    """Times and canaries share the noise of their place; the canary of the second place follows the first's label."""
+    """Yield blocks in which times and canaries share the noise of their place; the canary of the second place follows
+    the first's label.
+    """
     host = 0.02 * autoregression(random, 1, 2 * count, 0.9)[0].reshape(count, 2)
     places = host + 0.02 * random.standard_normal((count, 2))
     times, canaries = places + 0.014 * random.standard_normal((count, 2)), places
     for number, first in enumerate(random.integers(0, 2, count).tolist(), 1):
         arm = 0 if first else 1
-        # What ran first leaves its mark on the second's canary: shorter after the baseline than after the arm.
+        # The first run marks the second's canary: it is shorter after the baseline than after the arm.
         canary = canaries[number - 1].copy()
         canary[1] += 0.0 if first else 2 * moved
         yield pair(
@@ -330,7 +325,7 @@ def estimates(seed: int, streams: int) -> Sequence[CheckResult]:
         found, anyhow = (_to_the_end(made, blocks) for made in (ToTheEnd, PseudoMedian))
         outside += _astray(found)
         planted += _astray(anyhow)
-        verdicts += found.verdict in ("better", "worse", "equivalent")
+        verdicts += found.verdict in DECIDED
     what = "two modes, 1,000 pairs"
     return [
         _share(f"{what}: estimate outside the interval of a verdict (of {verdicts} verdicts)", outside, count, 0.0),
@@ -346,7 +341,7 @@ def _to_the_end(made: Made, blocks: Iterable[Block]) -> Comparison:
 
 
 def _astray(found: Comparison) -> bool:
-    if found.verdict not in ("better", "worse", "equivalent"):
+    if found.verdict not in DECIDED:
         return False
     assert found.ratio is not None
     low, high = found.low or 0.0, found.high or np.inf
@@ -389,12 +384,12 @@ def _ended(blocks: Sequence[Block], alpha: float, *, old: bool = False) -> _Ende
 
 
 def untouched(seed: int, streams: int) -> Sequence[CheckResult]:
-    """Where nothing goes wrong, the method stops where the bare test stops; and half undelivered is no verdict."""
+    """Check that the method stops where the bare test does if nothing fails; half undelivered is no verdict."""
     random = generator(seed, "untouched")
     same, count = 0, max(20, streams // 4)
     for _ in range(count):
         blocks = list(BlockScene(sd=0.05).blocks(random, 200))
-        shifted = [pair(one.number, _log(one, 0) - 0.04, _log(one, 1)) for one in blocks]
+        shifted = [pair(block.number, _log(block, 0) - 0.04, _log(block, 1)) for block in blocks]
         bare = stopped((round(_log(one, 0) - _log(one, 1), 9) for one in shifted), ALPHA, BUDGET)
         found = _ran(Sequential, shifted)
         same += (found.decision().verdict == "better", len(found.pairs.usable)) == (bare.sign < 0, bare.pairs)
@@ -432,7 +427,7 @@ def _held(
     fault: Made | None,
     **more: Any,
 ) -> list[CheckResult]:
-    """How many streams end in wrong verdicts, at most alpha of them, and how many do by the fault: more than that."""
+    """Check how many streams end in wrong verdicts: at most alpha of them, and more than that by the fault."""
     of = count = planted = 0
     for blocks in streams:
         of += 1
@@ -453,7 +448,7 @@ def _caught(case: str, count: int, of: int, most: float) -> CheckResult:
 
 
 def tasks(seed: int, streams: int, *, long: bool = False) -> list[Task]:
-    """One task a null, and one for each of the other promises."""
+    """Return one task a null, and one for each of the other promises."""
     cases = (*NULLS, LONG) if long else NULLS
     found = [Task(f"blocks: {case.what}", nulls, (number, seed, streams)) for number, case in enumerate(cases)]
     others = (covariate, equivalence, estimates, ends, untouched)

@@ -1,15 +1,12 @@
-"""What is under test: an object with the functions that make verdicts. The checks know no more of a method than this.
+"""Object under test, with the functions that make verdicts. The checks know no more of a method than this.
 
 `PUBLIC` hands on to the public functions of `hugewise.stats`, with nothing in between; the self-test puts faulty ones
-in its place.
+in its place. A `CheckResult` is one line of the report.
 
-What a check found: one line of the report each.
-
-The tests that people use, looked at after every pair: the harness must see them fail, or it proves nothing.
-
-All are two-sided tests at a level, looked at from the fifth pair on, on log-times. Of the two t tests Welch's (1947,
-Biometrika 34:28) takes the two arms for independent samples, the paired one takes differences. The F test is that of
-the two variances (Fisher 1924).
+The tests that people use, looked at after every pair, must be seen to fail, or the harness proves nothing. All are
+two-sided at a level, looked at from the fifth pair on, on log-times. Of the two t tests Welch's (1947, Biometrika
+34:28) takes the two arms for independent samples, the paired one takes differences. The F test is that of the two
+variances (Fisher 1924).
 """
 
 from __future__ import annotations
@@ -33,19 +30,19 @@ class Candidate:
     """
 
     name = "signflip"
-    """As it is called in the report."""
+    """Name in the report."""
 
     def verdict(self, differences: Numbers, alpha: float, budget: int) -> int:
         """1 the arm is larger, -1 smaller, 0 no verdict up to and including the last pair."""
         return signflip.verdict(differences, alpha, budget)
 
     def stop(self, differences: Numbers, alpha: float, budget: int) -> tuple[int, int]:
-        """The number of pairs at which the verdict falls, and the verdict; (all, 0) where none falls."""
+        """Return the number of pairs at which the verdict falls, and the verdict; (all, 0) where none falls."""
         test = signflip.stopped(differences.tolist(), alpha, budget)
         return test.pairs, test.sign
 
     def spent(self, magnitudes: Numbers, alpha: float, budget: int) -> Numbers:
-        """The ledger: the error spent up to and including each pair, from |differences| alone; shape (pairs,)."""
+        """Return the error spent up to and including each pair, from |differences| alone; shape (pairs,)."""
         return np.array(signflip.run(magnitudes, alpha, budget).ledger, dtype=np.float64)
 
 
@@ -77,7 +74,7 @@ class Task(msgspec.Struct, frozen=True):
     arguments: tuple[Any, ...]
 
     def run(self) -> Sequence[CheckResult]:
-        """The findings of this piece."""
+        """Run this piece and return its findings."""
         return self.function(*self.arguments)
 
 
@@ -85,7 +82,7 @@ FIRST_LOOK = 5
 
 
 def paired_t(pairs: PairedTimes, level: float) -> float:
-    """Share of the streams in which the paired t test falls below `level` at any look."""
+    """Return share of the streams in which the paired t test falls below `level` at any look."""
     from scipy.special import stdtrit  # noqa: PLC0415  (slow to load)
 
     n, mean, variance = _running(np.log(pairs.arm) - np.log(pairs.baseline))
@@ -94,7 +91,7 @@ def paired_t(pairs: PairedTimes, level: float) -> float:
 
 
 def welch(pairs: PairedTimes, level: float) -> float:
-    """Share of the streams in which Welch's test falls below `level` at any look."""
+    """Return share of the streams in which Welch's test falls below `level` at any look."""
     from scipy.special import stdtr  # noqa: PLC0415  (slow to load)
 
     n, mean, variance = _running(np.log(pairs.arm))
@@ -106,7 +103,7 @@ def welch(pairs: PairedTimes, level: float) -> float:
 
 
 def peeked_f(pairs: PairedTimes, level: float) -> float:
-    """Share of the streams in which the F test of the two variances falls below `level` at any look."""
+    """Return share of the streams in which the F test of the two variances falls below `level` at any look."""
     from scipy.special import fdtri  # noqa: PLC0415  (slow to load)
 
     n, _, variance = _running(np.log(pairs.arm))
@@ -116,7 +113,6 @@ def peeked_f(pairs: PairedTimes, level: float) -> float:
 
 
 def _running(values: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-    """n, mean and variance after each pair from the first look on."""
     n = np.arange(1.0, values.shape[1] + 1)
     mean = np.cumsum(values, axis=1) / n
     centred = np.cumsum(values**2, axis=1) - n * mean**2

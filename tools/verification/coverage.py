@@ -32,7 +32,7 @@ def limit(repeats: int) -> float:
 
 
 def typical(case: str, seed: int, repeats: int) -> Sequence[CheckResult]:
-    """The typical ratio by inversion: constant effects, and arms that differ in spread or in their tails."""
+    """Check the typical ratio by inversion: constant effects, and arms that differ in spread or in their tails."""
     draw = _TYPICAL[case]
     truth = EFFECT if case in _SYMMETRIC else _balanced(log_ratios(draw(generator(seed, "truth", case), 400, LONG)))
     misses = 0
@@ -44,7 +44,7 @@ def typical(case: str, seed: int, repeats: int) -> Sequence[CheckResult]:
 
 
 def lasting(case: str, seed: int, repeats: int) -> Sequence[CheckResult]:
-    """The typical ratio after 1,000 pairs: is the truth among what was ever rejected?
+    """Check the typical ratio after 1,000 pairs: is the truth among what was ever rejected?
 
     Where one arm alone is skewed, stalls or has modes, differences are not symmetric about the truth, and the interval
     is approximate. How far is held to twice alpha for skew and stalls; what two modes do is shown and not judged.
@@ -65,7 +65,7 @@ def lasting(case: str, seed: int, repeats: int) -> Sequence[CheckResult]:
 
 
 def average(case: str, seed: int, repeats: int) -> Sequence[CheckResult]:
-    """The campaign average while the effect drifts; every look from the hundredth pair on."""
+    """Check the campaign average while the effect drifts; every look from the hundredth pair on."""
     random = generator(seed, "campaign", case)
     effect = EFFECT + 2 * EFFECT * _DRIFTS[case](random, repeats)
     places = [CV * autoregression(random, repeats, LONG, 0.9) for _ in range(2)]
@@ -84,7 +84,7 @@ def average(case: str, seed: int, repeats: int) -> Sequence[CheckResult]:
 
 
 def costs(seed: int, repeats: int) -> Sequence[CheckResult]:
-    """The ratio of arithmetic means on heavy-tailed times, looked at after 100, 200, 400 and 800 pairs."""
+    """Return the ratio of arithmetic means on heavy-tailed times, looked at after 100, 200, 400 and 800 pairs."""
     random = generator(seed, "costs")
     truth = float(np.exp(EFFECT))
     misses = 0
@@ -97,9 +97,9 @@ def costs(seed: int, repeats: int) -> Sequence[CheckResult]:
 
 
 def beyond(seed: int, repeats: int) -> Sequence[CheckResult]:
-    """The effect beyond the sessions: session effects are normal, looked at after every session."""
+    """Check the effect beyond the sessions: session effects are normal, looked at after every session."""
     random = generator(seed, "sessions")
-    within = CV / np.sqrt(25)  # of the mean of 25 pairs
+    within = CV / np.sqrt(25)  # standard error of the mean of 25 pairs
     misses = 0
     for _ in range(repeats):
         means = EFFECT + random.normal(0, EFFECT, SESSIONS) + random.normal(0, within, SESSIONS)
@@ -109,7 +109,7 @@ def beyond(seed: int, repeats: int) -> Sequence[CheckResult]:
 
 
 def tasks(seed: int, repeats: int) -> list[Task]:
-    """One task a case."""
+    """Return one task a case."""
     found = [Task(f"coverage: {case}", typical, (case, seed, repeats)) for case in _TYPICAL]
     found += [Task(f"coverage: {case}, long", lasting, (case, seed, repeats)) for case in _LASTING]
     found += [Task(f"coverage: {case}", average, (case, seed, repeats)) for case in _DRIFTS]
@@ -124,7 +124,7 @@ def _finding(case: str, misses: int, repeats: int) -> CheckResult:
 
 
 def _heavy(random: Generator, streams: int, pairs: int) -> PairedTimes:
-    """Heavy-tailed times whose bulk correlates by 0.8."""
+    """Draw heavy-tailed times whose bulk correlates by 0.8."""
     host = np.sqrt(0.8) * random.standard_normal((streams, pairs))
     own = np.sqrt(0.2) * random.standard_normal((2, streams, pairs))
     return _own(random, CV * heavy(random, host + own))
@@ -135,19 +135,19 @@ def _drifting_places(random: Generator, streams: int, pairs: int) -> PairedTimes
 
 
 def _unequal(random: Generator, streams: int, pairs: int) -> PairedTimes:
-    """The published bandwidths: skewed, with standard deviations of 1.58 and 1.40."""
+    """Draw from the published bandwidths: skewed, with standard deviations of 1.58 and 1.40."""
     return next(known for known in benchmarks() if known.name == "iperf3").draw(random, streams, pairs, 0.8)
 
 
 def _more_stalls(random: Generator, streams: int, pairs: int) -> PairedTimes:
-    """The arm stalls in another 1% of its runs, for up to five times the time."""
+    """Draw times in which the arm stalls in another 1% of its runs, for up to five times the time."""
     raw = _heavy(random, streams, pairs)
     struck = random.random((streams, pairs)) < 0.01
     return PairedTimes(raw.arm * np.where(struck, random.uniform(1.5, 5, (streams, pairs)), 1.0), raw.baseline)
 
 
 def _balanced(differences: Numbers) -> float:
-    """The typical log-ratio of so many differences that their ranks are those of their distribution (`inversion`)."""
+    """Return the typical log-ratio of differences whose ranks are those of their distribution (`inversion`)."""
     values = differences.ravel()
     scores = np.searchsorted(STEPS, (np.arange(len(values)) + 0.5) / len(values), "right")
     low, high = float(values.min()), float(values.max())
@@ -160,13 +160,13 @@ def _balanced(differences: Numbers) -> float:
 
 
 def _own(random: Generator, places: Sequence[Numbers] | Numbers) -> PairedTimes:
-    """Pairs from the noise of two places, the arm taking exp(EFFECT) times as long."""
+    """Return pairs from the noise of two places, the arm taking exp(EFFECT) times as long."""
     raw = randomised(random, places[0], places[1])
     return PairedTimes(raw.arm * np.exp(EFFECT), raw.baseline)
 
 
 def _both_in_modes(random: Generator, streams: int, pairs: int) -> PairedTimes:
-    """Every time is fast, or one time in five slow by a half."""
+    """Draw times that are fast, or one time in five slow by a half."""
     slow = random.random((2, streams, pairs)) < 0.2
     return _own(random, 0.02 * random.standard_normal((2, streams, pairs)) + np.where(slow, 0.4, 0.0))
 
@@ -176,27 +176,27 @@ def _both_skewed(random: Generator, streams: int, pairs: int) -> PairedTimes:
 
 
 def _both_stall(random: Generator, streams: int, pairs: int) -> PairedTimes:
-    """One time in twenty stalls, for up to five times the time."""
+    """Draw times of which one in twenty stalls, for up to five times the time."""
     struck = random.random((2, streams, pairs)) < 0.05
     stalls = np.where(struck, np.log(random.uniform(1.5, 5, (2, streams, pairs))), 0.0)
     return _own(random, 0.3 * CV * random.standard_normal((2, streams, pairs)) + stalls)
 
 
 def _arm_skewed(random: Generator, streams: int, pairs: int) -> PairedTimes:
-    """The arm's noise is skewed, and the baseline's is normal."""
+    """Draw skewed noise for the arm, and normal noise for the baseline."""
     arm = 0.05 * random.exponential(1, (streams, pairs))
     return PairedTimes(np.exp(arm), np.exp(0.02 * random.standard_normal((streams, pairs))))
 
 
 def _arm_stalls(random: Generator, streams: int, pairs: int) -> PairedTimes:
-    """The arm alone stalls, in a twentieth of its runs."""
+    """Draw times in which the arm alone stalls, in a twentieth of its runs."""
     noise = 0.02 * random.standard_normal((2, streams, pairs))
     struck = np.where(random.random((streams, pairs)) < 0.05, random.exponential(0.5, (streams, pairs)), 0.0)
     return PairedTimes(np.exp(noise[0] + struck), np.exp(noise[1]))
 
 
 def _arm_in_modes(random: Generator, streams: int, pairs: int) -> PairedTimes:
-    """-1% in 72% of pairs, and +10% in the others."""
+    """Draw effects of -1% in 72% of pairs, and of +10% in the others."""
     arm = np.where(random.random((streams, pairs)) < 0.72, -0.01, 0.095)
     return PairedTimes(np.exp(arm + 0.005 * random.standard_normal((streams, pairs))), np.ones((streams, pairs)))
 
@@ -216,7 +216,7 @@ _LASTING: dict[str, tuple[Callable[[Generator, int, int], PairedTimes], float | 
     "the arm alone stalls": (_arm_stalls, 2 * ALPHA),
     "the arm alone in two modes": (_arm_in_modes, None),
 }
-"""With the share that may be missed, besides 3 standard errors."""
+"""Cases with the share that may be missed, besides 3 standard errors."""
 _DRIFTS: dict[str, Callable[[Generator, int], Numbers]] = {
     "25 pairs a session": lambda random, streams: np.repeat(random.standard_normal((streams, LONG // 25)), 25, axis=1),
     "50 pairs a session": lambda random, streams: np.repeat(random.standard_normal((streams, LONG // 50)), 50, axis=1),

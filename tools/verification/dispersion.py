@@ -24,7 +24,7 @@ LENGTH = 12  # pairs of which all coins are tried; the first 5 tell nothing
 SHIFTS = (0.5, 2.0, 5.0)
 """Between the arms, in standard deviations of the noise."""
 ROOM = 0.02
-"""By how much the share of findings in shifted streams may be above alpha: the test is approximate there."""
+"""Allowed excess over alpha of the share of findings in shifted streams: the test is approximate there."""
 FOLDS = {1.5: 260, 3.0: 60, 10.0: 30}
 """Noise of the arm over that of the baseline, and most pairs to the finding at the median; alpha 0.01."""
 
@@ -80,7 +80,7 @@ def shifted(noise: str, seed: int, streams: int) -> Sequence[CheckResult]:
 
 
 def power(fold: float, shift: float, seed: int, streams: int) -> Sequence[CheckResult]:
-    """Pairs to the finding where the arm has `fold` times the noise, `shift` of its own deviations away."""
+    """Measure the pairs to the finding where the arm has `fold` times the noise, `shift` of its own deviations away."""
     pairs = 1000
     noise = CV * generator(seed, "spread", fold, shift).standard_normal((2, streams, pairs))
     noise[0] = fold * (noise[0] + shift * CV)
@@ -96,7 +96,7 @@ def power(fold: float, shift: float, seed: int, streams: int) -> Sequence[CheckR
 
 
 def tasks(seed: int, streams: int) -> list[Task]:
-    """One task a kind of short stream and alpha, a family, a noise, and a spread; 15 ms a stream of 300 pairs."""
+    """Return a task for each kind of short stream and alpha, family, noise, and spread; 15 ms for 300 pairs."""
     found = [
         Task(f"dispersion: all coins, {kind}", enumerated, (kind, seed, alpha))
         for kind in _SHORT
@@ -113,7 +113,7 @@ def tasks(seed: int, streams: int) -> list[Task]:
 
 
 def _run(arm: Numbers, baseline: Numbers, alpha: float) -> Dispersion:
-    """All pairs, or those up to the finding; a time that is NaN is a failure."""
+    """Observe all pairs, or those up to the finding; a time that is NaN is a failure."""
     test = Dispersion(alpha, len(arm))
     for x, y in zip(arm.tolist(), baseline.tolist(), strict=True):
         test.add(None if np.isnan(x) else x, None if np.isnan(y) else y)
@@ -123,7 +123,7 @@ def _run(arm: Numbers, baseline: Numbers, alpha: float) -> Dispersion:
 
 
 def _own_medians(arm: Sequence[float], baseline: Sequence[float], alpha: float) -> int:
-    """The naive test: distances from each side's own median so far, whose sizes hang on earlier labels."""
+    """Apply the naive test: distances from each side's own median so far, whose sizes depend on earlier labels."""
     pairs = range(1, len(arm))
     distances = (abs(arm[t] - median(arm[:t])) - abs(baseline[t] - median(baseline[:t])) for t in pairs)
     return signflip.verdict([0.0, *distances], alpha, len(arm))
@@ -139,13 +139,13 @@ def _judged(check: str, case: str, seen: str, required: str, passed: bool) -> Ch
 
 
 def _growing(random: Generator) -> PairedTimes:
-    """Each pair lies further out than all before, on either side."""
+    """Draw pairs that each lie further out than all before, on either side."""
     noise = CV * 1.5 ** np.arange(LENGTH) * random.uniform(0.8, 1.2, (2, LENGTH))
     return PairedTimes(np.exp(noise[0]), np.exp(-noise[1]))
 
 
 def _failing(random: Generator) -> PairedTimes:
-    """Four pairs in which a side failed, two of them both."""
+    """Return four pairs in which a side failed, two of them both."""
     raw = _SHORT["normal"](random)
     raw.arm[[3, 8, 10]] = np.nan
     raw.baseline[[3, 6, 10]] = np.nan
@@ -166,13 +166,13 @@ _FAULTY = ("one side noisier", 0.05)
 
 
 def _correlated(random: Generator, streams: int) -> Numbers:
-    """Exponential noise, most of which the two of a pair share."""
+    """Draw exponential noise, most of which the two of a pair share."""
     shared, own = random.exponential(1, (1, streams, PAIRS)), random.exponential(1, (2, streams, PAIRS))
     return np.asarray(np.sqrt(0.8) * shared + np.sqrt(0.2) * own, dtype=np.float64)
 
 
 def _places(random: Generator, streams: int) -> Numbers:
-    """Each of two places drifts, and a coin says which is the arm's."""
+    """Draw two places that drift; a coin says which is the arm's."""
     places = np.stack([autoregression(random, streams, PAIRS, 0.9) for _ in range(2)])
     places += 0.5 * random.standard_normal((2, streams, PAIRS))
     return np.where(random.random((streams, PAIRS)) < 0.5, places, places[::-1])

@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.random import Generator
 
+from hugewise.model.results import DIRECTIONS
 from hugewise.stats import pooling
 from hugewise.stats.heterogeneity import FEWEST, Hosts
 from hugewise.stats.pooling import HostEstimate, estimate_of
@@ -28,14 +29,17 @@ from tools.verification.candidate import CheckResult, Task
 from tools.verification.generators import generator
 
 HOSTS = 10
-DEVIATION = 0.05  # of a pair's log-ratio
+DEVIATION = 0.05  # standard deviation of a pair's log-ratio
 BIAS = 0.05
-"""How far the mean of pooled effects may be from the truth, as a share of it."""
+"""Allowed distance of the mean of pooled effects from the truth, as a share of it."""
 LEAST, MOST = 0.93, 0.97
-"""Of the next hosts that their interval may have; the most where hosts spread at least as much as a host's error."""
+"""Allowed shares of next hosts inside their interval; the upper one applies where hosts spread at least as much as a
+host's error.
+"""
 SKEW, MOVED = 0.003, 0.0003
+_LEVEL = 0.01
 _LIVES = 100  # pairs that a host makes on average before it is lost
-_DRIFT = 0.1  # of the log-time of blocks, in common
+_DRIFT = 0.1  # standard deviation of the log-time of blocks, common to both arms
 
 
 class FleetCase(NamedTuple):
@@ -48,9 +52,9 @@ class FleetCase(NamedTuple):
 
 
 CONTROL = FleetCase(1.02, 0.0, 0.01, 200)
-"""Where weights that know of the stop must be seen to be wrong."""
+"""Case in which weights that know of the stop must be seen to be wrong."""
 _FLAT = FleetCase(1.05, 0.25, 0.01, 200)
-"""Where the usual prediction interval must be: hosts spread as much as a host's error."""
+"""Case in which the usual prediction interval must hold: hosts spread as much as a host's error."""
 CASES = (
     CONTROL,
     FleetCase(1.02, 0.3, 0.01, 200),
@@ -67,7 +71,7 @@ CASES = (
 def host(
     random: Generator, effect: float, alpha: float, budget: int, *, deviation: float = DEVIATION, level: float = 0.0
 ) -> HostEstimate:
-    """A host's run to its end: blocks around the log-time `level`, with this true `effect` (log-ratio)."""
+    """Run a host to its end: blocks around the log-time `level`, with this true `effect` (log-ratio)."""
     made = Sequential(CONTRAST, planned=budget, alpha=alpha, margin=0.005)
     number = 0
     while made.decision().status == "continue":
@@ -132,7 +136,7 @@ def together(case: FleetCase, seed: int, fleets: int) -> Sequence[CheckResult]:
 
 
 def skew(seed: int, fleets: int) -> Sequence[CheckResult]:
-    """Two machine types in unequal numbers: one 0.3% slower as such, or with an effect that is 0.3% another.
+    """Check two machine types in unequal numbers: one 0.3% slower as such, or with an effect that is 0.3% another.
 
     As such: eight of ten hosts of one arm and two of ten of another are of the slower type. The same coins and noise
     with it and without. By its effect: eight of ten hosts are of it, of a fleet in which half are.
@@ -152,7 +156,7 @@ def skew(seed: int, fleets: int) -> Sequence[CheckResult]:
                 for types in of_type
             ]
             kept.append(_centre(arms[0]) - _centre(arms[1]))
-            if level:  # what a comparison over hosts would make of it
+            if level:  # a comparison over hosts would show this
                 cross.append(level * (fmean(of_type[0]) - fmean(of_type[1])))
         random = generator(seed, "fleet", "skewed effect", number)
         effects = {"other": truth + SKEW, "one": truth}
@@ -180,8 +184,8 @@ def skew(seed: int, fleets: int) -> Sequence[CheckResult]:
 
 
 def absent(seed: int, fleets: int) -> Sequence[CheckResult]:
-    """Fleets of which not all hosts are there: the first half to come back, those that are not lost on the way, and as
-    many again in the place of these; and one in ten lost, taken for hosts without any effect.
+    """Check fleets of which not all hosts are there: the first half to come back, those that are not lost on the way,
+    and as many again in their place; and one in ten lost, taken for hosts without any effect.
     """
     random = generator(seed, "fleet", "absent")
     truth = math.log(CONTROL.ratio)
@@ -224,8 +228,43 @@ def absent(seed: int, fleets: int) -> Sequence[CheckResult]:
     ]  # fmt: skip
 
 
+def skewed(seed: int, fleets: int) -> Sequence[CheckResult]:
+    """Check fleets of hosts whose effects are exponential with mean 0, and fleets in which one host has another effect.
+    Hosts make 100 pairs each, whatever they find.
+    """
+    random = generator(seed, "fleet", "skewed effects")
+
+    def measured(effects: Sequence[float]) -> Hosts:
+        found = [effect + 0.002 * float(random.standard_normal()) for effect in effects]
+        return pooling.pooled([HostEstimate(one, 0.02, 100, 1.0, 100, crossed=False, stops=False) for one in found])
+
+    wrong = student = missed = named = 0
+    for _ in range(fleets):
+        hosts = measured((0.02 * (random.exponential(size=HOSTS) - 1)).tolist())
+        typical = hosts.typical()
+        assert typical is not None
+        (one,) = pooling.held([pooling.OverHosts(typical, hosts.estimates.tolist())], [True], _LEVEL, 0.001)
+        wrong += one.verdict in DIRECTIONS
+        student += one.p <= _LEVEL
+    others = max(40, fleets // 5)
+    for _ in range(others):
+        alike = (0.03 + 0.005 * random.standard_normal(HOSTS - 1)).tolist()
+        named += bool(measured(alike).outlying())
+        missed += HOSTS - 1 not in measured([*alike, 0.2]).outlying()
+    most = math.floor(fleets * _LEVEL + 3 * math.sqrt(fleets * _LEVEL * (1 - _LEVEL)))
+    few = math.floor(others * 0.05 + 3 * math.sqrt(others * 0.05 * 0.95))
+    return [
+        CheckResult("fleet", f"effects of {HOSTS} hosts exponential, mean 0: verdicts", f"{wrong} of {fleets}",
+                    f"<= {most}", wrong <= most),
+        CheckResult("control", "the same by Student's t alone", f"{student} of {fleets}", f"> {most}", student > most),
+        CheckResult("fleet", "hosts alike: one is said not to fit", f"{named} of {others}", f"<= {few}", named <= few),
+        CheckResult("fleet", f"one of {HOSTS} hosts at 22%, the others at 3%: not named", f"{missed} of {others}", "0",
+                    not missed),
+    ]  # fmt: skip
+
+
 def fewest(seed: int) -> Sequence[CheckResult]:
-    """Below five hosts nothing is said of the next one."""
+    """Check that nothing is said of the next host below five hosts."""
     random = generator(seed, "fleet", "fewest")
     found = [host(random, math.log(1.05), 0.01, 100) for _ in range(FEWEST)]
     shown = [pooling.pooled(found[:count]).next_host() is not None for count in range(1, FEWEST + 1)]
@@ -235,12 +274,13 @@ def fewest(seed: int) -> Sequence[CheckResult]:
 
 
 def tasks(seed: int, fleets: int) -> list[Task]:
-    """One task a case."""
+    """Return one task a case."""
     named = [(f"fleet: {case.ratio:g}, {case.spread:g}, {case.alpha:g}", case) for case in CASES]
     return [
         *(Task(name, together, (case, seed, fleets)) for name, case in named),
         Task("fleet: skew", skew, (seed, max(20, fleets // 4))),
         Task("fleet: absent", absent, (seed, max(20, fleets // 2))),
+        Task("fleet: skewed", skewed, (seed, max(300, fleets))),
         Task("fleet: fewest", fewest, (seed,)),
     ]
 
@@ -252,7 +292,7 @@ def _centre(found: Sequence[HostEstimate]) -> float:
 
 
 def _held(interval: tuple[float, float], truth: float, tau: float) -> float:
-    """The share of next hosts whose effect lies within."""
+    """Return the share of next hosts whose effect lies within the interval."""
     low, high = interval
     if tau == 0:
         return float(low <= truth <= high)
@@ -264,7 +304,7 @@ def _below(z: float) -> float:
 
 
 def _usual(hosts: Hosts) -> tuple[float, float]:
-    """That of Higgins, Thompson and Spiegelhalter with the standard error of Hartung and Knapp."""
+    """Return the interval of Higgins, Thompson and Spiegelhalter with the standard error of Hartung and Knapp."""
     typical, tau = hosts.typical(), hosts.tau()
     assert typical is not None and tau is not None
     half = -_student(hosts.count - 2, 0.025) * math.hypot(tau, typical.error)

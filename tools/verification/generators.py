@@ -49,19 +49,19 @@ class Family:
 
 
 def generator(seed: int, *labels: object) -> Generator:
-    """The random generator of one piece of the checks: it depends on the seed and the labels, not on any other."""
+    """Return the random generator of one piece of the checks, by the seed and the labels alone."""
     text = "/".join(str(label) for label in labels)
     return np.random.default_rng(SeedSequence([seed, zlib.crc32(text.encode())]))
 
 
 def log_ratios(pairs: PairedTimes) -> Numbers:
-    """The differences that the package makes of raw times, of the same shape."""
+    """Return the differences that the package makes of raw times, of the same shape."""
     rows = zip(pairs.arm.ravel().tolist(), pairs.baseline.ravel().tolist(), strict=True)
     return np.array([log_ratio(arm, baseline) for arm, baseline in rows]).reshape(pairs.arm.shape)
 
 
 def randomised(random: Generator, first: Numbers, second: Numbers) -> PairedTimes:
-    """Pairs from the log-times of two places: a fair coin per pair gives the arm its place."""
+    """Return pairs from the log-times of two places: a fair coin per pair gives the arm its place."""
     coin = random.integers(0, 2, size=first.shape).astype(bool)
     return PairedTimes(np.exp(np.where(coin, first, second)), np.exp(np.where(coin, second, first)))
 
@@ -76,7 +76,7 @@ def autoregression(random: Generator, streams: int, pairs: int, memory: float) -
 
 
 def heavy(random: Generator, normal: Numbers) -> Numbers:
-    """The normal noise given, made right-skewed, with rare stalls of Pareto length (up to 32 standard deviations)."""
+    """Return the normal noise made right-skewed, with rare stalls of Pareto length (up to 32 standard deviations)."""
     skewed = ((1 + 0.06 * normal) ** 3 - 1.0108) / 0.1813
     stall = random.random(normal.shape) < 0.0025
     length = np.minimum(2 * random.random(normal.shape) ** (-1 / 1.6), 32)
@@ -120,7 +120,7 @@ def _place_drift(memory: float) -> Callable[[Generator, int, int], PairedTimes]:
 
 
 def _place_bias(random: Generator, streams: int, pairs: int) -> PairedTimes:
-    """The second place is slower by 0.5 to 5%, another figure in each stream; pairs correlate by 0.8."""
+    """Draw a second place that is slower by 0.5 to 5%, another figure in each stream; pairs correlate by 0.8."""
     host = np.sqrt(0.8) * random.standard_normal((streams, pairs))
     own = np.sqrt(0.2) * random.standard_normal((2, streams, pairs))
     bias = random.uniform(0.005, 0.05, size=(streams, 1))
@@ -128,7 +128,7 @@ def _place_bias(random: Generator, streams: int, pairs: int) -> PairedTimes:
 
 
 def _level_shifts(random: Generator, streams: int, pairs: int) -> PairedTimes:
-    """Every hundred pairs or so the host changes its speed, and how much the two places differ."""
+    """Draw a host that changes its speed every hundred pairs or so, and how much the two places differ."""
     own = 0.5 * CV * random.standard_normal((2, streams, pairs))
     period = np.cumsum(random.random((streams, pairs)) < 0.01, axis=1, dtype=np.int64)
     levels = CV * random.standard_normal((2, streams, int(period.max()) + 1))
@@ -137,7 +137,7 @@ def _level_shifts(random: Generator, streams: int, pairs: int) -> PairedTimes:
 
 
 def _stalls(random: Generator, streams: int, pairs: int) -> PairedTimes:
-    """One pair in fifty meets a stall, which costs both times of the pair nearly the same, up to 8 times the time."""
+    """Draw pairs of which one in fifty meets a stall, which costs both times nearly the same, up to 8 times."""
     own = 0.3 * CV * random.standard_normal((2, streams, pairs))
     struck = random.random((streams, pairs)) < 0.02
     stall = np.where(struck, random.uniform(0.2, 2, size=(streams, pairs)), 0.0)
@@ -146,13 +146,13 @@ def _stalls(random: Generator, streams: int, pairs: int) -> PairedTimes:
 
 
 def _ties(random: Generator, streams: int, pairs: int) -> PairedTimes:
-    """A clock that ticks in twentieths of the time: many differences are equal, and a fifth or so are zero."""
+    """Draw times of a clock that ticks in twentieths of the time: many ties, and a fifth or so of zeros."""
     pairs_ = _normal(random, streams, pairs)
     return PairedTimes(*(np.maximum(np.round(side * 20), 1) / 20 for side in (pairs_.arm, pairs_.baseline)))
 
 
 def _two_modes(random: Generator, streams: int, pairs: int) -> PairedTimes:
-    """Each time falls into a fast or, one time in five, a slow mode (2 to 4 times as long: the host's backing)."""
+    """Draw times in a fast or, one time in five, a slow mode (2 to 4 times as long: the host's backing)."""
     own = 0.2 * CV * random.standard_normal((2, streams, pairs))
     slow = random.random((2, streams, pairs)) < 0.2
     noise = own + np.where(slow, np.log(random.uniform(2, 4, size=(1, streams, 1))), 0.0)

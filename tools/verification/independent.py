@@ -27,7 +27,7 @@ def scores(magnitudes: Sequence[float]) -> list[int]:
 
 
 def allowed(pairs: int, alpha: float, budget: int) -> float:
-    """What may be spent after so many pairs: log(t + 1) from ceil(log2(2/alpha)) up to the budget."""
+    """Return the error that may be spent after so many pairs: log(t + 1) from ceil(log2(2/alpha)) up to the budget."""
     first = math.ceil(math.log2(2 / alpha))
     if budget + 1 <= first or pairs + 1 <= first:
         return 0.0
@@ -35,12 +35,12 @@ def allowed(pairs: int, alpha: float, budget: int) -> float:
 
 
 def boundaries(magnitudes: Sequence[float], alpha: float, budget: int) -> tuple[list[int | None], list[Fraction]]:
-    """The boundary after each pair (None where nothing can cross), and the exact error spent."""
+    """Return the boundary after each pair (None where nothing can cross), and the exact error spent."""
     return crossings(scores(magnitudes), alpha, budget)
 
 
 def crossings(scores: Sequence[int], alpha: float, budget: int) -> tuple[list[int | None], list[Fraction]]:
-    """The same from the scores, in which the walk takes its steps."""
+    """Return the ledger from the scores, in which the walk takes its steps."""
     walks = Counter({0: 1})
     crossed = 0
     found: list[int | None] = []

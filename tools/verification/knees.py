@@ -22,7 +22,7 @@ ALPHA, BLOCKS = 0.1, 10
 SHARES = (0.05, 0.1, 0.25, 0.5, 1.0)
 
 _NOISE: Mapping[str, float] = {"normal": np.inf, "Student's t, 3 df": 3.0}
-_SD = 0.02  # of one attempt's log-time; blocks drift by ten times as much, in common
+_SD = 0.02  # standard deviation of one attempt's log-time; blocks drift by ten times as much, in common
 _SHAPES: Mapping[str, Sequence[float]] = {
     "no gain": (0.0, 0.0, 0.0, 0.0, 0.0),
     "a gain that levels off": (0.05, 0.09, 0.17, 0.19, 0.2),
@@ -43,7 +43,7 @@ CASES = tuple(KneeCase(shape, noise) for shape in _SHAPES for noise in _NOISE)
 
 
 def _gains(case: KneeCase, random: Generator) -> Numbers:
-    """Gains of a run's blocks at each share: the base arm has noise of its own, which all shares have in common."""
+    """Draw the gains of a run's blocks at each share; all shares have the noise of the base arm in common."""
     size = (BLOCKS, len(SHARES) + 1)
     freedom = _NOISE[case.noise]
     shocks = random.standard_normal(size) if np.isinf(freedom) else random.standard_t(freedom, size)
@@ -90,5 +90,5 @@ def together(case: KneeCase, seed: int, streams: int) -> Sequence[CheckResult]:
 
 
 def tasks(seed: int, streams: int) -> list[Task]:
-    """One task a case."""
+    """Return one task a case."""
     return [Task(f"knee: {', '.join(case)}", together, (case, seed, streams)) for case in CASES]

@@ -60,7 +60,7 @@ class Shape:
     shared: bool = True
 
     def draw(self, random: Generator, shape: tuple[int, int], rho: float) -> tuple[Numbers, Numbers]:
-        """Two times of each pair: values of mean 0 and variance 1 that correlate by `rho` within their pair."""
+        """Draw two times of each pair: values of mean 0 and variance 1 that correlate by `rho` within their pair."""
         normal = self.normal_correlation(rho)
         common = random.standard_normal(shape)
         both = self._stalls(random, shape, rho * self.stalls if self.shared else 0.0)
@@ -73,7 +73,7 @@ class Shape:
         return sides[0], sides[1]
 
     def normal_correlation(self, rho: float) -> float:
-        """The correlation of two normals whose bulks correlate by `rho` (Weibull: by at most 0.005 less)."""
+        """Return the correlation of two normals whose bulks correlate by `rho` (Weibull: by at most 0.005 less)."""
         if self.bulk != "log-normal":
             return rho
         variance = self.parameter**2
@@ -85,7 +85,7 @@ class Shape:
         return np.where(struck, length, 0.0)
 
     def _standard(self, values: Numbers) -> Numbers:
-        """Centred and scaled; that two stalls may meet in one pair is left out (a share of 1e-5)."""
+        # that two stalls may meet in one pair is left out (a share of 1e-5)
         first, second = self._moment(1) * self.stalls, self._moment(2) * self.stalls
         return np.asarray(self.side * (values - first) / math.sqrt(1 + second - first**2), dtype=np.float64)
 
@@ -101,14 +101,14 @@ class Shape:
         return np.asarray(((-log_ndtr(-normal)) ** (1 / self.parameter) - mean) / math.sqrt(square - mean**2))
 
     def _moment(self, k: int) -> float:
-        """E[length^k] of the capped Pareto distribution (tail not 1 or 2)."""
+        """Return E[length^k] of the capped Pareto distribution (tail not 1 or 2)."""
         low, high, a = self.shortest, self.longest, self.tail
         capped = high**k * (low / high) ** a
         return float(a * low**a * (low ** (k - a) - high ** (k - a)) / (a - k) + capped)
 
 
 # Chosen so that the least and the greatest of the published number of draws, and the counts beyond 3 and 6 standard
-# deviations, come near the published ones; tests/verification/test_matched.py holds them to it.
+# deviations, come near the published ones; tests/verification/test_checks.py holds them to it.
 SHAPES = {
     "sysbench-memory": Shape(side=-1, bulk="normal", stalls=4 / 5_000, shortest=3.0, tail=2.5, longest=8.0),
     "gdb-build": Shape(side=1, bulk="log-normal", parameter=0.12, stalls=150 / 24_000, tail=2.2),
@@ -142,7 +142,7 @@ class MatchedBenchmark:
         return 1 if self.arm.mean > self.baseline.mean else -1
 
     def draw(self, random: Generator, streams: int, pairs: int, rho: float) -> PairedTimes:
-        """Pairs whose times correlate by `rho`; none below a hundredth of the published least, so that logs exist."""
+        """Return pairs whose times correlate by `rho`, not below a hundredth of the published least: logs exist."""
         drawn = self.shape.draw(random, (streams, pairs), rho)
         sides = [
             np.maximum(moments.mean + moments.sd * standard, moments.least / 100)
@@ -152,7 +152,7 @@ class MatchedBenchmark:
 
 
 def benchmarks(shapes: Mapping[str, Shape] = SHAPES) -> tuple[MatchedBenchmark, ...]:
-    """The benchmarks of the article that `shapes` names, from the published figures that come with the package."""
+    """Return the benchmarks of the article that `shapes` names, from the published figures in the package."""
     known = {benchmark.name: benchmark for benchmark in published.load(SOURCE).benchmarks}
     found = []
     for name, shape in shapes.items():

@@ -24,7 +24,7 @@ _FACTORS = generator(1, "common factors").lognormal(0, 1, PAIRS)
 
 
 def metamorphic(candidate: Candidate, seed: int, streams: int) -> Sequence[CheckResult]:
-    """Every relation on `streams` streams of every family."""
+    """Check every relation on `streams` streams of every family."""
     broken = dict.fromkeys(_RELATIONS, 0)
     verdicts = 0
     for family in FAMILIES:
@@ -88,5 +88,5 @@ _RELATIONS: dict[str, _Relation] = {
 
 
 def tasks(candidate: Candidate, seed: int, streams: int) -> list[Task]:
-    """One task."""
+    """Return one task."""
     return [Task("metamorphic", metamorphic, (candidate, seed, streams))]

@@ -1,6 +1,6 @@
 """The coins: the revealed seed of a run gives the order of each of its blocks again, and was bound before the first.
 
-Order, slots and added environment are made again here from the description in `model.randomisation`, by code that
+Order, slots and added environment are made again here from the description in `model.trial`, by code that
 shares nothing with the one that made them. Without a run, those under fresh seeds are compared, and the coin is looked
 at.
 """
@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from hugewise.errors import UserError
-from hugewise.model import randomisation
 from hugewise.model.design import at_once
+from hugewise.model.trial import draw_order
 from hugewise.store.folder import RunFolder
 from hugewise.store.records import BlockOpened
 from tools.verification.candidate import CheckResult, Task
@@ -26,7 +26,7 @@ _T = TypeVar("_T")
 
 
 class Drawn(NamedTuple):
-    """What is drawn for an arm: its place in its block (from 0), its slot, and the bytes added to its environment."""
+    """Random choices for an arm: its place in its block (from 0), its slot, and the bytes added to its environment."""
 
     order: int
     slot: int
@@ -34,7 +34,7 @@ class Drawn(NamedTuple):
 
 
 def places(seed: bytes, block: int, arms: Sequence[str], slots: int = 1, pad_max: int = 4096) -> dict[str, Drawn]:
-    """Each arm's place in a block, in the order in which they run."""
+    """Return each arm's place in a block, in the order in which they run."""
     words = _words(seed, block)
     names = _permutation(words, sorted(arms))
     own = _permutation(words, list(range(slots))) if slots > 1 and slots >= len(names) else None
@@ -46,7 +46,7 @@ def places(seed: bytes, block: int, arms: Sequence[str], slots: int = 1, pad_max
 
 
 def of_run(path: Path) -> Sequence[CheckResult]:
-    """An ended run's blocks against its revealed seed. Raises UserError for a run that has not ended, or RunError."""
+    """Check an ended run's blocks against its revealed seed. Raises UserError, RunError."""
     run = RunFolder(path).read()
     if run.closed is None:
         raise UserError(
@@ -78,7 +78,7 @@ def of_run(path: Path) -> Sequence[CheckResult]:
 
 
 def of_design(seed: int, blocks: int = 2000) -> Sequence[CheckResult]:
-    """The orders that `randomisation.order` makes, against the description, and how often the first arm comes first."""
+    """Check the orders of `trial.draw_order` against the description, and the share of blocks that an arm begins."""
     random = generator(seed, "orders")
     other = first = 0
     for block in range(1, blocks + 1):
@@ -87,10 +87,10 @@ def of_design(seed: int, blocks: int = 2000) -> Sequence[CheckResult]:
         slots = 1 + block % 3
         made = {
             trial.arm: Drawn(trial.order, trial.slot, trial.environment_pad)
-            for trial in randomisation.order(run_seed, block, arms, slots)
+            for trial in draw_order(run_seed, block, arms, slots)
         }
         other += made != places(run_seed, block, arms, slots)
-        first += randomisation.order(run_seed, block, ["a", "b"])[0].arm == "a"
+        first += draw_order(run_seed, block, ["a", "b"])[0].arm == "a"
     away = abs(first - blocks / 2) / (blocks / 4) ** 0.5
     seen = f"{first} of {blocks} ({away:.1f} standard errors away)"
     return [
@@ -100,7 +100,7 @@ def of_design(seed: int, blocks: int = 2000) -> Sequence[CheckResult]:
 
 
 def tasks(seed: int, run: Path | None) -> list[Task]:
-    """One task, and one more for a given run."""
+    """Return one task, and one more for a given run."""
     found = [Task("coins", of_design, (seed,))]
     if run is not None:
         found.append(Task(f"coins of {run}", of_run, (run,)))

@@ -23,10 +23,10 @@ from tools.verification.candidate import CheckResult, Task
 from tools.verification.generators import generator
 
 PAIRS = 20
-"""Of a pilot."""
+"""Pairs of a pilot."""
 CHANCE = 0.9
 BAND = 0.02
-"""How far from the promise the average over pilots may be."""
+"""Allowed distance of the average over pilots from the promise."""
 ROUGH = 0.05
 """The same for the pairs of half and for the hidden effect, which nobody plans by."""
 
@@ -42,9 +42,9 @@ class PilotCase(NamedTuple):
 _EFFECTS = ((0.2, 5000), (0.4, 2000), (1.0, 500))
 CASES = tuple(PilotCase(shift, alpha, budget) for shift, budget in _EFFECTS for alpha in (0.01, 0.0025))
 CAMPAIGNS = 2
-"""In the pool, for each pilot; every pilot's pairs are tried on all of the pool."""
+"""Campaigns in the pool, for each pilot; every pilot's pairs are tried on all of the pool."""
 REPLAYS = 10
-"""For each pilot, of a test at a fixed number of pairs."""
+"""Replays for each pilot, of a test at a fixed number of pairs."""
 SHOWN = 200
 """Declared pairs whose shown and hidden effects are tried."""
 
@@ -52,17 +52,17 @@ PilotDraw = Callable[[Generator, tuple[int, ...]], Numbers]
 
 
 def normal(random: Generator, shape: tuple[int, ...]) -> Numbers:
-    """Pairs of standard deviation 1."""
+    """Return pairs of standard deviation 1."""
     return random.standard_normal(shape)
 
 
 def heavy(random: Generator, shape: tuple[int, ...]) -> Numbers:
-    """Pairs of standard deviation 1 from Student's t with 3 degrees of freedom."""
+    """Return pairs of standard deviation 1 from Student's t with 3 degrees of freedom."""
     return random.standard_t(3, shape) / math.sqrt(3)
 
 
 def pairs(case: PilotCase, seed: int, pilots: int) -> Sequence[CheckResult]:
-    """Pairs for 90%, those for half, the planted fault, and what is only reported: the worst pilots, heavy tails."""
+    """Check pairs for 90%, for half, the planted fault; report the worst pilots and heavy tails."""
     random = generator(seed, "planning", *case)
     scales, ends = _scales(random, normal, pilots), _ends(random, normal, case, pilots)
 
@@ -92,7 +92,7 @@ def pairs(case: PilotCase, seed: int, pilots: int) -> Sequence[CheckResult]:
 
 
 def budgets(alpha: float, seed: int, pilots: int) -> Sequence[CheckResult]:
-    """The effect that a declared budget shows with 90%, and the one that stays hidden with 90%."""
+    """Return the effect that a declared budget shows with 90%, and the one that stays hidden with 90%."""
     random = generator(seed, "planning", "budgets", alpha)
     found = []
     for chance, what in ((CHANCE, "shown"), (1 - CHANCE, "hidden")):
@@ -108,7 +108,7 @@ def budgets(alpha: float, seed: int, pilots: int) -> Sequence[CheckResult]:
 
 
 def fixed(shift: float, alpha: float, seed: int, pilots: int) -> Sequence[CheckResult]:
-    """The pairs of a paired t test at a number that was fixed beforehand."""
+    """Return the pairs of a paired t test at a number that was fixed beforehand."""
     from scipy.special import stdtrit  # noqa: PLC0415  (slow to load)
 
     random = generator(seed, "planning", "fixed", shift, alpha)
@@ -124,12 +124,12 @@ def fixed(shift: float, alpha: float, seed: int, pilots: int) -> Sequence[CheckR
 
 
 def delivered(asked: Numbers, ends: Numbers) -> Numbers:
-    """For each number of pairs asked for, the share of campaigns that ended right by then."""
+    """Return, for each number of pairs asked for, the share of campaigns that ended right by then."""
     return np.searchsorted(np.sort(ends), asked, "right") / len(ends)
 
 
 def tasks(seed: int, pilots: int) -> list[Task]:
-    """One task a case."""
+    """Return one task a case."""
     found = [Task(f"planning: {case.shift:g} sd at {case.alpha:g}", pairs, (case, seed, pilots)) for case in CASES]
     found += [Task(f"planning: budgets at {alpha:g}", budgets, (alpha, seed, pilots)) for alpha in (0.01, 0.0025)]
     found += [Task(f"planning: fixed n, {shift:g} sd", fixed, (shift, 0.01, seed, pilots)) for shift in (0.2, 0.4, 1.0)]
@@ -137,12 +137,12 @@ def tasks(seed: int, pilots: int) -> list[Task]:
 
 
 def _scales(random: Generator, draw: PilotDraw, pilots: int) -> Numbers:
-    """What pilots take the deviation for, which is 1."""
+    """Return the pilots' estimates of the deviation, which is 1."""
     return np.array([paired.scale(pilot) for pilot in draw(random, (pilots, PAIRS))])
 
 
 def _asked(needed: Callable[[float], int | None], shift: float, scales: Numbers) -> Numbers:
-    """The pairs that each pilot asks for, computed on a grid of scales and interpolated; infinite where none do."""
+    """Return the pairs that each pilot asks for, interpolated on a grid of scales; infinite where none do."""
     grid = np.geomspace(scales.min() * 0.999, scales.max() * 1.001, 13)
     counts = [needed(shift / scale) for scale in grid.tolist()]
     logs = [math.inf if count is None else math.log(count) for count in counts]
@@ -150,7 +150,7 @@ def _asked(needed: Callable[[float], int | None], shift: float, scales: Numbers)
 
 
 def _ends(random: Generator, draw: PilotDraw, case: PilotCase, pilots: int) -> Numbers:
-    """The pairs after which campaigns of the real test end in the right direction; infinite where they do not."""
+    """Return the pairs after which campaigns of the real test end in the right direction, or infinity."""
     return np.array([_end(random, draw, case) for _ in range(CAMPAIGNS * pilots)])
 
 
@@ -160,7 +160,7 @@ def _end(random: Generator, draw: PilotDraw, case: PilotCase) -> float:
 
 
 def _worst(seen: Numbers) -> float:
-    """What the worst tenth delivers on average."""
+    """Return the average that the worst tenth delivers."""
     return float(np.sort(seen)[: max(1, len(seen) // 10)].mean())
 
 

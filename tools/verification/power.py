@@ -29,7 +29,7 @@ RATIO: Mapping[float, float] = {0.8: 45, 0.95: 130}
 def stops(
     candidate: Candidate, benchmark: MatchedBenchmark, rho: float, seed: int, replays: int
 ) -> tuple[Sequence[int], Sequence[int]]:
-    """Pairs to the verdict (the budget where none falls), and the verdicts, of each replay."""
+    """Return pairs to the verdict (the budget where none falls), and the verdicts, of each replay."""
     pairs, verdicts = [], []
     for number in range(replays):
         random = generator(seed, "power", benchmark.name, rho, number)
@@ -41,7 +41,7 @@ def stops(
 
 
 def power(candidate: Candidate, rho: float, seed: int, replays: int) -> Sequence[CheckResult]:
-    """The three benchmarks at one within-pair correlation."""
+    """Measure the three benchmarks at one within-pair correlation."""
     findings = []
     logs, wrong, none = [], 0, 0
     known = [(benchmark, MOST[rho][benchmark.name]) for benchmark in benchmarks()]
@@ -68,5 +68,5 @@ def power(candidate: Candidate, rho: float, seed: int, replays: int) -> Sequence
 
 
 def tasks(candidate: Candidate, seed: int, replays: int) -> list[Task]:
-    """One task a within-pair correlation."""
+    """Return one task a within-pair correlation."""
     return [Task(f"power: rho {rho:g}", power, (candidate, rho, seed, replays)) for rho in MOST]

@@ -14,7 +14,7 @@ from tools.verification.generators import FAMILIES, PairedTimes, generator, log_
 
 ALPHA = 0.05
 PAIRS = 1000
-CONTROL = 0.4  # what peeking at a naive test exceeds
+CONTROL = 0.4  # least share of findings by peeking at a naive test
 CONTROLS = 1000  # streams that the naive tests get at least: they cost little, and fewer would miss 0.4 by chance
 
 
@@ -24,7 +24,7 @@ def limit(streams: int) -> float:
 
 
 def replay(candidate: Candidate, family: str, seed: int, streams: int, pairs: int = PAIRS) -> Sequence[CheckResult]:
-    """The verdicts on one family's streams, and the control."""
+    """Count the verdicts on one family's streams, and those of the control."""
     chosen = next(known for known in FAMILIES if known.name == family)
     raw = chosen.draw(generator(seed, "replay", family), max(streams, CONTROLS), pairs)
     verdicts = 0
@@ -43,7 +43,7 @@ def replay(candidate: Candidate, family: str, seed: int, streams: int, pairs: in
 
 
 def tasks(candidate: Candidate, seed: int, streams: int, pairs: int = PAIRS) -> list[Task]:
-    """One task a family."""
+    """Return one task a family."""
     return [
         Task(f"null replay: {family.name}", replay, (candidate, family.name, seed, streams, pairs))
         for family in FAMILIES

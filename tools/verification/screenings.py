@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 from numpy.random import Generator
 
+from hugewise.model.results import DIRECTIONS
 from hugewise.model.trial import Block
 from hugewise.stats.method import Method
 from hugewise.stats.screening import Screening
@@ -40,7 +41,7 @@ class ScreeningCase(NamedTuple):
 
 
 _NOISE: Mapping[str, float] = {"normal": np.inf, "Student's t, 3 df": 3.0}
-_SD = 0.03  # of one attempt's log-time; blocks drift by five times as much, in common
+_SD = 0.03  # standard deviation of one attempt's log-time; blocks drift by five times as much, in common
 CASES = tuple(ScreeningCase(noise, arms, gain) for noise in _NOISE for arms in (2, 6) for gain in (0.0, 1.05))
 
 
@@ -50,7 +51,6 @@ def limit(rate: float, streams: int) -> float:
 
 
 def _blocks(case: ScreeningCase, random: Generator) -> Iterator[dict[str, float]]:
-    """Log-times of block after block, by arm."""
     names = [CONTRAST.baseline, *(f"arm-{number}" for number in range(case.arms))]
     levels = np.zeros(len(names))
     levels[-1] -= case.gain * np.log1p(MARGIN)
@@ -129,7 +129,7 @@ class _Confirmation(NamedTuple):
 
 
 def _confirmed(arm: str, beside: str | None, stream: Iterator[dict[str, float]]) -> _Confirmation:
-    """Whether the confirmation claims a difference; and whether the arm beside it does, or has it go on."""
+    """Return whether the confirmation claims a difference, and whether the arm beside it does, or has it go on."""
     contrast = msgspec.structs.replace(CONTRAST, arm=arm)
     made = Sequential(contrast, planned=BUDGET, alpha=CLAIMED, margin=MARGIN)
     methods: list[Method] = [made]
@@ -145,11 +145,11 @@ def _confirmed(arm: str, beside: str | None, stream: Iterator[dict[str, float]])
         if decided is None and made.decision().status == "stop":
             decided = number
     says = any(method.decision().verdict != "none" for method in methods[1:])
-    return _Confirmation(made.decision().verdict in ("better", "worse"), says or decided != number)
+    return _Confirmation(made.decision().verdict in DIRECTIONS, says or decided != number)
 
 
 def not_worse(noise: str, seed: int, streams: int) -> Sequence[CheckResult]:
-    """An arm that is worse by the margin itself, before whoever asks whether it is worse by less."""
+    """Check an arm that is worse by the margin itself, where the question is whether it is worse by less."""
     random = generator(seed, "not worse", noise)
     case, edge = ScreeningCase(noise, 1, -1.0), float(np.log1p(MARGIN))
     contrast = msgspec.structs.replace(CONTRAST, arm="arm-0")
@@ -172,6 +172,6 @@ def not_worse(noise: str, seed: int, streams: int) -> Sequence[CheckResult]:
 
 
 def tasks(seed: int, streams: int) -> list[Task]:
-    """One task a case."""
+    """Return one task a case."""
     both = [Task(f"screening: {' '.join(map(str, case))}", together, (case, seed, streams)) for case in CASES]
     return [*both, *(Task(f"screening: not worse, {noise}", not_worse, (noise, seed, streams)) for noise in _NOISE)]

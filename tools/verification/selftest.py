@@ -1,11 +1,8 @@
-"""The checks checked: five known faults are put in the method's place, and each must be found out.
+"""The checks checked: five known faults of such tests are put in the method's place, and each must be found out.
 
 The battery is a small version of the checks themselves. The method without a fault must pass all of it, so that
-catching means something.
-
-Five faults that such tests are known to have, each as a method under test of its own: the checks must catch them.
-
-They are built from the same public parts, so that each differs from the real method in its fault alone.
+catching means something. The faults are built from the same public parts: each differs from the real method in its
+fault alone.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ import numpy as np
 from hugewise.stats import signflip
 from hugewise.stats.method import Numbers
 from hugewise.stats.signflip import Boundary, Spending, first_crossing
-from tools.verification import ledger, magnitudes, replay, size
+from tools.verification import enumeration, replay
 from tools.verification.candidate import FIRST_LOOK, Candidate, CheckResult, Task
 from tools.verification.metamorphic import metamorphic
 
@@ -128,11 +125,11 @@ def _normal_score(share: float) -> int:
 def battery(candidate: Candidate, seed: int) -> Sequence[CheckResult]:
     """Size over all sign vectors of 10 pairs, the ledger over 60, metamorphic relations, and a short null replay."""
     findings: list[CheckResult] = []
-    for kind in magnitudes.KINDS:
+    for kind in enumeration.KINDS:
         for alpha in (0.2, 0.05):
-            findings += size.size(candidate, kind, magnitudes.draw(kind, 10, seed), alpha)
-        findings += ledger.recomputed(candidate, kind, magnitudes.draw(kind, 60, seed), 0.05, 60)
-        findings += ledger.counted(candidate, kind, magnitudes.draw(kind, 8, seed), 0.2)
+            findings += enumeration.size(candidate, kind, enumeration.draw(kind, 10, seed), alpha)
+        findings += enumeration.recomputed(candidate, kind, enumeration.draw(kind, 60, seed), 0.05, 60)
+        findings += enumeration.counted(candidate, kind, enumeration.draw(kind, 8, seed), 0.2)
     findings += metamorphic(candidate, seed, 2)
     for family in ("normal", "ties"):
         findings += [
@@ -144,7 +141,7 @@ def battery(candidate: Candidate, seed: int) -> Sequence[CheckResult]:
 
 
 def caught(candidate: Candidate, seed: int) -> Sequence[CheckResult]:
-    """Which checks find this fault out."""
+    """Return the checks that find this fault."""
     failed = Counter(finding.check for finding in battery(candidate, seed) if not finding.passed)
     by = ", ".join(f"{check} ({count})" for check, count in failed.items())
     seen = f"caught by {by}" if failed else "not caught"
@@ -152,14 +149,14 @@ def caught(candidate: Candidate, seed: int) -> Sequence[CheckResult]:
 
 
 def clean(candidate: Candidate, seed: int) -> Sequence[CheckResult]:
-    """The method itself passes the same battery."""
+    """Check that the method itself passes the same battery."""
     failed = [finding for finding in battery(candidate, seed) if not finding.passed]
     seen = "passes" if not failed else f"fails: {failed[0].check}, {failed[0].case}"
     return [CheckResult("self-test", "the method itself, by the same checks", seen, "passes", not failed)]
 
 
 def tasks(candidate: Candidate, seed: int) -> list[Task]:
-    """One task a fault, and one for the method."""
+    """Return one task a fault, and one for the method."""
     return [Task("self-test: the method", clean, (candidate, seed))] + [
         Task(f"self-test: {fault.name}", caught, (fault, seed)) for fault in FAULTS
     ]

@@ -20,8 +20,8 @@ from tools.verification.candidate import CheckResult, Task
 from tools.verification.generators import generator
 
 BUDGET = 2000
-DEVIATION = 0.05  # of a pair's log-ratio
-ROOM = 0.1  # how far the mean of the corrected estimates may be from the truth, as a share of it
+DEVIATION = 0.05  # standard deviation of a pair's log-ratio
+ROOM = 0.1  # allowed distance of the mean of the corrected estimates from the truth, as a share of it
 
 
 class StoppingCase(NamedTuple):
@@ -33,7 +33,7 @@ class StoppingCase(NamedTuple):
 
 
 CONTROL = StoppingCase("normal", 1.02, 0.01)
-"""Where the plain estimate must be seen to be wrong."""
+"""Case in which the plain estimate must be seen to be wrong."""
 
 _CASES = (
     *(StoppingCase("normal", ratio, alpha) for alpha in (0.01, 0.0025) for ratio in (1.02, 1.05, 1.2)),
@@ -44,7 +44,7 @@ _CASES = (
 
 
 def corrected(case: StoppingCase, seed: int, streams: int) -> Sequence[CheckResult]:
-    """The mean of the corrected estimates over the streams that crossed, over the truth."""
+    """Return the mean of the corrected estimates over the streams that crossed, over the truth."""
     random = generator(seed, "stopping", *case)
     truth = math.log(case.ratio)
     stops = []
@@ -74,7 +74,7 @@ def corrected(case: StoppingCase, seed: int, streams: int) -> Sequence[CheckResu
 
 
 def tasks(seed: int, streams: int) -> list[Task]:
-    """One task a case."""
+    """Return one task a case."""
     return [
         Task(f"stopping: {case.noise}, {case.ratio:g}, {case.alpha:g}", corrected, (case, seed, streams))
         for case in _CASES
@@ -83,5 +83,5 @@ def tasks(seed: int, streams: int) -> list[Task]:
 
 _NOISE: dict[str, Callable[[Generator], Numbers]] = {
     "normal": lambda random: random.standard_normal(BUDGET),
-    "Student's t, 3 df": lambda random: random.standard_t(3, BUDGET) / math.sqrt(3),  # of variance 1
+    "Student's t, 3 df": lambda random: random.standard_t(3, BUDGET) / math.sqrt(3),  # variance 1
 }

@@ -1,6 +1,6 @@
 """All checks, in processes side by side.
 
-What was found, on the terminal: a table for each check at 80 columns, and a line with the outcome.
+The result is printed as a table for each check at 80 columns, and a line with the outcome.
 """
 
 from __future__ import annotations
@@ -27,39 +27,40 @@ from tools.verification import (
     blocks,
     coverage,
     dispersion,
-    evalue,
+    edges,
+    enumeration,
     fleets,
     knees,
-    ledger,
-    magnitudes,
     metamorphic,
     orders,
     planning,
     power,
     replay,
+    reruns,
     screenings,
     selftest,
-    size,
     stopping,
 )
 from tools.verification.candidate import PUBLIC, Candidate, CheckResult, Task
 
 _TASKS: dict[str, Callable[[Options, Candidate, Numbers | None], list[Task]]] = {
-    "size": lambda of, candidate, own: size.tasks(candidate, of.seed, of.lengths, own),
-    "ledger": lambda of, candidate, own: ledger.tasks(candidate, of.seed, of.ledger, own),
-    "e-process": lambda of, *_: evalue.tasks(of.seed, 10),
+    "size": lambda of, candidate, own: enumeration.size_tasks(candidate, of.seed, of.lengths, own),
+    "ledger": lambda of, candidate, own: enumeration.ledger_tasks(candidate, of.seed, of.ledger, own),
+    "e-process": lambda of, *_: enumeration.e_process_tasks(of.seed, 10),
     "replay": lambda of, candidate, _: replay.tasks(candidate, of.seed, of.streams, of.pairs),
     "coverage": lambda of, *_: coverage.tasks(of.seed, of.repeats),
     "metamorphic": lambda of, candidate, _: metamorphic.tasks(candidate, of.seed, of.relations),
     "coins": lambda of, *_: orders.tasks(of.seed, of.run),
     "self-test": lambda of, candidate, _: selftest.tasks(candidate, of.seed),
     "blocks": lambda of, *_: blocks.tasks(of.seed, of.blocks * (5 if of.long else 1), long=of.long),
+    "edges": lambda of, *_: edges.tasks(of.seed, 3 * of.blocks // 2 * (5 if of.long else 1)),
     "stopping": lambda of, *_: stopping.tasks(of.seed, of.stops),
     "spread": lambda of, *_: dispersion.tasks(of.seed, of.spreads * (4 if of.long else 1)),
     "planning": lambda of, *_: planning.tasks(of.seed, max(of.pilots, 1000) if of.long else of.pilots),
     "screening": lambda of, *_: screenings.tasks(of.seed, 2 * of.blocks * (5 if of.long else 1)),
     "knee": lambda of, *_: knees.tasks(of.seed, 2 * of.blocks * (5 if of.long else 1)),
     "fleet": lambda of, *_: fleets.tasks(of.seed, of.fleets * (10 if of.long else 1)),
+    "reruns": lambda of, *_: reruns.tasks(of.seed, of.reruns * (5 if of.long else 1)),
     "power": lambda of, candidate, _: power.tasks(candidate, of.seed, of.replays),
 }
 CHECKS = tuple(_TASKS)
@@ -68,7 +69,7 @@ PieceListener = Callable[[str, int, int], None]
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What to check, and how much of it.
+    """Checks to do, and how much of each.
 
     seed      of all random streams; the same seed gives the same figures
     streams   null streams of each family
@@ -84,8 +85,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     spreads   streams of each case of the test of spread
     pilots    simulated pilots of each case of planning
     fleets    simulated fleets of 10 hosts of each case of pooling
-    long      five times the blocks, four times the spreads, 1,000 pilots, ten times the fleets and what needs 20,000
-              pairs: hours of CPU
+    reruns    sequences of runs begun anew, and overviews, of each case; a third as many couples of runs compared
+    long      five times the blocks and reruns, four times the spreads, 1,000 pilots, ten times the fleets and what
+              needs 20,000 pairs: hours of CPU
     vector    a file of magnitudes of the caller's own, for size and ledger
     run       a finished run's folder, for the coins
     jobs      processes; 1: this one
@@ -105,6 +107,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     spreads: int = 100
     pilots: int = 300
     fleets: int = 100
+    reruns: int = 200
     long: bool = False
     vector: Path | None = None
     run: Path | None = None
@@ -112,7 +115,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SuiteReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found. `seconds` is the wall time."""
+    """Result of the checks. `seconds` is the wall time."""
 
     passed: bool
     seed: int
@@ -147,12 +150,23 @@ def _tasks(options: Options, candidate: Candidate) -> list[Task]:
     for name in ("seed", "jobs"):
         if getattr(options, name) < 0:
             raise UserError(f"--{name} {getattr(options, name)}: below 0", hint="give a whole number from 0 on")
-    for name in ("streams", "replays", "repeats", "relations", "blocks", "stops", "spreads", "pilots", "fleets"):
+    for name in (
+        "streams",
+        "replays",
+        "repeats",
+        "relations",
+        "blocks",
+        "stops",
+        "spreads",
+        "pilots",
+        "fleets",
+        "reruns",
+    ):
         if getattr(options, name) < 1:
             raise UserError(f"--{name} {getattr(options, name)}: below 1", hint="give a whole number from 1 on")
-    own: Numbers | None = None if options.vector is None else magnitudes.read(options.vector)
+    own: Numbers | None = None if options.vector is None else enumeration.read(options.vector)
     if options.run is not None:
-        orders.of_run(options.run)  # what is wrong with the folder is said before minutes have gone by
+        orders.of_run(options.run)  # errors of the folder are reported before minutes have gone by
     return [task for check in CHECKS if check in options.checks for task in _TASKS[check](options, candidate, own)]
 
 
@@ -165,7 +179,7 @@ def _alone(pieces: Sequence[Task], listener: PieceListener) -> list[Sequence[Che
 
 
 def _together(pieces: Sequence[Task], jobs: int, listener: PieceListener) -> list[Sequence[CheckResult]]:
-    """Fresh processes (spawned: no state of this one is shared); the longest kinds of piece are begun first."""
+    """Run the pieces in spawned processes, which share no state; the longest kinds of piece begin first."""
     begun_first = sorted(
         range(len(pieces)), key=lambda place: not pieces[place].name.startswith(("power", "null", "blocks", "planning"))
     )
@@ -208,7 +222,7 @@ def show(report: SuiteReport, file: TextIO | None = None) -> None:
 
 @contextmanager
 def progress(file: TextIO) -> Iterator[PieceListener]:
-    """A bar on a terminal; elsewhere a line for every tenth of the work."""
+    """Yield a listener that draws a bar on a terminal; elsewhere it prints a line for every tenth of the work."""
     console = TextConsole(file)
     if not console.is_terminal:
 

@@ -80,6 +80,7 @@ fn plan(args: &BenchArgs) -> anyhow::Result<Plan> {
         env,
         cwd: None,
         stdio: [null()?, null()?, null()?],
+        input: None,
         opened: vec![],
         uid: None,
         gid: None,

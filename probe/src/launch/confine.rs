@@ -15,6 +15,10 @@ const SHARE: u64 = 2;
 /// KEYCTL_JOIN_SESSION_KEYRING of linux/keyctl.h.
 const JOIN_SESSION_KEYRING: libc::c_int = 1;
 
+/// What the kernel adds to the score of a workload where memory runs out, in thousandths of the host's memory. Pages of
+/// a pool do not count there: without it hugewise would be larger than what it runs, and would end with a pool reserved.
+const SACRIFICED: i32 = 200;
+
 /// Confine this process, and with it the workload of `spec`.
 ///
 /// Where that becomes another account, a setuid program gains it nothing (PR_SET_NO_NEW_PRIVS), the caller's session
@@ -22,6 +26,7 @@ const JOIN_SESSION_KEYRING: libc::c_int = 1;
 /// caller has: it could take it anyway.
 pub fn confine(spec: &Spec) -> anyhow::Result<()> {
     limit(Resource::Core, 0).context("setrlimit (RLIMIT_CORE)")?;
+    go_first();
     if spec.own_ipc {
         // SAFETY: the launcher has nothing of an IPC namespace that it could lose. See ipc_namespaces(7).
         unsafe { unshare_unsafe(UnshareFlags::NEWIPC) }.context("unshare (CLONE_NEWIPC)")?;
@@ -36,6 +41,16 @@ pub fn confine(spec: &Spec) -> anyhow::Result<()> {
     // a filter denies the call, there is none that could be reached.
     unsafe { libc::syscall(libc::SYS_keyctl, JOIN_SESSION_KEYRING, std::ptr::null::<libc::c_char>()) };
     set_no_new_privs(true).context("prctl(PR_SET_NO_NEW_PRIVS)")
+}
+
+/// Let the kernel choose the workload before hugewise where memory runs out. A higher adjustment stays; without /proc
+/// nothing is changed.
+fn go_first() {
+    const FILE: &str = "/proc/self/oom_score_adj";
+    let own = fs::read_to_string(FILE).ok().and_then(|said| said.trim().parse::<i32>().ok());
+    if own.is_some_and(|own| own < SACRIFICED) {
+        let _ = fs::write(FILE, SACRIFICED.to_string());
+    }
 }
 
 /// Lower a limit; one that is lower already stays.

@@ -3,12 +3,13 @@
 use std::ffi::{CString, OsStr};
 use std::fs::File;
 use std::io;
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use rustix::fs::{FileType, Mode, OFlags};
 
 use crate::launch::spec::ThpDisable;
 
@@ -30,6 +31,8 @@ pub struct Plan {
     pub cwd: Option<CString>,
     /// What becomes stdin, stdout and stderr.
     pub stdio: [OwnedFd; 3],
+    /// A file that takes the place of that stdin, opened by the account that the child becomes.
+    pub input: Option<CString>,
     /// What becomes the descriptors from `FIRST_OPENED` on.
     pub opened: Vec<OwnedFd>,
     pub uid: Option<u32>,
@@ -56,6 +59,7 @@ pub enum Step {
     Affinity,
     Deathsig,
     Stdio,
+    Input,
     Execute,
 }
 
@@ -69,7 +73,7 @@ pub struct LaunchError {
 
 impl Step {
     /// In the order of the numbers, each with what it is for people.
-    const ALL: [(Step, &str); 12] = [
+    const ALL: [(Step, &str); 13] = [
         (Step::Launch, "cannot make a process"),
         (Step::ProcessGroup, "setpgid"),
         (Step::Cgroup, "cannot enter the control group (cgroup_procs)"),
@@ -84,6 +88,7 @@ impl Step {
         (Step::Affinity, "sched_setaffinity (cpus: are they online and in this cpuset?)"),
         (Step::Deathsig, "prctl(PR_SET_PDEATHSIG)"),
         (Step::Stdio, "dup2"),
+        (Step::Input, "cannot open its standard input (stdin: a file, no link, that its account may read)"),
         (Step::Execute, "cannot execute it"),
     ];
 
@@ -110,10 +115,20 @@ pub fn open_cgroups(procs: &[PathBuf]) -> anyhow::Result<Vec<File>> {
 pub fn open_for_child(files: &[PathBuf]) -> anyhow::Result<Vec<OwnedFd>> {
     let above = FIRST_OPENED + RawFd::try_from(files.len())?;
     let open = |path: &PathBuf| {
-        let opened = File::open(path).with_context(|| format!("cannot open {} (opens)", path.display()))?;
+        let opened = disk(path).with_context(|| format!("cannot open {} (opens)", path.display()))?;
         Ok(rustix::io::fcntl_dupfd_cloexec(opened, above)?)
     };
     files.iter().map(open).collect()
+}
+
+/// A disk's file. Of anything else to open it may do something: a pipe waits, a watchdog resets the host.
+fn disk(path: &Path) -> io::Result<File> {
+    let found = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    let kind = FileType::from_raw_mode(rustix::fs::fstat(&found)?.st_mode);
+    if !matches!(kind, FileType::RegularFile | FileType::BlockDevice) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no file and no block device"));
+    }
+    File::open(format!("/proc/self/fd/{}", found.as_raw_fd()))
 }
 
 /// Where execvp(3) would find `name`: as it is when it holds a slash, else by the workload's own PATH.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -130,11 +130,7 @@ fn prepare(spec: &Spec) -> anyhow::Result<Result<Prepared, String>> {
     } else {
         // One file for both is opened once, so that neither writes over the other.
         let stdout = if spec.stdout == spec.stderr { stderr.try_clone()? } else { create(&spec.stdout)? };
-        let stdin = match &spec.stdin {
-            Some(path) => open_stdin(path, spec.uid)?,
-            None => File::open("/dev/null").context("cannot open /dev/null")?.into(),
-        };
-        (stdin, stdout, None)
+        (File::open("/dev/null").context("cannot open /dev/null")?.into(), stdout, None)
     };
     let bounds = Bounds::new(&spec.limits, [("stdout", &stdout), ("stderr", &stderr)]).context("its output")?;
     confine(spec)?;
@@ -146,6 +142,7 @@ fn prepare(spec: &Spec) -> anyhow::Result<Result<Prepared, String>> {
         env: words(&mut spec.env.iter().map(|(key, value)| format!("{key}={value}")))?,
         cwd: spec.entered().map(c_string).transpose()?,
         stdio: [stdin, stdout, stderr],
+        input: spec.stdin.as_deref().map(c_string).transpose()?,
         opened: open_for_child(&spec.opens)?,
         uid: spec.uid,
         gid: spec.gid,
@@ -160,20 +157,6 @@ fn prepare(spec: &Spec) -> anyhow::Result<Result<Prepared, String>> {
         micro,
         bounds,
     }))
-}
-
-/// A file for a program to read, of the account that it becomes. That account may have put a link there, to a file that
-/// it could not open itself.
-fn open_stdin(path: &Path, uid: Option<u32>) -> anyhow::Result<OwnedFd> {
-    let place = || format!("cannot open {} (stdin)", path.display());
-    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-    let file = File::options().read(true).custom_flags(flags).open(path).with_context(place)?;
-    let found = file.metadata().with_context(place)?;
-    let whose = uid.unwrap_or_else(|| rustix::process::geteuid().as_raw());
-    if !found.is_file() || found.uid() != whose {
-        return Err(anyhow::anyhow!("it is no file of the account that reads it")).with_context(place);
-    }
-    Ok(file.into())
 }
 
 /// A file for what a program says. A link in its place is never followed: the account could have put it there.

@@ -181,6 +181,17 @@ extern "C" fn enter(argument: *mut libc::c_void) -> libc::c_int {
         for (target, source) in plan.stdio.iter().enumerate() {
             job.must(Step::Stdio, libc::dup2(source.as_raw_fd(), target as RawFd));
         }
+        if let Some(path) = &plan.input {
+            let input = libc::open(path.as_ptr(), libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC);
+            job.must(Step::Input, input);
+            let mut seen: libc::stat = std::mem::zeroed();
+            job.must(Step::Input, libc::fstat(input, &raw mut seen));
+            if seen.st_mode & libc::S_IFMT != libc::S_IFREG {
+                *libc::__errno_location() = libc::EINVAL;
+                job.must(Step::Input, -1);
+            }
+            job.must(Step::Input, libc::dup2(input, libc::STDIN_FILENO));
+        }
         for (target, source) in (FIRST_OPENED..).zip(&plan.opened) {
             job.must(Step::Stdio, libc::dup2(source.as_raw_fd(), target));
         }
@@ -279,6 +290,7 @@ mod tests {
             env: vec![],
             cwd: None,
             stdio: [null(), null(), null()],
+            input: None,
             opened: vec![],
             uid: None,
             gid: None,

@@ -41,7 +41,7 @@ pub struct Spec {
     /// Files that are opened as the caller, for reading; the workload has them as descriptors 3, 4, ...
     #[serde(default)]
     pub opens: Vec<PathBuf>,
-    /// A file that is opened as the caller and is the workload's stdin; nothing by default.
+    /// A file that the workload's account opens as its stdin; nothing by default.
     #[serde(default)]
     pub stdin: Option<PathBuf>,
     /// Supplementary groups of the account that it becomes; none are kept of the caller's.

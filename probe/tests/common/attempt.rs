@@ -24,7 +24,7 @@ impl Attempt {
         let spec = json!({
             "v": 1, "argv": argv, "micro": false, "env": {"PATH": "/usr/bin:/bin"}, "cwd": null,
             "stdout": path("stdout"), "stderr": path("stderr"), "uid": null, "gid": null, "thp_disable": "none",
-            "cgroup_procs": [], "cpus": null, "timeout_s": 20.0, "counters": [], "scan": "none", "source": "smaps"
+            "cgroup_procs": [], "cpus": null, "timeout_s": 60.0, "counters": [], "scan": "none", "source": "smaps"
         });
         Attempt { folder, spec }
     }

@@ -1,10 +1,9 @@
-"""An advice as it is kept: what was asked, and what each phase has found. Pure; `text` has its words.
+"""Record of an advice: the question, and the result of each phase. Pure, except for the advice's folder; `text` has the
+words.
 
-The folder of an advice: held from when it was made, so that what root writes, and gives away, is that very folder.
-
-Under sudo the folder above it belongs to who called, and the program that is measured runs as that account: it could
-put a link to something of root's in the place of an advice that is under way. So root makes it, holds it by a
-descriptor, and writes below that alone. As an ordinary user it is a path like any other.
+Under sudo the folder above an advice belongs to the account that called, which also runs the measured program. That
+account could replace the folder of an advice under way by a link to files of root's. So root makes the folder, holds it
+by a descriptor, and writes below the descriptor alone. For an ordinary user it is a plain path.
 """
 
 from __future__ import annotations
@@ -26,24 +25,27 @@ from hugewise.advise.candidates import LeftOutCandidate, SettingCandidate
 from hugewise.advise.decision import FootprintChange, MeasuredSetting
 from hugewise.advise.pilot import ProgramAsIs
 from hugewise.advise.question import Question
+from hugewise.analysis import earlier
 from hugewise.beneath import DirFd
 from hugewise.errors import UserError
 from hugewise.files import hand_over, made_folder, own, storing, write_whole
 from hugewise.inspection.neighbours import Neighbours
 from hugewise.model.design import Kind
 from hugewise.model.metric import Metric
-from hugewise.model.results import ArmSummary, CellResult, Comparison, Verdict
+from hugewise.model.results import ArmSummary, CellResult, Comparison, Results, Verdict
+from hugewise.report.reasons import in_words
+from hugewise.report.remarks import of_all_runs
 from hugewise.report.sentences import arm_of
 
 Arrived = Literal["pilot", "curve", "screening", "confirmation", "finished", "interrupted"]
 FORMAT = 2
-"""Of the record."""
+"""Format of the record."""
 
 
 class Screen(msgspec.Struct, frozen=True, kw_only=True):
-    """What a screening chose. `unsure`: it was over before it was clear. `estimates`: ratio to as-is by candidate, None
+    """Result of a screening. `unsure`: it was over before it was clear. `estimates`: ratio to as-is by candidate, None
     where there is none. `failed`: arms of which runs failed, with how many. `left_out`: candidates that could not be
-    run here, and why. `runner_up`: who is measured beside the chosen one; empty where there is none that was not
+    run here, and why. `runner_up`: the candidate that is measured beside the chosen one; empty where all others were
     dropped. `measured`: every arm, `as-is` first.
     """
 
@@ -61,13 +63,15 @@ class Screen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
-    """What the confirmation found of the candidate against `as-is`. Shares 0 to 1.
+    """Result of the confirmation of the candidate against `as-is`. Shares 0 to 1.
 
     memory_before, memory_after  bytes at their most, with the pool that is reserved, used or not (`reserved` of the
                                  candidate's): resident memory has no page of a pool
     huge_before, huge_after  share of memory, but for files, in pages above the base size; None where it was not seen
     measured     every arm of its run: `as-is`, the candidate, and the runner-up where one was measured beside it
     ratio        with its interval; None where failures outweigh. `failed`: arms of which runs failed, with how many
+    variables    of the candidate, where they are all that it needs: a user can try it by them
+    decisive     a sentence on another metric that is clear where this one is not
     fails        whether more of the candidate's failed than of the program as it is: nobody is told to set it then
     """
 
@@ -91,6 +95,10 @@ class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
     measured: tuple[MeasuredSetting, ...] = ()
     failed: dict[str, str] = {}
     fails: bool = False
+    variables: dict[str, str] = {}
+    decisive: str = ""
+    earlier: str = ""
+    """The earlier runs of the same question, and what all say together; empty where there are none."""
 
     @property
     def seen(self) -> MeasuredSetting | None:
@@ -99,12 +107,12 @@ class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def change(self) -> FootprintChange | None:
-        """How its footprint changed, with an interval; None where it is not known."""
+        """Change of the footprint, with an interval; None where it is not known."""
         return None if self.seen is None else self.seen.growth
 
     @property
     def growth(self) -> float | None:
-        """How much more memory the program had, as a share: in the typical pair, else by the most of all runs."""
+        """Growth of the program's memory, as a share: in the typical pair, else by the most of all runs."""
         if self.change is not None:
             return self.change.ratio - 1
         if not self.memory_before or self.memory_after is None:
@@ -126,27 +134,29 @@ class Advice(msgspec.Struct, kw_only=True):
     pilot_folder: str = ""
     pilot: ProgramAsIs | None = None
     remarks: tuple[str, ...] = ()
+    time_remark: str = ""
+    """A sentence on the change that the time shows."""
     more_time: str = ""
-    """What to give, where the time has hardly room for a verdict; the first remark says so. Empty where it has."""
+    """Time that decides an undecided answer, as the option --time takes it; empty where that is not known."""
     tried: tuple[SettingCandidate, ...] = ()
     left_out: tuple[LeftOutCandidate, ...] = ()
     screening_folder: str = ""
     screen: Screen | None = None
     chosen: str = ""
     beside: str | None = None
-    """Whom the confirmation measures beside the chosen one; None before that is known, empty for nobody."""
+    """Candidate that the confirmation measures beside the chosen one; None before that is known, empty for none."""
     confirmation_folder: str = ""
     confirmed: Confirmed | None = None
     curve_folder: str = ""
     curve: layouts.CurveOfGain | None = None
     apart_folder: str = ""
     apart: layouts.GainParts | None = None
-    """Of a layout that was confirmed: what of its gain is the library's own, and what its pages'."""
+    """Gain of a confirmed layout, split into the library's part and the pages' part."""
     neighbours: Neighbours | None = None
-    """What the recommended setting does to the other programs, where it reaches them."""
+    """Effect of the recommended setting on the other programs, where it reaches them."""
 
     def candidate(self, name: str) -> SettingCandidate:
-        """The candidate of that name. Raises UserError where none of it was tried: somebody has edited its record."""
+        """Return the candidate of that name. Raises UserError where it was never tried: the record was edited."""
         for each in self.tried:
             if each.name == name:
                 return each
@@ -160,14 +170,14 @@ def confirmed(
     measured: tuple[MeasuredSetting, ...] = (),
     design: Kind = "sequential",
 ) -> Confirmed:
-    """What the confirmation's run says of the comparison that it judges, and of all its arms, laid out by `design`."""
+    """Return the confirmation's result: of the comparison that it judges, and of all arms, laid out by `design`."""
     before, after = arm_of(cell, comparison.baseline), arm_of(cell, comparison.arm)
     metric: Metric = cell.metric
     return Confirmed(
         folder=folder,
         candidate=comparison.arm,
         verdict=comparison.verdict,
-        reason=comparison.reason,
+        reason=in_words(comparison.reason),
         metric=metric.name,
         better=metric.better,
         n=comparison.n,
@@ -187,12 +197,25 @@ def confirmed(
     )
 
 
+def with_earlier_runs(last: Confirmed, results: Results, cell: CellResult, comparison: Comparison) -> Confirmed:
+    """Return the confirmation judged with the earlier runs of the same question that its run names. A direction that
+    all of them together do not have is no verdict.
+    """
+    every = earlier.together(results).get((cell.cell, comparison.arm, comparison.metric))
+    if every is None:
+        return last
+    told = f"{of_all_runs(every, last.verdict)}."
+    if earlier.contradicted(results, cell, comparison) is None:
+        return msgspec.structs.replace(last, earlier=told)
+    return msgspec.structs.replace(last, earlier=told, verdict="undecided", reason=told)
+
+
 def _memory(arm: ArmSummary | None) -> int | None:
     return None if arm is None or arm.peak_bytes is None else arm.peak_bytes + arm.pool_bytes
 
 
 def _huge(coverage: Mapping[str, float]) -> float | None:
-    """Share of memory, but for files, in pages above the base size; `coverage` has shares by `kind:page size`."""
+    """Return the share of memory, except files, above the base size; `coverage` has shares by `kind:page size`."""
     memory = {name: share for name, share in coverage.items() if name.startswith(("anon:", "hugetlb:", "shmem:"))}
     total = sum(memory.values())
     huge = sum(share for name, share in memory.items() if int(name.partition(":")[2]) > PAGESIZE)
@@ -222,7 +245,7 @@ class AdviceFolder:
 
     @classmethod
     def new(cls, results: Path) -> AdviceFolder:
-        """One that is not there yet, below `results`."""
+        """Return a new folder of an advice below `results`, not made yet."""
         return cls(results / "advice" / f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{token_hex(2)}")
 
     @property
@@ -233,7 +256,7 @@ class AdviceFolder:
         return self.path if self._above is None else self._above.place / self.path.name
 
     def hold(self) -> None:
-        """As root, hold the one that is there. Raises OSError."""
+        """Hold the folder open, as root. Raises OSError."""
         if os.geteuid() == 0 and self._held is None:
             self._held = DirFd.open(self.place)
             self._close = weakref.finalize(self, self._held.close)
@@ -280,11 +303,11 @@ class AdviceFolder:
             write_whole(self.place / name, data)
 
     def has(self, name: str) -> bool:
-        """Whether the folder of the advice has a file `name`."""
+        """Return whether the folder of the advice has a file `name`."""
         return (self.place / name).is_file()
 
     def hand_over(self) -> None:
-        """Give it to who called sudo, when nothing is written any more. Raises StorageError."""
+        """Give the folder to the account that called sudo, when nothing is written any more. Raises StorageError."""
         with storing(f"the advice {self.path}"):
             if self._held is not None and self._held.status().st_uid == 0:
                 hand_over(self.place)

@@ -1,17 +1,12 @@
-"""The phases of an advice, one run each, and its record: `results/advice/<when>/advice.json`.
+"""Phases of an advice, one run each, and the record `results/advice/<when>/advice.json`.
 
-The record is written after every phase, so that an interrupted advice says what it knows and goes on from there. Each
-run puts the machine back itself, as any run does.
+The record is written after every phase, so that an interrupted advice tells what it knows and can be resumed. Each run
+restores the machine, as any run does.
 
-An advice under way: its time, its record, and the runs of its phases.
-
-The choice after a screening: the setting that the confirmation tests, and the runner-up measured with it.
-
-For speed and the tail the method `screening` decides. For memory each arm has a fixed number of blocks and estimates
-decide: a screening drops whoever is slower than another, and the smallest may be. That has no error rate: what is said
-in the end is the confirmation's.
-
-The phases of an advice that have to do with layouts: the gain told apart, and the curve of gain against memory.
+The confirmation tests the setting that the screening chose, with the runner-up beside it. For speed and the tail the
+method `screening` chooses. For memory each arm has a fixed number of blocks, and estimates choose: the screening drops
+arms that are slower, and the smallest arm may be one of them. That choice has no error rate; the claim at the end is
+the confirmation's.
 """
 
 from __future__ import annotations
@@ -22,6 +17,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import msgspec
@@ -30,32 +26,38 @@ from hugewise import workloads
 from hugewise.advise import decision, layouts, text
 from hugewise.advise import pilot as pilots
 from hugewise.advise import question as questions
-from hugewise.advise.advice import FORMAT, RECORD, Advice, AdviceFolder, Screen, confirmed
+from hugewise.advise.advice import FORMAT, RECORD, Advice, AdviceFolder, Screen, confirmed, with_earlier_runs
 from hugewise.advise.candidates import LeftOutCandidate, ProgramHere, SettingCandidate, candidates
 from hugewise.advise.layouts import CurveOfGain
 from hugewise.advise.pilot import ProgramAsIs
-from hugewise.advise.program import allocator_of, own_options, program_of
+from hugewise.advise.program import allocator_of, own_options, program_of, thp_option
 from hugewise.advise.question import AS_IS, Question, aimed
 from hugewise.analysis.analysis import analyze
+from hugewise.deployment.runtimes import turns_off
 from hugewise.errors import HugewiseError, UserError
 from hugewise.files import own, storing
 from hugewise.host.local_host import LocalHost
+from hugewise.host.lock import HostLock
 from hugewise.inspection.neighbours import neighbours
 from hugewise.model.pages import PageSizes
+from hugewise.model.policy import Treatment
 from hugewise.model.results import CellResult, Results
 from hugewise.plan.cells import resolve
 from hugewise.plan.plan import EVERY
 from hugewise.policies import _thp
 from hugewise.quantity import format_size
 from hugewise.report import images
-from hugewise.report.figures.backed import backed
+from hugewise.report.figures.coverage import backed
+from hugewise.report.reasons import in_words
 from hugewise.session import progress, session
 from hugewise.session.feasibility import make_plan
 from hugewise.stats import power
 from hugewise.stats.family import methods_for
 from hugewise.stats.screening import Screened
 from hugewise.store.folder import RunFolder
+from hugewise.store.records import CellRecord
 from hugewise.study.study import Study
+from hugewise.study.tables import Design
 
 
 @dataclass
@@ -66,12 +68,12 @@ class Asking:
     record: AdviceFolder
     results: Path
     listener: progress.Listener
-    anyway: bool
+    lock: HostLock
     began: float
 
     @property
     def folder(self) -> Path:
-        """Of its record, as people call it."""
+        """Folder of the record, as people call it."""
         return self.record.path
 
     @property
@@ -96,7 +98,7 @@ class Asking:
         self.record.put(name, data)
 
     def run(self, study: Study, phase: str) -> RunFolder:
-        """A phase's run: a new one, or the one that was begun, which somebody may have gone on with to its end."""
+        """Return a phase's run: a new one, or the one that was begun, which may have been continued to its end."""
         name = f"{phase}_folder"
         begun = getattr(self.advice, name)
         if begun:
@@ -108,11 +110,13 @@ class Asking:
                 self.keep()
             self.pass_on(event)
 
-        return session.run(study, self.results, listener=listener, anyway=self.anyway, command=self.advice.command)
+        return session.run(study, self.results, listener=listener, lock=self.lock, command=self.advice.command)
 
     def pass_on(self, event: progress.Event) -> None:
-        """Tell what a phase's run says, but for how that alone goes on: it is the advice that does."""
-        if not isinstance(event, progress.Interrupted):
+        """Report a phase's run, without the room of its budget and how it is resumed: the advice has its own."""
+        if isinstance(event, progress.BlockEnded) and self.advice.arrived == "pilot":
+            event = msgspec.structs.replace(event, decided=0, judged=0)  # the arms of a pilot are the same
+        if not isinstance(event, progress.BudgetMessage | progress.Interrupted):
             self.listener(event)
 
     def _taken_up(self, study: Study, path: Path) -> RunFolder:
@@ -123,7 +127,7 @@ class Asking:
             raise UserError(f"{path} is no run of this advice", hint="ask for a new advice")
         if run.closed is not None:
             return folder
-        return session.resume(path, listener=self.pass_on, anyway=self.anyway)
+        return session.resume(path, listener=self.pass_on, lock=self.lock)
 
 
 class InterruptedPhaseError(Exception):
@@ -131,7 +135,7 @@ class InterruptedPhaseError(Exception):
 
 
 def ended(folder: RunFolder) -> Results:
-    """The results of a phase's run. Raises InterruptedPhaseError for a run that has not ended."""
+    """Return the results of a phase's run. Raises InterruptedPhaseError for a run that has not ended."""
     found = analyze(folder.path)
     if found.state in ("running", "interrupted"):
         raise InterruptedPhaseError
@@ -139,11 +143,12 @@ def ended(folder: RunFolder) -> Results:
 
 
 _ROOM = 2  # times the fewest pairs of a verdict: with less time the chosen one has all of it
+_LONGER = 1.5  # times the pairs of an undecided answer, at least, are proposed
 _MORE = 1.5  # times as long takes a block of three attempts as one of two
 
 
 def choose_for_memory(folder: RunFolder, found: Results) -> Screen:
-    """The choice by memory, from the fixed blocks: `as-is` where no setting takes less."""
+    """Return the choice by memory, from the fixed blocks: `as-is` where no setting takes less."""
     run = folder.read()
     (cell,) = found.cells
     seen = decision.measured(found, cell)
@@ -170,12 +175,12 @@ def choose_for_memory(folder: RunFolder, found: Results) -> Screen:
 
 
 def ratios_to_as_is(cell: CellResult) -> dict[str, float | None]:
-    """The ratio of each arm to as-is; None where nothing is known of it, or failures outweigh."""
+    """Return the ratio of each arm to as-is; None where nothing is known of it, or failures outweigh."""
     return {one.arm: decision.finite(one.ratio) for one in cell.comparisons}
 
 
 def record_with_runner_up(screen: Screen, found: Results, chosen: str) -> Screen:
-    """The screening's record with every arm's figures, and the best of those that were neither chosen nor dropped."""
+    """Return the screening's record with every arm's figures, and the best arm neither chosen nor dropped."""
     (cell,) = found.cells
     out = {AS_IS, *screen.dropped, *screen.left_out}
     second = decision.runner_up(screen.estimates, screen.better, chosen, out)
@@ -183,7 +188,8 @@ def record_with_runner_up(screen: Screen, found: Results, chosen: str) -> Screen
 
 
 def runner_up_of(advice: Advice, pilot: ProgramAsIs, seconds: float) -> str:
-    """The setting that the confirmation measures beside the chosen setting: the runner-up; empty for want of time.
+    """Return the setting that the confirmation measures beside the chosen setting: the runner-up; empty for want of
+    time.
 
     The runner-up makes each block longer by half. Where the time would then hardly be enough for a verdict, the
     runner-up is left out.
@@ -203,7 +209,7 @@ _PAGE = 2 << 20
 
 
 def separate_layout_gain(asking: Asking, mode: str, pool: int) -> None:
-    """What of a layout's gain is the library's own, in blocks of their own, where there is time for it.
+    """Measure the library's part of a layout's gain, in blocks of their own, where there is time for it.
 
     `mode` of transparent huge pages here; `pool`: bytes of the heap, where the candidates have a pool.
     """
@@ -213,7 +219,7 @@ def separate_layout_gain(asking: Asking, mode: str, pool: int) -> None:
     chosen = advice.candidate(advice.chosen)
     if not layouts.is_layout(chosen):
         return
-    assert advice.pilot is not None  # it chose
+    assert advice.pilot is not None
     blocks = layouts.layout_blocks(asking.left, advice.pilot.block_s)
     if not blocks and not advice.apart_folder:
         advice.remarks += ("no time was left to tell the library's own part of the gain from that of its pages",)
@@ -230,11 +236,11 @@ def separate_layout_gain(asking: Asking, mode: str, pool: int) -> None:
 
 
 def measure_curve(asking: Asking, here: ProgramHere) -> None:
-    """The gain at each share of the heap on huge pages, and the knee. Raises UserError where there can be none."""
+    """Measure the gain at each share of the heap on huge pages, and the knee. Raises UserError."""
     advice = asking.advice
     if advice.curve is not None:
         return
-    assert advice.pilot is not None  # it came first
+    assert advice.pilot is not None
     asked = advice.question
     advice.arrived = "curve"
     pages = layouts.pages_of(here)
@@ -258,13 +264,14 @@ def measure_curve(asking: Asking, here: ProgramHere) -> None:
         told = f"the curve could not be measured: {left.policy} could not be run here: {left.reason}"
         raise UserError(told, hint="free memory, or name less: --pool 512m")
     (cell,) = found.cells
+    pages = layouts.pages_measured(run.study)
     made = layouts.measured(str(folder.path), cell, run.blocks, pages, heap, asked.margin, asked.confidence)
     advice.curve = made
     asking.put("curve.svg", images.standalone(figure(made)).encode())
 
 
 def figure(found: CurveOfGain) -> str:
-    """The curve as SVG text."""
+    """Return the curve as SVG text."""
     sign = 1 if found.better == "higher" else -1
 
     def change(ratio: float | None) -> float | None:
@@ -285,7 +292,7 @@ def figure(found: CurveOfGain) -> str:
     return images.render(backed(points, smooth, bend, metric=found.metric, confidence=found.confidence))
 
 
-_SCREENED = 1 / 3  # of the time, at most
+_SCREENED = 1 / 3  # share of the time, at most
 
 
 def advise(
@@ -294,7 +301,7 @@ def advise(
     *,
     record: AdviceFolder | None = None,
     listener: progress.Listener = lambda _: None,
-    anyway: bool = False,
+    lock: HostLock | None = None,
     command: Sequence[str] = (),
 ) -> tuple[Advice, Path]:
     """Find out what to set for a workload; the advice and its folder (`AdviceFolder`, where it is one of several).
@@ -308,7 +315,7 @@ def advise(
     with storing(f"the advice {record.path}"):
         own(results, f"results = {str(results)!r}")
     begun = Advice(question=asked, cwd=str(Path.cwd()), command=tuple(command))
-    return _conducted(Asking(begun, record, results, listener, anyway, time.monotonic()))
+    return _conducted(Asking(begun, record, results, listener, lock or HostLock(LocalHost()), time.monotonic()))
 
 
 def resume(
@@ -317,7 +324,7 @@ def resume(
     results: Path | None = None,
     record: AdviceFolder | None = None,
     listener: progress.Listener = lambda _: None,
-    anyway: bool = False,
+    lock: HostLock | None = None,
 ) -> tuple[Advice, Path]:
     """Go on with an advice that was interrupted; its runs are in `results`. One that is finished is what it was. Raises
     UserError where there is none, or it was begun elsewhere, HugewiseError.
@@ -335,17 +342,24 @@ def resume(
     aimed(found.question)
     record.must_be_own()
     results = results or folder.parent.parent
-    return _conducted(Asking(found, record, results, listener, anyway, time.monotonic()))
+    return _conducted(Asking(found, record, results, listener, lock or HostLock(LocalHost()), time.monotonic()))
 
 
 def _conducted(asking: Asking) -> tuple[Advice, Path]:
+    with asking.lock:  # no other run between two phases
+        asking.began = time.monotonic()  # the time of an advice does not count what it has waited
+        asking.lock.expect_end(asking.left)
+        return _phases(asking)
+
+
+def _phases(asking: Asking) -> tuple[Advice, Path]:
     advice = asking.advice
     try:
         for phase in (_pilot, _curve) if advice.question.curve else (_pilot, _screen, _confirm, _apart, _look_around):
             phase(asking)
             asking.keep()
         advice.arrived = "finished"
-    except (InterruptedPhaseError, KeyboardInterrupt):  # in a run, which tells it, or between two
+    except (InterruptedPhaseError, KeyboardInterrupt):  # in a run, which reports it, or between two
         if not advice.pilot_folder:
             raise  # nothing was begun
         asking.say(f"interrupted; to go on: hugewise advise --resume {asking.folder}")
@@ -357,8 +371,19 @@ def _conducted(asking: Asking) -> tuple[Advice, Path]:
     return advice, asking.folder
 
 
+def _candidates_that_fit(found: pilots.ProgramAsIs, most: int, seconds: float, alpha: float) -> int:
+    """Return how many candidates, of `most`, can be screened by a few blocks so that the time left has room for a
+    verdict; 1: the time has room for a verdict without a screening; 0: for none.
+    """
+    if not pilots.needed(found, seconds * (1 - _SCREENED), alpha, 0.0):
+        for count in range(most, 1, -1):
+            if questions.FEWEST_SCREENED * found.block_s * (count + 1) / 2 <= seconds * _SCREENED:
+                return count
+    return 0 if pilots.needed(found, seconds, alpha, 0.0) else 1
+
+
 def _pilot(asking: Asking) -> None:
-    """The program as it is, and what can be tried on it."""
+    """Run the program as it is, and find what can be tried on it."""
     advice = asking.advice
     if advice.pilot is not None:
         return
@@ -368,12 +393,13 @@ def _pilot(asking: Asking) -> None:
     asking.say("pilot: the program as it is")
     try:
         folder = asking.run(questions.pilot_study(asked), "pilot")
-    except HugewiseError as error:  # of what never ran, why not is what is told
+    except HugewiseError as error:  # the reason why nothing ever ran tells more
         blocks = RunFolder(Path(advice.pilot_folder)).read().blocks if advice.pilot_folder else ()
         raise pilots.never_ran(blocks, service=asked.of_service) or error from error
     ended(folder)
     run = folder.read()
     metric = run.opened.cells[0].metric.name
+    asked = advice.question = _as_pilot(asked, run.opened.cells[0])
     found = advice.pilot = pilots.judge_pilot(run.blocks, folder.path, asked.seconds, metric, service=asked.of_service)
     if asked.curve:
         return
@@ -381,21 +407,40 @@ def _pilot(asking: Asking) -> None:
     if not (asked.of_service or layouts.command_of(asked)):
         tried, left = _taken(asked, tried, left, found)
     advice.tried, advice.left_out = tuple(tried), tuple(left)
-    for_it = asking.left * (1 - _SCREENED if len(tried) > 1 else 1)  # what a screening leaves of the time
-    loaded = asked.of_service and metric == "wall_s"
+    if not tried:
+        return
     alpha, spent = 1 - asked.confidence, asking.spent
-    advice.more_time = pilots.needed(found, for_it, alpha, spent)
+    fit = _candidates_that_fit(found, len(tried), asking.left, alpha)
+    for_it = asking.left * (1 - _SCREENED if fit > 1 else 1)  # what a screening leaves of the time
+    if fit < len(tried):
+        several = f"{fit} candidate{'' if fit == 1 else 's'}: those of the narrowest reach are tried"
+        room = f"the time has room for {several}" if fit else "the time has no room for a verdict"
+        gone = [LeftOutCandidate(name=one.name, reason=room) for one in tried[fit:]]
+        advice.tried, advice.left_out = tuple(tried[:fit]), (*left, *gone)
+    if not fit:
+        advice.more_time = pilots.needed(found, asking.left, alpha, spent)
+        return
+    loaded = asked.of_service and metric == "wall_s"
     uncounted = loaded and not questions.counted(asked)
-    advice.remarks = tuple(pilots.remarks(found, for_it, alpha, loaded=loaded, uncounted=uncounted, spent=spent))
-    for remark in advice.remarks:
+    advice.time_remark = pilots.time_remark(found, for_it, alpha)
+    advice.remarks = tuple(pilots.remarks(found, service=asked.of_service, loaded=loaded, uncounted=uncounted))
+    for remark in filter(None, (advice.time_remark, *advice.remarks)):
         asking.say(remark)
-    asking.say(f"candidates: {', '.join(each.name for each in tried) or 'none'}")
+    asking.say(f"candidates: {', '.join(each.name for each in advice.tried)}")
+
+
+def _as_pilot(asked: Question, cell: CellRecord) -> Question:
+    """Return the question with the metric that the pilot's run chose, and without turns where the pilot had none."""
+    given = asked.design or Design(kind="auto")
+    if given.kind == "auto" and cell.kind is None:
+        given = msgspec.structs.replace(given, kind="sequential")
+    return msgspec.structs.replace(asked, design=given, workload={**asked.workload, "metric": cell.metric.name})
 
 
 def _taken(
     asked: Question, tried: list[SettingCandidate], left: list[LeftOutCandidate], found: pilots.ProgramAsIs
 ) -> tuple[list[SettingCandidate], list[LeftOutCandidate]]:
-    """The candidates that the workload can take here, and those that are left out: a server has settings of its own."""
+    """Return the candidates that the workload can take here, and the others: a server has settings of its own."""
     if not tried:
         return tried, left
     planned = make_plan(questions.screening(asked, tried, int(found.memory * POOL_ROOM), 1.0))
@@ -407,7 +452,7 @@ def _taken(
 
 
 def _program(asked: Question) -> tuple[str, ...]:
-    """The words of the program of a workload that is no command; none where that cannot be said."""
+    """Return the words of the program of a workload that is no command; empty where that is unknown."""
     (cell,) = resolve(questions.pilot_study(asked), workloads.discover())
     try:
         return program_of(cell.workload, cell.values)
@@ -419,7 +464,10 @@ def _found(found: pilots.ProgramAsIs, asked: Question) -> ProgramHere:
     host = LocalHost()
     sizes = PageSizes.discover(host)
     argv = layouts.command_of(asked) or _program(asked)
+    if asked.of_service:
+        argv = tuple(map(str, asked.workload.get("parameters", {}).get("server", ())))
     known = allocator_of(argv, questions.environment(asked)) if argv else None
+    allocator = "" if known is None else known.name
     return ProgramHere(
         root=host.privileged(),
         mode=_mode(host),
@@ -431,20 +479,22 @@ def _found(found: pilots.ProgramAsIs, asked: Question) -> ProgramHere:
         memory=asked.pool or found.memory,
         tuned=None if known is None else known.tuned,
         why="" if known is None else known.why,
-        allocator="" if known is None else known.name,
+        allocator=allocator,
         forked=found.forked,
         executed=found.executed,
         threads=found.threads,
         ended=found.ended,
         unlaid=layouts.unlaid(asked),
         shared=found.shared,
+        option=thp_option(allocator, asked, argv) if asked.of_service or layouts.command_of(asked) else None,
+        disabled=turns_off(argv) and not found.huge,
         own=own_options(found, asked, sizes),
         shared_mode="never" if sizes.pmd is None else _thp.mode(host, sizes, sizes.pmd, shared=True),
     )
 
 
 def _screen(asking: Asking) -> None:
-    """Which of several candidates goes on."""
+    """Choose among several candidates the one that goes on."""
     advice = asking.advice
     if advice.chosen or advice.screen is not None or not advice.tried:
         return
@@ -467,7 +517,7 @@ def _screen(asking: Asking) -> None:
 
 
 def _screened(folder: RunFolder, found: Results) -> Screen:
-    """What the screening says: it is fed its stored blocks again."""
+    """Return the screening's result, by feeding it the stored blocks again."""
     run = folder.read()
     methods = [each for each in methods_for(run.study, run.opened.cells) if isinstance(each, Screened)]
     for block in run.blocks:
@@ -480,17 +530,17 @@ def _screened(folder: RunFolder, found: Results) -> Screen:
         folder=str(folder.path),
         chosen=chosen.arm,
         unsure=chosen.unsure,
-        reason=chosen.reason,
+        reason=in_words(chosen.reason),
         better=cell.metric.better,
         estimates=ratios_to_as_is(cell),
         failed=decision.failures(cell),
-        dropped=dict(made.dropped),
+        dropped={name: in_words(why) for name, why in made.dropped.items()},
         left_out={left.policy: left.reason for left in run.opened.left_out},
     )
 
 
 def _going_on(screen: Screen, tried: tuple[SettingCandidate, ...]) -> str:
-    """Whom the confirmation looks at: the chosen one; where that is `as-is`, the candidate that came closest."""
+    """Return the candidate to confirm: the chosen one, or, where that is `as-is`, the closest to it."""
     if screen.chosen != AS_IS:
         return screen.chosen
     every = {name: ratio for name, ratio in screen.estimates.items() if ratio is not None}
@@ -501,11 +551,11 @@ def _going_on(screen: Screen, tried: tuple[SettingCandidate, ...]) -> str:
 
 
 def _confirm(asking: Asking) -> None:
-    """The verdict, on blocks that had no part in the choice."""
+    # blocks that had no part in the choice
     advice = asking.advice
     if not advice.chosen or advice.confirmed is not None:
         return
-    assert advice.pilot is not None  # it chose
+    assert advice.pilot is not None
     advice.arrived = "confirmation"
     chosen = advice.candidate(advice.chosen)
     if advice.beside is None:  # once: a run that is gone on with has the arms that it had
@@ -515,7 +565,7 @@ def _confirm(asking: Asking) -> None:
     left = asking.left * (1 - layouts.KEPT if layouts.is_layout(chosen) else 1)
     most = max(1.0, left)
     asking.say(f"confirmation: {chosen.name} against the program as it is, at most {most:.0f} s{with_it}")
-    declared = advice.pilot.declared(left)
+    spent, declared = asking.spent, advice.pilot.declared(left)
     study = questions.confirmation(advice.question, chosen, _pool(advice), left, declared, beside=second)
     folder = asking.run(study, "confirmation")
     found = ended(folder)
@@ -525,12 +575,34 @@ def _confirm(asking: Asking) -> None:
         why = next((left.reason for left in found.left_out if left.policy == chosen.name), "it was left out")
         raise UserError(f"{chosen.name} cannot be confirmed here: {why}", hint="cure that, and ask again")
     seen = decision.measured(found, cell, chosen.name)
-    (planned,) = folder.read().opened.cells
-    advice.confirmed = confirmed(str(folder.path), cell, comparison, seen, planned.kind or "sequential")
+    run = folder.read()
+    (planned,) = run.opened.cells
+    last = confirmed(str(folder.path), cell, comparison, seen, planned.kind or "sequential")
+    treatment = next(arm for arm in planned.arms if arm.name == chosen.name).treatment
+    last = msgspec.structs.replace(last, variables=_variables(treatment))
+    advice.confirmed = with_earlier_runs(last, found, cell, comparison)
+    if last.verdict != "undecided":
+        return
+    alpha, asked = 1 - last.confidence, advice.question
+    pairs = decision.blocks_of((one for one in found.attempts if one.state == "accepted"), chosen.name, AS_IS)
+    if (count := decision.pairs_to_decide(pairs, last.metric, margin=asked.margin, alpha=alpha)) is not None:
+        took = [block.seconds for block in run.blocks if block.seconds]
+        more = max(count, math.ceil(_LONGER * last.n)) * fmean(took or [0.0])
+        if advice.screen is not None and advice.screen.unsure:  # a screening takes its share of a longer time, too
+            more /= 1 - _SCREENED
+        advice.more_time = pilots.time_option(spent + more)
+    others = [name for name in ("cpu_s", "wall_s") if name != last.metric]
+    advice.confirmed = msgspec.structs.replace(advice.confirmed, decisive=decision.decisive(pairs, others, alpha))
+
+
+def _variables(given: Treatment) -> dict[str, str]:
+    """Return the variables of a treatment that consists of these alone; none of any other."""
+    more = (given.knobs, given.thp_disable != "none", given.layout, given.parameters, given.target.kind == "hugetlb")
+    return {} if any(more) else dict(given.environment)
 
 
 def _look_around(asking: Asking) -> None:
-    """What the recommended setting does to the other programs that run now; nothing is timed any more."""
+    """Find the recommended setting's effect on the other programs that run now; nothing is timed any more."""
     advice = asking.advice
     last = advice.confirmed
     if last is None or advice.neighbours is not None or not text.recommended(advice):
@@ -542,13 +614,12 @@ def _look_around(asking: Asking) -> None:
 
 
 def _apart(asking: Asking) -> None:
-    """What of a layout's gain is the library's own."""
     separate_layout_gain(asking, _mode(LocalHost()), _pool(asking.advice))
 
 
 def _curve(asking: Asking) -> None:
-    """The gain against the memory that is on huge pages."""
-    assert asking.advice.pilot is not None  # it came first
+    """Measure the gain against the memory that is on huge pages."""
+    assert asking.advice.pilot is not None
     measure_curve(asking, _found(asking.advice.pilot, asking.advice.question))
 
 
@@ -558,6 +629,6 @@ def _mode(host: LocalHost) -> str:
 
 
 def _pool(advice: Advice) -> int:
-    """Bytes of a pool that a candidate of it needs; 0 where there is none."""
+    """Return the bytes of a pool that a candidate needs; 0 where there is none."""
     assert advice.pilot is not None
     return int(advice.pilot.memory * POOL_ROOM) if any(each.reach == "pool" for each in advice.tried) else 0

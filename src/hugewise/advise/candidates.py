@@ -1,7 +1,8 @@
-"""Which settings are tried on a program, and which are not and why: rules as data, the narrowest reach first. Pure.
+"""Rules that choose the settings to try on a program, and the reasons against others: rules as data, the narrowest
+reach first. Pure.
 
-A rule gives a candidate, or the reason why it is none. What a per-process mechanism cannot deliver to a program's
-allocator is left out by name (the mechanisms were measured one by one: docs/concepts/advice.md).
+A rule gives a candidate, or the reason against it. Settings that a per-process mechanism cannot deliver to a program's
+allocator are left out by name (docs/concepts/advice.md).
 """
 
 from __future__ import annotations
@@ -11,23 +12,23 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from hugewise.quantity import format_size
+from hugewise.quantity import format_size, readable_size
 
 Reach = Literal["process", "pool", "host"]
-"""What a setting changes: the program alone, a pool that is reserved beside it, or every program of the host."""
+"""Reach of a setting: the program alone, a pool that is reserved beside it, or every program of the host."""
 
 _SOME = 0.005  # share of memory in huge pages below which there are none to speak of
 _MUCH = 0.1  # share of memory that is shared, above which it is worth a setting of its own
 _MOSTLY = 0.5
 _MOST = 0.95  # and above which there is nothing left to gain by more of them
 _LAID_PMD = 2 << 20
-_CUT = ("CPython", "jemalloc")
+_CUT = ("CPython", "jemalloc", "jemalloc of redis", "jemalloc of Rust")
 """Allocators that map their memory in pieces, which the layout library cuts from a region of its own."""
 _UNLAID = ("Go", "musl", "the JVM", "tcmalloc", "mimalloc")
 
 
 class ProgramHere(msgspec.Struct, frozen=True, kw_only=True):
-    """What the rules look at.
+    """Facts that the rules look at.
 
     root        whether settings of the host can be turned
     mode        of transparent huge pages of the PMD size: always, madvise or never
@@ -44,6 +45,9 @@ class ProgramHere(msgspec.Struct, frozen=True, kw_only=True):
     unlaid      why the layout library does not reach it, or None where it does
     shared      share of its memory that it has mapped shared (buffers of PostgreSQL), and `shared_mode` of transparent
                 huge pages of that: always, advise, within_size, never, force or deny
+    option      how the program's runtime, allocator or server is told to ask for transparent huge pages: environment
+                and parameters of the arm; why it cannot be told; None where no such option is known
+    disabled    the program turns transparent huge pages off for itself where the machine is set to `always`
     own         of a server with an option of its own for pages of a pool: by their size the parameters of its arm, or
                 why it cannot have them
     """
@@ -66,6 +70,8 @@ class ProgramHere(msgspec.Struct, frozen=True, kw_only=True):
     unlaid: str | None = None
     shared: float | None = None
     shared_mode: str = "never"
+    option: Mapping[str, Any] | str | None = None
+    disabled: bool = False
     own: Mapping[int, Mapping[str, Any] | str] = {}
 
 
@@ -79,10 +85,20 @@ class SettingCandidate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LeftOutCandidate(msgspec.Struct, frozen=True, kw_only=True):
-    """A setting that is not tried, and why."""
+    """A setting that is not tried, and why. `needs_root`: root could try it."""
 
     name: str
     reason: str
+    needs_root: bool = False
+
+
+class NeedsRoot(str):
+    """Reason why a setting is not tried, though root could."""
+
+    __slots__ = ()
+
+
+_POOL_NEEDS_ROOT = NeedsRoot("filling a pool needs root")
 
 
 class CandidateRule(NamedTuple):
@@ -94,6 +110,14 @@ class CandidateRule(NamedTuple):
     reach: Reach
     reason: str
     use: Callable[[ProgramHere], Mapping[str, Any] | str]
+
+
+def _small(found: ProgramHere) -> str | None:
+    """Return why no page size can make a difference to the program, or None."""
+    if found.pmd is None or not 0 < found.memory < found.pmd:
+        return None
+    huge = format_size(found.pmd)
+    return f"it has {readable_size(found.memory)} of memory at most, less than one huge page of {huge}"
 
 
 def _needs_thp(found: ProgramHere) -> str | None:
@@ -117,8 +141,22 @@ def _advised(found: ProgramHere) -> Mapping[str, Any] | str:
     return {"name": "advised", "from": "thp", "mechanism": "process"}
 
 
+def _own_thp(found: ProgramHere) -> Mapping[str, Any] | str:
+    if found.option is None:
+        return ""
+    if isinstance(found.option, str):
+        return found.option
+    if (why := _needs_thp(found)) is not None:
+        return why
+    if found.mode == "never":
+        return f"here {_set(found)}"
+    if found.huge is not None and found.huge > _MOST:
+        return "nearly all of its memory is in huge pages already"
+    return {"name": "own-thp", "from": "thp", "mechanism": "process", **found.option}
+
+
 def _set(found: ProgramHere) -> str:
-    """Which setting decides: that of the size hides what `enabled` says."""
+    """Return the setting that decides: the size's own setting takes precedence over `enabled`."""
     which = "`enabled`" if found.mode == found.top else f"the size {format_size(found.pmd or 0)} (its own `enabled`)"
     return f"{which} is set to {found.mode}"
 
@@ -130,7 +168,9 @@ def _untuned(found: ProgramHere) -> str | None:
 
 
 def _shares(found: ProgramHere) -> str | None:
-    """Of a server that has an option for it: that malloc's memory is the lesser part."""
+    """Return why malloc's settings matter little for a server with its own option for huge pages: malloc's memory is
+    the lesser part.
+    """
     much = bool(found.own) and found.shared is not None and found.shared > _MOSTLY
     return "most of its memory is shared, which malloc does not give" if much else None
 
@@ -141,7 +181,7 @@ def _pool(found: ProgramHere) -> Mapping[str, Any] | str:
     if (why := _untuned(found)) is not None:
         return why
     if not found.root:
-        return "filling a pool needs root"
+        return _POOL_NEEDS_ROOT
     if not found.memory:
         return "how much memory it needs is not known: name it with --pool"
     name = f"hugetlb-{format_size(found.pmd)}"
@@ -155,7 +195,7 @@ def _own(found: ProgramHere, size: int) -> Mapping[str, Any] | str:
     if isinstance(given, str):
         return given
     if not found.root:
-        return "filling a pool needs root"
+        return _POOL_NEEDS_ROOT
     name = format_size(size)
     return {"name": f"own-{name}", "from": f"reserved-{name}", "mechanism": "process", "parameters": dict(given)}
 
@@ -169,7 +209,7 @@ def _own_1g(found: ProgramHere) -> Mapping[str, Any] | str:
 
 
 def laid_out(found: ProgramHere) -> str | None:
-    """Why no layout reaches it."""
+    """Return why no layout reaches the program, or None."""
     if (why := _shares(found)) is not None:
         return why
     if found.unlaid is not None:
@@ -183,6 +223,8 @@ def laid_out(found: ProgramHere) -> str | None:
 
 def _layout_thp(found: ProgramHere) -> Mapping[str, Any] | str:
     if (why := _needs_thp(found)) or (why := laid_out(found)):
+        return why
+    if found.top == "always" and (why := _disabled(found)) is not None:
         return why
     if found.mode == "never":
         return f"here {_set(found)}"
@@ -210,7 +252,7 @@ def _layout_1g(found: ProgramHere) -> Mapping[str, Any] | str:
 
 
 def heap_from_pool(found: ProgramHere, size: int) -> str | None:
-    """Why its heap cannot be of pages of a pool."""
+    """Return why the heap cannot consist of pages of a pool, or None."""
     if size not in found.pools:
         return "the kernel has no pool of pages of that size"
     if (why := laid_out(found)) is not None:
@@ -218,14 +260,14 @@ def heap_from_pool(found: ProgramHere, size: int) -> str | None:
     if found.allocator in _CUT:
         return f"{found.allocator} unmaps pieces of its memory, which pages of a pool do not allow"
     if not found.root:
-        return "filling a pool needs root"
+        return _POOL_NEEDS_ROOT
     if not found.memory:
         return "how much memory it needs is not known: name it with --pool"
     return unshared(found.forked, found.executed, found.ended)
 
 
 def unshared(forked: int | None, executed: int | None, ended: int | None = None) -> str | None:
-    """Why a heap of pages of a pool would harm what the program begins: counts as the pilot has them."""
+    """Return why a heap of pool pages would harm the program's child processes, or None; counts are the pilot's."""
     if forked is None or executed is None:
         return "whether it forks was not seen, and where the pool is short a child is killed"
     if forked:
@@ -238,15 +280,19 @@ def unshared(forked: int | None, executed: int | None, ended: int | None = None)
 
 
 def _always(found: ProgramHere) -> Mapping[str, Any] | str:
-    if (why := _needs_thp(found)) or (why := _of_host(found)):
+    if (why := _needs_thp(found)) or (why := _disabled(found)) or (why := _of_host(found)):
         return why
     if found.mode == "always":
         return "it is set so already"
     return {"name": "always", "from": "thp", "mechanism": "system"}
 
 
+def _disabled(found: ProgramHere) -> str | None:
+    return "the program turns transparent huge pages off for itself" if found.disabled else None
+
+
 def _of_host(found: ProgramHere) -> str | None:
-    return None if found.root else "turning a setting of the whole machine needs root"
+    return None if found.root else NeedsRoot("turning a setting of the whole machine needs root")
 
 
 def _shared(found: ProgramHere) -> Mapping[str, Any] | str:
@@ -269,6 +315,12 @@ RULES: Sequence[CandidateRule] = (
     CandidateRule("off", "process", "no transparent huge pages for it, by prctl: less memory, no stalls", _off),
     CandidateRule(
         "advised", "process", "malloc asks for transparent huge pages: fewer faults, shorter page walks", _advised
+    ),
+    CandidateRule(
+        "own-thp",
+        "process",
+        "by an option of its runtime, allocator or server its memory asks for transparent huge pages",
+        _own_thp,
     ),
     CandidateRule(
         "heap-thp",
@@ -305,15 +357,18 @@ RULES: Sequence[CandidateRule] = (
 
 
 def candidates(found: ProgramHere, most: int) -> tuple[list[SettingCandidate], list[LeftOutCandidate]]:
-    """At most so many settings to try, the narrowest reach first, and those that are not tried."""
+    """Return at most `most` settings to try, the narrowest reach first, and the settings that are not tried."""
     tried: list[SettingCandidate] = []
     left: list[LeftOutCandidate] = []
+    small = _small(found)
     for rule in RULES:
         use = rule.use(found)
+        if small is not None and use != "":
+            use = small
         if use == "":
             continue
         if isinstance(use, str):
-            left.append(LeftOutCandidate(name=rule.name, reason=use))
+            left.append(LeftOutCandidate(name=rule.name, reason=str(use), needs_root=isinstance(use, NeedsRoot)))
         elif len(tried) == most:
             left.append(
                 LeftOutCandidate(name=rule.name, reason=f"of more than {most}, those that reach least are tried")

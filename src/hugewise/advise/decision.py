@@ -1,23 +1,20 @@
-"""What is weighed against what: each setting's effect, footprint and reach, and which of them is chosen for what. Pure.
+"""Decision between settings by effect, footprint and reach, for each objective. Pure.
 
 Objectives (`Priority`)
 speed    the best judged metric; a setting that takes far more memory is not taken without asking
 tail     the same of an upper quantile
 memory   the smallest footprint of those that are not worse in the metric by more than the margin
 
-Dominated. A setting is dominated by another that is at least as good in effect, footprint and reach, and better in one.
-Effects are held against each other in whole margins, footprints in whole percents (`_STEP`), on a grid that is common
-to all: so that noise does not order what is alike, and nothing is dominated by something that it dominates. What is not
-known of a setting is neither better nor worse: it takes no part.
+A setting is dominated by another that is at least as good in effect, footprint and reach, and better in one. Effects
+are compared in whole margins and footprints in whole percents (`_STEP`), on one grid for all settings: so noise does
+not order equal settings, and dominance has no circles. A setting with an unknown value takes no part.
 
-Where a gain comes from, as far as it can be told: page faults, or page walks and caches. Pure.
+The causes of a gain are page faults, or page walks and caches, split by `stats.cpu_split`. They explain a gain, and are
+no part of any verdict. Page walks are reported separately where the processor's counters were read. Stalls are events
+of the whole machine.
 
-The split is that of `stats.cpu_split`. It is an explanation, and no part of any verdict.
-Where the processor's counters were read, page walks are told by themselves. Stalls are events of the whole machine.
-
-The memory that a setting takes: everything that nobody else can have meanwhile. Pure.
-
-What is not known is None, never 0. A total has what is known; where resident memory is not, there is none.
+A footprint is all memory that other programs cannot have meanwhile. Unknown values are None, never 0. A total sums the
+known values; without resident memory there is no total.
 """
 
 from __future__ import annotations
@@ -25,7 +22,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from statistics import median
+from statistics import fmean, median, stdev
 from typing import Literal
 
 import msgspec
@@ -34,8 +31,9 @@ from hugewise.advise.candidates import Reach
 from hugewise.model.results import CellResult, Comparison, Results
 from hugewise.model.trial import Attempt
 from hugewise.report import numbers
-from hugewise.stats import inversion
+from hugewise.stats import inversion, power
 from hugewise.stats.cpu_split import cpu_split
+from hugewise.stats.paired import sign_test
 
 CauseTold = Literal["faults", "walks", "both", "not told apart"]
 
@@ -43,7 +41,7 @@ _WALKS = ("dtlb_walk_steps", "walk_cycles_user", "walks_user", "dtlb_load_misses
 
 
 class GainCauses(msgspec.Struct, frozen=True, kw_only=True):
-    """What of an arm differs from the baseline, by pairs of the same blocks. Medians of attempts, None where not known.
+    """Differences of an arm from the baseline, by pairs of the same blocks. Medians of attempts, None where not known.
 
     told         what the difference is of; `why` it cannot be told, and what `would` tell
     share        of the difference in CPU time that which is the kernel's, 0 to 1 (beyond, the two parts differ in
@@ -68,7 +66,7 @@ class GainCauses(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def causes(pairs: Sequence[tuple[Attempt, Attempt]], planned: int) -> GainCauses:
-    """What the pairs (arm, baseline) show, of `planned` that were declared."""
+    """Return the causes that the pairs (arm, baseline) show, of `planned` that were declared."""
     walks = next((name for name in _WALKS if None not in _medians(pairs, name)), "")
     seen = GainCauses(
         told="not told apart",
@@ -91,26 +89,26 @@ def causes(pairs: Sequence[tuple[Attempt, Attempt]], planned: int) -> GainCauses
 
 
 def _untold(found: GainCauses, why: str, would: str) -> GainCauses:
-    """What cannot be told apart, with what would tell: page walks tell by themselves, where they are counted."""
+    # counted page walks tell by themselves
     counted = "" if found.walk_metric else ", or a processor whose counters of page walks can be read"
     return msgspec.structs.replace(found, why=why, would=f"{would}{counted}")
 
 
 def _less(one: Attempt, other: Attempt, name: str) -> float | None:
-    """How much less the arm took than the baseline."""
+    """Return how much less the arm took than the baseline."""
     mine, theirs = one.metrics.get(name), other.metrics.get(name)
     return None if mine is None or theirs is None else theirs - mine
 
 
 def _medians(pairs: Sequence[tuple[Attempt, Attempt]], name: str) -> tuple[float | None, float | None]:
-    """Of the baseline, and of the arm."""
+    """Return the medians of the baseline and of the arm."""
     mine = [value for one, _ in pairs if (value := one.metrics.get(name)) is not None]
     theirs = [value for _, other in pairs if (value := other.metrics.get(name)) is not None]
     return (median(theirs) if theirs else None, median(mine) if mine else None)
 
 
 def explained(found: GainCauses) -> Iterator[str]:
-    """The causes in sentences, as far as they are known."""
+    """Yield the causes in sentences, as far as they are known."""
     before, after = found.faults
     faults = "" if before is None or after is None else f" Page faults a run: {before:,.0f} before, {after:,.0f} after."
     if found.saved is None or found.told == "not told apart":
@@ -141,11 +139,11 @@ def explained(found: GainCauses) -> Iterator[str]:
 
 
 def _percents(low: float | None, high: float | None) -> str:
-    """An interval of a share in words; what lies beyond all or nothing is that the two parts differ in sign."""
+    # an interval beyond all or nothing means that the two parts differ in sign
     if low is None or high is None:
         return "not bounded"
     return (
-        f"{100 * abs(max(low, 0.0)):.0f}% to {100 * min(high, 1.0):.0f}%"  # of -0.0 too
+        f"{100 * abs(max(low, 0.0)):.0f}% to {100 * min(high, 1.0):.0f}%"  # also turns -0.0 into 0
         if low < 1 and high > 0
         else ("more than all" if low >= 1 else "none")
     )
@@ -178,7 +176,7 @@ class SettingFootprint(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def unused(self) -> int | None:
-        """Of the pool what it never had."""
+        """Bytes of the pool that were never used."""
         return None if self.pool_used is None else max(0, self.pool - self.pool_used)
 
 
@@ -195,7 +193,7 @@ class FootprintChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def footprint(attempts: Iterable[Attempt]) -> SettingFootprint:
-    """The footprint of these attempts of one arm."""
+    """Return the footprint of these attempts of one arm."""
     seen = list(attempts)
     resident = [one.peak_bytes for one in seen if one.peak_bytes is not None]
     used = [size for one in seen if (size := _used(one)) is not None]
@@ -208,7 +206,7 @@ def footprint(attempts: Iterable[Attempt]) -> SettingFootprint:
 
 
 def _used(one: Attempt) -> int | None:
-    """Bytes of pools that it had at its most; None where it was not seen then."""
+    """Return the peak bytes of pools in use; None where that was not seen."""
     if not one.pool_bytes:
         return 0
     if not one.delivery.coverage or one.delivery.proof not in _WHILE_HELD:
@@ -217,7 +215,7 @@ def _used(one: Attempt) -> int | None:
 
 
 def blocks_of(attempts: Iterable[Attempt], arm: str, baseline: str) -> list[tuple[Attempt, Attempt]]:
-    """The accepted attempts of the arm with those of the baseline in the same blocks, in their order."""
+    """Return the accepted attempts of the arm with those of the baseline in the same blocks, in their order."""
     found: defaultdict[int, dict[str, Attempt]] = defaultdict(dict)
     for one in attempts:
         if one.state == "accepted" and one.arm in (arm, baseline):
@@ -228,13 +226,13 @@ def blocks_of(attempts: Iterable[Attempt], arm: str, baseline: str) -> list[tupl
 def footprint_change(
     pairs: Sequence[tuple[Attempt, Attempt]], planned: int, confidence: float
 ) -> FootprintChange | None:
-    """How much more an arm took than the baseline, over pairs of theirs of `planned` declared ones; None of none."""
+    """Return how much more an arm took than the baseline, over their pairs of `planned` declared ones, or None."""
     totals = [(footprint([one]).total, footprint([other]).total) for one, other in pairs]
     logs = [round(math.log(mine / theirs), 9) for mine, theirs in totals if mine and theirs]
     if not logs:
         return None
     typical, (low, high) = inversion.point(logs), inversion.interval(logs, 1 - confidence, max(planned, len(logs)))
-    if not low <= typical <= high:  # it drifts: the pairs share no one change
+    if not low <= typical <= high:  # the values drift: the pairs share no single change
         low, high = -math.inf, math.inf
     return FootprintChange(
         ratio=math.exp(typical),
@@ -247,14 +245,16 @@ def footprint_change(
 
 Priority = Literal["speed", "memory", "tail"]
 KnownFrom = Literal["confirmed", "beside", "screening"]
-"""At which rate: the user's, by an interval of its own beside that, or the screening's, which claims nothing."""
+"""Source of a result: the confirmation at the user's error rate, an interval of its own beside that, or the screening,
+which claims nothing.
+"""
 
-_STEP = 0.01  # of a footprint: less is no difference
+_STEP = 0.01  # share of a footprint below which there is no difference
 _REACHES: Sequence[Reach] = ("process", "pool", "host")
 
 
 class MeasuredSetting(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run showed of one of its arms against `as-is`. Ratios are arm/as-is.
+    """Result of a run for one of its arms against `as-is`. Ratios are arm/as-is.
 
     ratio, low, high   of the judged metric at `confidence`, from n pairs; None where the pairs do not bound it
     growth             of the footprint; None where it is not known
@@ -286,7 +286,7 @@ class TradeOff(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def measured(results: Results, cell: CellResult, chosen: str = "") -> tuple[MeasuredSetting, ...]:
-    """Every arm of a run's cell, the baseline first. `chosen`: whom the run confirms; a screening confirms nobody."""
+    """Return every arm of a run's cell, the baseline first. `chosen`: the confirmed arm; a screening has none."""
     mine = [one for one in results.attempts if one.cell == cell.cell and one.state == "accepted"]
     own = footprint(one for one in mine if one.arm == cell.baseline)
     known: KnownFrom = "confirmed" if chosen else "screening"
@@ -325,26 +325,75 @@ def measured(results: Results, cell: CellResult, chosen: str = "") -> tuple[Meas
 
 
 def finite(ratio: float | None) -> float | None:
-    """The ratio; None where there is none, as where failures outweigh."""
+    """Return the ratio; None where there is none, as where failures outweigh."""
     return None if ratio is None or not math.isfinite(ratio) or ratio <= 0 else ratio
 
 
+_FAILS = 0.05
+_PLANNED = 4  # pairs, at least, that a forecast rests on
+_CHANCE = 0.8
+
+
+def pairs_to_decide(
+    pairs: Sequence[tuple[Attempt, Attempt]], metric: str, *, margin: float, alpha: float
+) -> int | None:
+    """Return the pairs that decide a comparison 4 times in 5, if the effect is what these pairs show on average: that
+    there is a difference, or none above the margin. None where these pairs are too few, or no number of them decides.
+    """
+    logs = _logs(pairs, metric)
+    if len(logs) < _PLANNED or not (sd := stdev(logs)):
+        return None
+    effect = abs(fmean(logs))
+    shift = max(effect, math.log1p(margin) - effect) / sd
+    return power.pairs_for_assurance(shift, len(logs) - 1, alpha, chance=_CHANCE)
+
+
+def decisive(pairs: Sequence[tuple[Attempt, Attempt]], metrics: Iterable[str], alpha: float) -> str:
+    """Return a sentence on the first of the metrics, all better low, that leans to one side in so many pairs that the
+    sign test rejects at `alpha`; empty where none does.
+    """
+    for metric in metrics:
+        logs = [log for log in _logs(pairs, metric) if log]
+        lower = sum(log < 0 for log in logs)
+        higher = len(logs) - lower
+        if sign_test(lower, higher) <= alpha:
+            side = "lower" if lower > higher else "higher"
+            return f"{metric} was {side} in {max(lower, higher)} of {len(logs)} pairs: --metric {metric} judges by it"
+    return ""
+
+
+def _logs(pairs: Sequence[tuple[Attempt, Attempt]], metric: str) -> list[float]:
+    values = [(mine.value(metric), theirs.value(metric)) for mine, theirs in pairs]
+    return [math.log(mine / theirs) for mine, theirs in values if mine and theirs and mine > 0 and theirs > 0]
+
+
 def failures(cell: CellResult) -> dict[str, str]:
-    """The arms of which runs failed, or could not be started, each with how many."""
+    """Return the arms of which runs failed, or could not be started, each with how many."""
     found = {arm.arm: f"{arm.failed} of its {arm.failed + arm.n} runs failed" for arm in cell.arms if arm.failed}
     unstarted = [one for one in cell.comparisons if one.unstarted_arm]
     return found | {one.arm: f"it could not be started in {one.unstarted_arm} blocks" for one in unstarted}
 
 
 def fails(one: Comparison, cell: CellResult) -> bool:
-    """Whether more of the arm's runs failed, or could not be started, than of the baseline's."""
-    failed = {arm.arm: arm.failed for arm in cell.arms}
-    mine = failed.get(one.arm, 0) + one.unstarted_arm
-    return mine > failed.get(one.baseline, 0) + one.unstarted_baseline
+    """Return whether the arm's runs fail, or cannot be started, more often than the baseline's: any of them where none
+    of the baseline's did; else by Fisher's exact test, one-sided, at 5%.
+    """
+    runs = {arm.arm: (arm.failed, arm.failed + arm.n) for arm in cell.arms}
+    mine, of_mine = runs.get(one.arm, (0, 0))
+    theirs, of_theirs = runs.get(one.baseline, (0, 0))
+    mine, of_mine = mine + one.unstarted_arm, of_mine + one.unstarted_arm
+    theirs, of_theirs = theirs + one.unstarted_baseline, of_theirs + one.unstarted_baseline
+    if not theirs:
+        return mine > 0
+    both = mine + theirs
+    tail = sum(math.comb(of_mine, k) * math.comb(of_theirs, both - k) for k in range(mine, min(both, of_mine) + 1))
+    return tail <= _FAILS * math.comb(of_mine + of_theirs, both)
 
 
 def no_worse(low: float | None, high: float | None, better: str, margin: float) -> bool | None:
-    """Whether an interval says that an arm is not worse by more than the margin; False: it is; None: neither."""
+    """Return True if the interval shows that an arm is not worse by more than the margin, False if it shows that it is,
+    else None.
+    """
     low, high = (low, high) if better != "higher" else _inverse(low, high)
     if high is not None and high <= 1 + margin:
         return True
@@ -352,18 +401,18 @@ def no_worse(low: float | None, high: float | None, better: str, margin: float) 
 
 
 def _inverse(low: float | None, high: float | None) -> tuple[float | None, float | None]:
-    """The ends of baseline/arm."""
+    # the ends of baseline/arm
     return (1 / high if high else None, 1 / low if low else None)
 
 
 def _cost(ratio: float | None, better: str) -> float | None:
-    """How much worse it is, as a log-ratio."""
+    """Return how much worse the arm is, as a log-ratio."""
     return None if ratio is None else math.log(ratio) * (-1 if better == "higher" else 1)
 
 
 def runner_up(estimates: Mapping[str, float | None], better: str, chosen: str, out: Iterable[str] = ()) -> str:
-    """The best of the others by its estimate, of those that are not `out`; empty where there is none. Who has no finite
-    ratio has failed, and is nobody's second.
+    """Return the best of the others by its estimate, of those that are not `out`; empty where there is none. Who has no
+    finite ratio has failed, and is nobody's second.
     """
     gone = {chosen, *out}
     known = {name: cost for name, ratio in estimates.items() if (cost := _cost(finite(ratio), better)) is not None}
@@ -371,7 +420,8 @@ def runner_up(estimates: Mapping[str, float | None], better: str, chosen: str, o
 
 
 def smallest(seen: Sequence[MeasuredSetting], better: str, margin: float) -> tuple[str, str]:
-    """For memory: who goes on, and who is measured beside it, by estimates; empty where nothing takes less.
+    """Choose for memory, by estimates: the candidate that goes on, and the one measured beside it; empty where nothing
+    takes less.
 
     The smallest of those that are not worse by more than the margin; of equal ones the first. Where all that take less
     are worse, the one that is so by least: its confirmation shows by how much.
@@ -390,12 +440,11 @@ def smallest(seen: Sequence[MeasuredSetting], better: str, margin: float) -> tup
 
 
 def _grid(ratio: float, step: float) -> int:
-    """The ratio in whole steps."""
     return round(math.log(ratio) / math.log1p(step))
 
 
 def trade_offs(rows: Iterable[TradeOff], better: str, margin: float) -> tuple[TradeOff, ...]:
-    """The rows, each with who dominates it: of several the one with the best effect."""
+    """Return the rows, each with the setting that dominates it: of several the one with the best effect."""
     found = list(rows)
     places = {row.name: place for row in found if (place := _place(row, better, margin)) is not None}
     made = []
@@ -407,7 +456,7 @@ def trade_offs(rows: Iterable[TradeOff], better: str, margin: float) -> tuple[Tr
 
 
 def _place(row: TradeOff, better: str, margin: float) -> tuple[int, int, int] | None:
-    """Effect, footprint and reach on the common grid, the less the better; None where something is not known."""
+    """Return effect, footprint and reach on the common grid, the less the better; None where something is not known."""
     seen = row.seen
     if seen is None or seen.ratio is None or seen.growth is None:
         return None

@@ -1,15 +1,14 @@
-"""Layouts of a program's heap in an advice: whom the library reaches, and what of a gain is the library's own.
+"""Layouts of a program's heap in an advice: the programs that the library reaches, and the library's part of a gain.
 
-A layout changes two things at once: the program has another heap (one arena, in one piece, of which nothing is given
-back), and that heap has other pages. A run of its own tells them apart: the program as it is, with the library alone,
-and with the layout, in blocks of fixed number. What the library alone does is its ratio to the program as it is; what
-the pages do is the layout's ratio to the library alone.
+A layout changes two things at once: the program has another heap (one contiguous arena that returns no memory), and
+that heap has other pages. A run of its own separates them, in a fixed number of blocks of three arms: the program as it
+is, with the library alone, and with the layout. The library's effect is its ratio to the program as it is; the effect
+of the pages is the layout's ratio to the library alone.
 
-The curve of gain against memory backed: `hugewise advise --curve`.
-
-Every arm loads the layout library, with a heap of the same size, and has the first so much of it on huge pages: from a
-pool of 2 MiB pages where one can be filled, else transparent ones. The 100% arm is the whole heap, so that the pool is
-filled for all arms alike. `stats.knee` says where the curve bends. Pure.
+`hugewise advise --curve` measures the gain against the memory backed. Every arm loads the layout library with a heap of
+the same size, and backs a first part of it with huge pages: from a pool of 2 MiB pages where one can be filled, else
+transparent ones. The 100% arm backs the whole heap, so that the pool is filled for all arms alike. `stats.knee` finds
+where the curve bends. Pure.
 """
 
 from __future__ import annotations
@@ -29,10 +28,11 @@ from hugewise.model.metric import Metric
 from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Treatment, laid_pool
 from hugewise.model.results import CellResult, Comparison
-from hugewise.model.trial import Attempt, Block
+from hugewise.model.trial import Block
 from hugewise.quantity import format_duration, format_size
 from hugewise.report import numbers
 from hugewise.stats.knee import KEEP, GainKnee, knee
+from hugewise.study.study import Study
 
 LIBRARY = "library"
 """The arm that loads the library, and has its heap laid out without advice."""
@@ -40,7 +40,7 @@ KEPT = 0.25
 """Share of the time of a layout's confirmation that is kept for telling it apart."""
 
 _FEWEST, _MOST = 6, 24  # blocks
-_ARMS = 3  # of each, where the pilot's have two
+_ARMS = 3  # arms; the pilot's blocks have two runs
 
 
 class GainPart(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +52,7 @@ class GainPart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GainParts(msgspec.Struct, frozen=True, kw_only=True):
-    """What of a layout's effect is the library's own, and what its pages'. `folder`: of the run, of `n` blocks."""
+    """Effects of a layout's library and of its pages. `folder`: of the run, of `n` blocks."""
 
     folder: str
     metric: str
@@ -64,14 +64,14 @@ class GainParts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def command_of(asked: Question) -> tuple[str, ...]:
-    """The words of the command that is asked about; none where it is another workload."""
+    """Return the words of the command that is asked about; none where it is another workload."""
     if asked.workload.get("name") != "command":
         return ()
     return tuple(asked.workload.get("parameters", {}).get("argv", ()))
 
 
 def unlaid(asked: Question) -> str | None:
-    """Why the layout library does not reach what is asked about, or None where it does."""
+    """Return why the layout library does not reach the program, or None where it does."""
     command = command_of(asked)
     if asked.of_service:
         command = tuple(asked.workload.get("parameters", {}).get("server", ()))
@@ -82,12 +82,12 @@ def unlaid(asked: Question) -> str | None:
 
 
 def is_layout(chosen: SettingCandidate) -> bool:
-    """Whether the candidate is a layout of the heap."""
+    """Return whether the candidate is a layout of the heap."""
     return not isinstance(chosen.use, str) and str(chosen.use.get("from", "")).startswith("layout-")
 
 
 def alone(chosen: SettingCandidate, mode: str) -> Mapping[str, Any]:
-    """The policy that loads the same library as the layout, without its pages, over the same other settings.
+    """Return the policy that loads the same library as the layout, without its pages, over the same other settings.
 
     `mode` of transparent huge pages here. Where that is `always`, a heap in one piece has them without any advice: base
     pages are asked for then, so that pages are not taken for the library's doing.
@@ -99,13 +99,13 @@ def alone(chosen: SettingCandidate, mode: str) -> Mapping[str, Any]:
 
 
 def layout_blocks(seconds: float, block_s: float) -> int:
-    """How many blocks of three arms fit into so much time, where the pilot's blocks took `block_s`; 0: too few."""
+    """Return how many blocks of three arms fit into the time, by the pilot's blocks of `block_s`; 0: too few."""
     fit = int(seconds / (block_s * _ARMS / 2)) if block_s > 0 else _MOST
     return 0 if fit < _FEWEST else min(_MOST, fit)
 
 
 def told_apart(folder: str, cell: CellResult, layout: str) -> GainParts | None:
-    """What the run says whose baseline is the library alone; None where an arm of it could not be run."""
+    """Return the parts of the gain from the run against the library alone; None where an arm could not be run."""
     by_arm = {one.arm: one for one in cell.comparisons}
     pages, before = by_arm.get(layout), next((one for name, one in by_arm.items() if name != layout), None)
     if pages is None or before is None:
@@ -122,7 +122,6 @@ def told_apart(folder: str, cell: CellResult, layout: str) -> GainParts | None:
 
 
 def _turned(one: Comparison) -> GainPart:
-    """The baseline's ratio to the arm."""
     return GainPart(ratio=_over(one.ratio), low=_over(one.high), high=_over(one.low))
 
 
@@ -131,7 +130,7 @@ def _over(value: float | None) -> float | None:
 
 
 def layout_sentence(parts: GainParts) -> str:
-    """What it says, in words."""
+    """Return the sentence about the parts."""
     library, pages = (numbers.effect(one.ratio, one.low, one.high) for one in (parts.library, parts.pages))
     return (
         f"Of that, {parts.metric}: the library alone {library}, its pages {pages}"
@@ -147,8 +146,8 @@ LEAST = 40 << 20
 """Bytes of a heap whose smallest share is a huge page."""
 
 _PAGE = 2 << 20
-_BLOCK = len(SHARES) / 2  # of the pilot's, which have two runs
-_LOST = 0.25  # of the blocks
+_BLOCK = len(SHARES) / 2  # in blocks of the pilot, which have two runs
+_LOST = 0.25  # share of the blocks
 
 
 class BackedShare(msgspec.Struct, frozen=True, kw_only=True):
@@ -162,7 +161,7 @@ class BackedShare(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CurveOfGain(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found: `pages` are hugetlb-2m or thp, `heap` the bytes that are laid out.
+    """Curve of gain: `pages` are hugetlb-2m or thp, `heap` the bytes that are laid out.
 
     blocks      whole ones; `lost`: those in which an arm failed or had not its layout
     confidence  of the knee's interval, and of the ratios all together
@@ -182,7 +181,7 @@ class CurveOfGain(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_gain(self) -> bool:
-        """Whether all of the heap on huge pages gains something to speak of."""
+        """True if the whole heap on huge pages gains more than the margin."""
         return self.knee.share is not None and math.expm1(self.knee.whole_high) > self.margin
 
     @property
@@ -194,7 +193,7 @@ class CurveOfGain(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def layout(self) -> str | None:
-        """That pool as a layout."""
+        """Layout that backs the smallest sufficient part of the heap."""
         size = self.smallest
         if size is None or size == self.heap:
             return None if size is None else f"{self.pages},heap={format_size(self.heap)}"
@@ -202,7 +201,9 @@ class CurveOfGain(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def pages_of(found: ProgramHere) -> str:
-    """By what pages the curve is measured: a pool's, else transparent ones. Raises UserError where neither can be."""
+    """Return the pages that the curve is measured with: a pool's, else transparent ones. Raises UserError where neither
+    are possible.
+    """
     pool = candidates.heap_from_pool(found, _PAGE)
     if pool is None:
         return "hugetlb-2m"
@@ -215,8 +216,13 @@ def pages_of(found: ProgramHere) -> str:
     raise UserError(told, hint="it needs a command whose heap the layout library reaches: see docs/concepts/layouts.md")
 
 
+def pages_measured(study: Study) -> str:
+    """Return the pages of a curve's run; since the run began, the host's settings may call for others."""
+    return study.policies[-1].registered.removeprefix("layout-")
+
+
 def arms(pages: str, heap: int) -> list[Mapping[str, Any]]:
-    """The policies of the curve, over a heap of so many bytes: the same settings for all, but for the pages."""
+    """Return the policies of the curve, over a heap of so many bytes: the same settings for all, but for the pages."""
     of_pool = pages != "thp"
     source = "layout-base" if of_pool else "layout-thp"
     found: list[Mapping[str, Any]] = []
@@ -231,7 +237,7 @@ def arms(pages: str, heap: int) -> list[Mapping[str, Any]]:
 
 
 def curve_blocks(seconds: float, block_s: float) -> int:
-    """How many blocks fit into so much time, where the pilot's took `block_s`. Raises UserError where too few do."""
+    """Return how many blocks fit into the time, by the pilot's of `block_s`. Raises UserError where too few do."""
     each = block_s * _BLOCK
     fit = int(seconds / each) if each > 0 else _MOST
     if fit < _FEWEST:
@@ -244,7 +250,7 @@ def curve_blocks(seconds: float, block_s: float) -> int:
 def measured(  # noqa: PLR0917
     folder: str, cell: CellResult, run: Sequence[Block], pages: str, heap: int, margin: float, confidence: float
 ) -> CurveOfGain:
-    """What the blocks of the curve's run say. Raises UserError where too few of them are whole."""
+    """Return the curve from its run's blocks. Raises UserError where too few of them are whole."""
     gains = [gain for block in run if (gain := _gains(block, cell.metric)) is not None]
     lost = len(run) - len(gains)
     if len(gains) < 3 or lost > _LOST * len(run):
@@ -274,10 +280,10 @@ def measured(  # noqa: PLR0917
 
 
 def _gains(block: Block, metric: Metric) -> list[float] | None:
-    """The gains of a block, in the order of the shares above none; None where an arm has no value."""
+    """Return the gains of a block, in the order of the shares above none; None where an arm has no value."""
     if block.state != "complete" or _lacking(block) is not None:
         return None
-    by_arm = {one.arm: _value(one, metric.name) for one in block.attempts if one.state == "accepted"}
+    by_arm = {one.arm: one.value(metric.name) for one in block.attempts if one.state == "accepted"}
     values = [by_arm.get(f"backed-{share}") for share in SHARES]
     known = [value for value in values if value is not None and value > 0]
     if len(known) < len(SHARES):
@@ -287,7 +293,7 @@ def _gains(block: Block, metric: Metric) -> list[float] | None:
 
 
 def _lacking(block: Block) -> str | None:
-    """Why an arm of the block has no measurement of its layout."""
+    """Return why an arm of the block has no measurement of its layout."""
     for one in block.attempts:
         if one.state != "abandoned" and one.delivery.delivered is False:
             return f"{one.arm}: {one.delivery.reason}"
@@ -296,12 +302,8 @@ def _lacking(block: Block) -> str | None:
     return block.reason if block.state != "complete" else None
 
 
-def _value(one: Attempt, metric: str) -> float | None:
-    return one.wall_s if metric == "wall_s" else one.metrics.get(metric)
-
-
 def curve_sentence(found: CurveOfGain) -> str:
-    """The answer: the smallest pool that keeps the gain, or that there is none to share out."""
+    """Return the answer: the smallest pool that keeps the gain, or that there is none to share out."""
     whole = numbers.effect(*_as_ratio(found))
     sure = f"{found.blocks} blocks at {100 * found.confidence:.4g}%"
     what = "a pool" if found.pages != "thp" else "transparent huge pages"
@@ -323,7 +325,7 @@ def curve_sentence(found: CurveOfGain) -> str:
 
 
 def lines(found: CurveOfGain, command: str) -> Iterator[str]:
-    """What stands behind it, line by line; `command` as a shell reads it."""
+    """Yield the details behind the curve, line by line; `command` as a shell reads it."""
     for one in found.points[1:]:
         yield f"Backed {one.percent}%, {_mib(one.size)}: {found.metric} {numbers.effect(one.ratio, one.low, one.high)}."
     if found.lost:
@@ -335,7 +337,7 @@ def lines(found: CurveOfGain, command: str) -> Iterator[str]:
 
 
 def _as_ratio(found: CurveOfGain) -> tuple[float, float, float]:
-    """All of the heap backed, as a ratio of the metric with its interval."""
+    """Return the gain of the whole heap as a ratio of the metric, with its interval."""
     sign = 1 if found.better == "higher" else -1
     low, high = sorted(math.exp(sign * end) for end in (found.knee.whole_low, found.knee.whole_high))
     return math.exp(sign * found.knee.whole), low, high

@@ -1,12 +1,11 @@
-"""An advice for each cell of a study, one after the other: as for a command, each with a share of the time.
+"""Advice for each cell of a study, one after the other: as for a command, each with a share of the time.
 
-Its record is `results/advice/<when>/study.json`, beside a folder for each cell. The cells that cannot be advised on are
-in it with the reason.
+The record is `results/advice/<when>/study.json`, beside a folder for each cell. It lists cells without an advice, with
+the reason.
 
-What an advice has of a study beside its workloads: `[between]`, `[validity]`, and of `[design]` what can hold.
-
-The first two are about single attempts, and hold for any arms. A design is about the arms of a block, of which an
-advice has other ones than the study, and a different number in each phase.
+An advice keeps `[between]` and `[validity]`, which hold for single attempts of any arm. Of `[design]` it keeps what can
+hold: a design depends on the arms of a block, and an advice has other arms than the study, in a different number in
+each phase.
 """
 
 from __future__ import annotations
@@ -33,6 +32,8 @@ from hugewise.advise.question import Question
 from hugewise.advise.text import answer
 from hugewise.errors import UserError
 from hugewise.files import own, storing
+from hugewise.host.local_host import LocalHost
+from hugewise.host.lock import HostLock
 from hugewise.model.results import Results
 from hugewise.plan.cells import Resolved, resolve
 from hugewise.session import progress
@@ -42,20 +43,20 @@ from hugewise.visible import printable
 
 
 def taken_over(study: Study) -> dict[str, Any]:
-    """The fields of a `Question` that come from the study's tables; a table that says nothing of its own has none."""
+    """Return the fields of a `Question` that the study's tables give; an absent setting gives none."""
     found: dict[str, Any] = {}
     if study.between != Between():
         found["between"] = study.between
     if study.validity != Validity():
         found["validity"] = study.validity
     if study.design != Design():
-        kinds = {"resident": "auto", "duet": "sequential", "crossover": "sequential"}
+        kinds = {"interleaved": "auto", "duet": "sequential", "crossover": "sequential"}
         found["design"] = replace(study.design, kind=kinds.get(study.design.kind, study.design.kind))
     return found
 
 
 def not_taken(study: Study) -> Iterator[str]:
-    """What of these tables does not hold in an advice, each with the reason."""
+    """Yield the study's tables that do not hold in an advice, each with the reason."""
     match study.design.kind:
         case "duet":
             yield (
@@ -68,20 +69,15 @@ def not_taken(study: Study) -> Iterator[str]:
                 "[design]: no crossover: only hugewise's own programs have all layouts in one process. Arms come one"
                 " after the other"
             )
-        case "resident":
-            yield (
-                "[design]: resident where a calibration of the same workload lets these arms be, with its slice and"
-                " wash-out; else arms come one after the other"
-            )
     if os.geteuid() != 0 and (study.between.compact or study.between.drop_caches):
         yield "[between]: only root compacts memory and drops the page cache: neither is done"
 
 
 FORMAT = 1
-_EACH_S = 600.0  # of each cell, where no time is given
+_EACH_S = 600.0  # for each cell, where no time is given
 RECORD = "study.json"
 _UNSAFE = re.compile(r"[^A-Za-z0-9._=+-]+")
-_KEYS = ("user", "cpus", "client_cpus", "storage", "memory")  # of a workload's table, beside its parameters
+_KEYS = ("user", "cpus", "client_cpus", "storage", "memory")  # keys of a workload's table, besides its parameters
 
 
 class CellAdvice(msgspec.Struct, kw_only=True):
@@ -95,7 +91,7 @@ class CellAdvice(msgspec.Struct, kw_only=True):
 
     @property
     def over(self) -> bool:
-        """Whether nothing is left to be done."""
+        """True if nothing is left to be done."""
         return bool(self.why) or (self.advice is not None and self.advice.arrived == "finished")
 
 
@@ -120,8 +116,8 @@ class StudyAdvice(msgspec.Struct, kw_only=True):
 
 
 def cell_questions(study: Study, *, seconds: float | None, **asked: Any) -> StudyAdvice:
-    """What is asked of each cell of `study`: `asked` as in `Question`. `seconds` are for all of them together (None: 10
-    minutes for each). Raises StudyError, and UserError where no cell can be advised on.
+    """Return the questions about each cell of `study`: `asked` as in `Question`. `seconds` are for all of them together
+    (None: 10 minutes for each). Raises StudyError, and UserError where no cell can be advised on.
     """
     cells = [_cell(one, study, asked) for one in resolve(study, workloads.discover())]
     askable = [one for one in cells if not one.why]
@@ -151,7 +147,7 @@ def _cell(one: Resolved, study: Study, asked: Mapping[str, Any]) -> CellAdvice:
 
 
 def _refused(one: Resolved, study: Study) -> str | None:
-    """Why there is no advice for the cell, or None."""
+    """Return why there is no advice for the cell, or None."""
     if study.guest is not None:
         return "it runs in guests, whose memory and kernel are what the study compares"
     if is_own(one.workload, one.values):
@@ -162,7 +158,7 @@ def _refused(one: Resolved, study: Study) -> str | None:
 
 
 def advise(
-    asked: StudyAdvice, results: Path, *, listener: progress.Listener = lambda _: None, anyway: bool = False
+    asked: StudyAdvice, results: Path, *, listener: progress.Listener = lambda _: None, lock: HostLock | None = None
 ) -> tuple[StudyAdvice, Path]:
     """Advise on each cell in turn; the record and its folder. Interrupted, it says so by what it has `arrived` at.
 
@@ -172,16 +168,16 @@ def advise(
     record = AdviceFolder.new(results)
     with storing(f"the advice {record.path}"):
         own(results, f"results = {str(results)!r}")
-    return _conducted(asked, record, results, listener, anyway=anyway)
+    return _conducted(asked, record, results, listener, lock or HostLock(LocalHost()))
 
 
 def is_study(folder: Path) -> bool:
-    """Whether the advice in `folder` is one of a study's cells."""
+    """Return whether the advice in `folder` is about a study's cells."""
     return (folder / RECORD).is_file()
 
 
 def resume(
-    folder: Path, *, listener: progress.Listener = lambda _: None, anyway: bool = False
+    folder: Path, *, listener: progress.Listener = lambda _: None, lock: HostLock | None = None
 ) -> tuple[StudyAdvice, Path]:
     """Go on with an advice of a study that was interrupted. Raises UserError, HugewiseError."""
     folder = folder.absolute()
@@ -194,11 +190,19 @@ def resume(
         record.close()
         return found, folder
     record.must_be_own()
-    return _conducted(found, record, folder.parent.parent, listener, anyway=anyway)
+    return _conducted(found, record, folder.parent.parent, listener, lock or HostLock(LocalHost()))
 
 
 def _conducted(
-    found: StudyAdvice, record: AdviceFolder, results: Path, listener: progress.Listener, *, anyway: bool
+    found: StudyAdvice, record: AdviceFolder, results: Path, listener: progress.Listener, lock: HostLock
+) -> tuple[StudyAdvice, Path]:
+    with lock:  # no other run between two cells
+        lock.expect_end(found.time - found.seconds)
+        return _advised_cells(found, record, results, listener, lock)
+
+
+def _advised_cells(
+    found: StudyAdvice, record: AdviceFolder, results: Path, listener: progress.Listener, lock: HostLock
 ) -> tuple[StudyAdvice, Path]:
     folder = record.path
     left = [(number, one) for number, one in enumerate(found.cells, 1) if not one.over]
@@ -208,14 +212,14 @@ def _conducted(
         own_record = AdviceFolder(folder / f"{number}-{_UNSAFE.sub('_', one.cell)[:60]}", record)
 
         def hearing(event: progress.Event, one: CellAdvice = one, place: Path = own_record.path) -> None:
-            if isinstance(event, progress.Started) and not one.folder:  # as soon as there is something to go on with
+            if isinstance(event, progress.Started) and not one.folder:  # as soon as the advice can be resumed
                 one.folder = str(place)
                 _keep(found, record)
             listener(event)
 
         try:
             share = (found.time - found.seconds) / (len(left) - done)
-            _advised(one, own_record, results, share, hearing, anyway=anyway, command=found.command)
+            _advised(one, own_record, results, share, hearing, lock=lock, command=found.command)
         except UserError as error:
             one.why = error.message if not error.hint else f"{error.message} ({error.hint})"
             listener(progress.Message(f"{one.cell}: {one.why}"))
@@ -241,18 +245,18 @@ def _advised(
     share: float,
     listener: progress.Listener,
     *,
-    anyway: bool,
+    lock: HostLock,
     command: tuple[str, ...],
 ) -> None:
-    """Begin or go on with the advice of a cell. Raises UserError where it cannot be measured."""
+    """Begin or continue the advice of a cell. Raises UserError where it cannot be measured."""
     assert one.question is not None
     if record.has(OF_CELL):
-        one.advice, _ = phases.resume(record.path, results=results, record=record, listener=listener, anyway=anyway)
+        one.advice, _ = phases.resume(record.path, results=results, record=record, listener=listener, lock=lock)
     elif share < questions.LEAST_S:
         raise UserError("no time was left for it", hint="give more for all of them: --time")
     else:
         one.question = msgspec.structs.replace(one.question, seconds=share)
-        held: dict[str, Any] = {"record": record, "listener": listener, "anyway": anyway, "command": command}
+        held: dict[str, Any] = {"record": record, "listener": listener, "lock": lock, "command": command}
         one.advice, _ = phases.advise(one.question, results, **held)
 
 
@@ -261,8 +265,8 @@ def _keep(found: StudyAdvice, record: AdviceFolder) -> None:
 
 
 def study_summary(found: StudyAdvice) -> Iterator[str]:
-    """The answers, each said once for all cells that it holds for; then the cells without one, with the reason. What is
-    claimed of several cells is not claimed of all together.
+    """Yield the answers, each said once for all cells that it holds for; then the cells without one, with the reason.
+    What is claimed of several cells is not claimed of all together.
     """
     groups: dict[str, list[tuple[str, str]]] = {}
     for one in found.cells:
@@ -283,14 +287,29 @@ def study_summary(found: StudyAdvice) -> Iterator[str]:
             yield f"{one.cell}: no advice: {printable(one.why)}"
         elif one.advice is None:
             yield f"{one.cell}: not begun"
-    sure = [one.advice.confirmed.confidence for one in found.cells if one.advice is not None and one.advice.confirmed]
+    yield from together(found)
+
+
+def whole(found: StudyAdvice) -> Iterator[str]:
+    """All of it: the answers, and what stands behind the one of each cell."""
+    yield from study_summary(found)
+    for one in found.cells:
+        if one.advice is not None:
+            yield from ("", f"{one.cell}:", *(f"  {line}" for line in text.details(one.advice)))
+            yield f"  Advice: {one.folder}"
+
+
+def together(found: StudyAdvice) -> Iterator[str]:
+    """Yield the joint confidence of all answers, and the parts of the study that they leave out."""
+    advices = [one.advice for one in found.cells if one.advice is not None]
+    sure = [advice.confirmed.confidence for advice in advices if advice.confirmed is not None]
     if len(sure) > 1:
         wrong = min(1.0, sum(1 - each for each in sure))
-        yield text.joint_confidence(len(sure), sum(map(len, groups.values())), max(1 - each for each in sure), wrong)
+        yield text.joint_confidence(len(sure), len(advices), max(1 - each for each in sure), wrong)
     yield from (f"Of the study's {remark}." for remark in found.remarks)
 
 
 def named_as_cell(results: Results, cell: str) -> Results:
-    """The results of an advice's run, whose one cell is called as in the study; an empty name changes nothing."""
+    """Return the results of an advice's run, with its one cell named as in the study; an empty name changes nothing."""
     cells = tuple(msgspec.structs.replace(one, cell=cell or one.cell) for one in results.cells)
     return msgspec.structs.replace(results, cells=cells)

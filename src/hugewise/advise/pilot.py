@@ -1,5 +1,5 @@
-"""What the runs of a program as it is say: its time, its spread, its memory, and what cannot be answered. Pure but for
-the outputs of the runs, which are compared.
+"""Pilot of a program as it is: its time, spread and memory, and the questions that cannot be answered. Pure but for the
+outputs of the runs, which are compared.
 """
 
 from __future__ import annotations
@@ -15,19 +15,20 @@ import msgspec
 from hugewise import reading
 from hugewise.errors import UserError
 from hugewise.model.trial import Attempt, Block
-from hugewise.quantity import format_duration
+from hugewise.quantity import format_duration, readable_size
 from hugewise.report import numbers
 from hugewise.stats import power
 from hugewise.visible import printable
 
-_SHORT_S = 0.02  # of which starting a process is a large part
+_EMPTY = 64 << 20  # bytes, below which a server hardly holds the data that it serves
+_SHORT_S = 0.02  # runs so short that starting a process is a large part
 _MOST_SAID = 4 << 20  # bytes of an output that are compared
 _LAST_SAID = 200  # characters of the last line of a program that failed
 _POWER = 0.8
 _FEW, _MANY = 24, 1000  # pairs that are declared
-_ROOM = 1.5  # how much more time than the fewest pairs need
-_FOLLOWED = 200  # pairs: what more of them show is said to be as much
-_CLOCKED = 0.002  # pairs of what runs by the clock differ by less
+_ROOM = 1.5  # factor on the time of the fewest pairs
+_FOLLOWED = 200  # pairs; more are said to show as much
+_CLOCKED = 0.002  # pairs of a program that runs for a fixed time differ by less
 _SMALLEST, _LARGEST, _STEPS = 0.05, 20.0, 9  # a bisection, to 1%
 _SERVICE_HINT = (
     "start it by hand as it is written there: it stays in the foreground, takes {port} and {folder} from its command,"
@@ -43,7 +44,7 @@ _LARGEST_BASE = 64 << 10  # bytes: no kernel has larger base pages
 class ProgramAsIs(msgspec.Struct, frozen=True, kw_only=True):
     """A program as it is.
 
-    runs         how many there were
+    runs         how many there were, without `failed` ones
     wall_s       median, seconds; block_s: what a pair of runs took with all that is done around it
     sd           standard deviation of log(second/first) of the judged metric over pairs of the same; None where there
                  are too few
@@ -70,6 +71,7 @@ class ProgramAsIs(msgspec.Struct, frozen=True, kw_only=True):
     threads: int | None = None
     shared_bytes: int | None = None
     ended: int | None = None
+    failed: int = 0
 
     @property
     def huge(self) -> float | None:
@@ -88,41 +90,49 @@ class ProgramAsIs(msgspec.Struct, frozen=True, kw_only=True):
         return shared / total if total else None
 
     def pairs_in(self, seconds: float) -> int:
-        """Pairs of runs that fit into so much time."""
+        """Return pairs of runs that fit into so much time."""
         return int(seconds / self.block_s) if self.block_s > 0 else 0
 
     def declared(self, seconds: float) -> int:
-        """The pairs that a test of so much time is declared for: some more than fit in, as the pilot is short."""
+        """Return the pairs that a test of so much time is declared for: more than fit in, as the pilot is short."""
         return min(_MANY, max(_FEW, 2 * self.pairs_in(seconds)))
 
     def shown_in(self, seconds: float, alpha: float) -> float | None:
-        """The smallest change that so much time shows four times in five, as a share; None where it shows none."""
+        """Return the smallest change that so much time shows four times in five, as a share, or None.
+
+        The chance is an average over the deviations that the few pairs of the pilot leave possible.
+        """
         pairs, declared = min(self.pairs_in(seconds), _FOLLOWED), min(self.declared(seconds), 2 * _FOLLOWED)
         least = power.least_pairs(alpha, declared)
         if self.sd is None or least is None or pairs < least:
             return None
+        freedom = self.runs // 2 - 1
+
+        def chance(shift: float) -> float:
+            return power.averaged(lambda factor: power.power(shift * factor, pairs, alpha, declared), freedom)
+
         low, high = math.log(_SMALLEST), math.log(_LARGEST)  # in standard deviations
         for _ in range(_STEPS):
             middle = (low + high) / 2
-            enough = power.power(math.exp(middle), pairs, alpha, declared) >= _POWER
-            low, high = (low, middle) if enough else (middle, high)
+            low, high = (low, middle) if chance(math.exp(middle)) >= _POWER else (middle, high)
         return math.expm1(math.exp(high) * self.sd)
 
 
 def judge_pilot(
     blocks: Sequence[Block], folder: Path, seconds: float, metric: str = "wall_s", *, service: bool = False
 ) -> ProgramAsIs:
-    """What the pilot showed, of the judged `metric` too; of a `service` what ran is its load. Raises UserError where
-    the program cannot be measured, with the cure.
+    """Judge the pilot, also by the judged `metric`; for a `service` it ran the load. Raises UserError where the program
+    cannot be measured, with the cure.
     """
     attempts = [one for block in blocks for one in block.attempts]
     ended = [one for one in attempts if one.state == "accepted" and one.wall_s is not None]
-    if bad := next((one for one in attempts if one.state == "failed"), None):
-        raise _failed(bad, seconds, "load" if service else "command", _last_words(folder, bad))
+    failed = [one for one in attempts if one.state == "failed"]
+    if failed and (service or len(failed) >= len(ended)):
+        raise _failed(failed[0], seconds, "load" if service else "command", _last_words(folder, failed[0]))
     if not ended:
         raise never_ran(blocks, service=service) or _unmeasured("no run of it counted", service=service)
     whole = [block for block in blocks if block.state == "complete" and block.seconds is not None]
-    pairs = [[value for one in block.attempts if (value := _value(one, metric)) is not None] for block in whole]
+    pairs = [[value for one in block.attempts if (value := one.value(metric)) is not None] for block in whole]
     logs = [math.log(pair[1] / pair[0]) for pair in pairs if len(pair) == 2 and min(pair) > 0]
     faults = [one.metrics.get("lifetime_faults") for one in ended]
     known = [one for one in faults if one is not None]
@@ -132,6 +142,7 @@ def judge_pilot(
             coverage[name] = coverage.get(name, 0.0) + size / len(ended)
     return ProgramAsIs(
         runs=len(ended),
+        failed=len(failed),
         wall_s=median(one.wall_s for one in ended if one.wall_s is not None),
         block_s=fmean(block.seconds or 0.0 for block in whole) if whole else 0.0,
         sd=stdev(logs) if len(logs) > 2 and stdev(logs) > 0 else None,
@@ -144,8 +155,8 @@ def judge_pilot(
 
 
 def never_ran(blocks: Sequence[Block], *, service: bool = False) -> UserError | None:
-    """Why not one run of the program came to its clock, with the cure; None where one did (or failed there), or where
-    nothing is known of any. Also of a pilot that an error broke off, which says less than the tries themselves.
+    """Return why no run of the program came to its clock, with the cure; None where a run did (or failed there), or
+    where nothing is known of any. Also for a pilot that an error broke off: the tries themselves tell more.
     """
     attempts = [one for block in blocks for one in block.attempts]
     if any(one.state in ("accepted", "failed") for one in attempts):
@@ -162,13 +173,9 @@ def _unmeasured(why: str, *, service: bool) -> UserError:
 
 
 def _most(ended: Sequence[Attempt], name: str) -> int | None:
-    """The most that a run began of what is called so; None where that is not known of each."""
+    """Return the largest count of that name that a run began; None where a run lacks it."""
     counts = [one.begun.get(name) for one in ended]
     return None if None in counts else max(count for count in counts if count is not None)
-
-
-def _value(one: Attempt, metric: str) -> float | None:
-    return one.wall_s if metric == "wall_s" else one.metrics.get(metric)
 
 
 def _failed(bad: Attempt, seconds: float, what: str, said: str) -> UserError:
@@ -185,12 +192,12 @@ def _failed(bad: Attempt, seconds: float, what: str, said: str) -> UserError:
 
 
 def _attempt_folder(folder: Path, one: Attempt) -> Path:
-    """Where what an attempt's programs said lies."""
+    """Return the folder of an attempt's outputs."""
     return folder / "attempts" / f"b{one.block:05d}-{one.order}-{one.arm}-{one.number}"
 
 
 def _last_words(folder: Path, bad: Attempt) -> str:
-    """The last line that a program said before it failed, of stderr first; empty where it said nothing."""
+    """Return the last line that a program said before it failed, of stderr first; empty where it said nothing."""
     for name in ("stderr", "stdout"):
         try:
             told = reading.content(_attempt_folder(folder, bad) / name, 4 * _LAST_SAID, part="tail")
@@ -219,41 +226,46 @@ def _outputs(folder: Path, ended: Sequence[Attempt]) -> Iterator[str | None]:
 
 
 def needed(found: ProgramAsIs, seconds: float, alpha: float, spent: float) -> str:
-    """The time to give in all, as an option has it, where `seconds` of confirmation have no room for as many pairs as
-    any verdict needs; empty where they have. `spent`: seconds that the pilot took.
+    """Return the time to give in all, as an option has it, where `seconds` of confirmation have no room for as many
+    pairs as any verdict needs; empty where they have. `spent`: seconds that the pilot took.
     """
     least = power.least_pairs(alpha, found.declared(seconds))
     if least is not None and found.pairs_in(seconds) >= least:
         return ""
     fewest = least or power.least_pairs(alpha, _MANY) or 0
-    whole = math.ceil(spent + fewest * _ROOM * found.block_s)
-    return f"{whole}s" if whole < 120 else f"{math.ceil(whole / 60)}m"
+    return time_option(spent + fewest * _ROOM * found.block_s)
+
+
+def time_option(seconds: float) -> str:
+    """Return seconds as `--time` takes them, rounded up: to a minute above two, to an hour above three."""
+    whole = math.ceil(seconds)
+    if whole < 120:
+        return f"{whole}s"
+    return f"{math.ceil(whole / 60)}m" if whole <= 3 * 3600 else f"{math.ceil(whole / 3600)}h"
+
+
+def time_remark(found: ProgramAsIs, seconds: float, alpha: float) -> str:
+    """Return a sentence on the change that `seconds` of confirmation show; empty where the pilot does not tell."""
+    shown = found.shown_in(seconds, alpha)
+    if shown is None:
+        return ""
+    change = f"a change of {numbers.times(100 * shown)}% or more would be found 4 times in 5"
+    return f"{change} in {format_duration(seconds)} ({found.pairs_in(seconds)} pairs of runs)"
 
 
 def remarks(
-    found: ProgramAsIs,
-    seconds: float,
-    alpha: float,
-    *,
-    loaded: bool = False,
-    uncounted: bool = False,
-    spent: float = 0.0,
+    found: ProgramAsIs, *, service: bool = False, loaded: bool = False, uncounted: bool = False
 ) -> Iterator[str]:
-    """What can be said at once: what `seconds` of confirmation can show, and what stands in the way. `loaded`: it is
-    the time of a load that is judged, `uncounted`: of one that does not say how much it did; `spent`: seconds that the
-    pilot took.
+    """Yield remarks on what stands in the way of an answer. `loaded`: of a `service`, the time of a load is judged;
+    `uncounted`: of a load that does not report its work.
     """
-    pairs, declared = found.pairs_in(seconds), found.declared(seconds)
-    least = power.least_pairs(alpha, declared)
-    if wanted := needed(found, seconds, alpha, spent):
-        fewest = least or power.least_pairs(alpha, _MANY) or 0
+    if service and 0 < found.memory < _EMPTY:
         yield (
-            f"{format_duration(seconds)} of confirmation have room for about {pairs} pairs of runs, and a verdict needs"
-            f" {fewest} at least: it may stay undecided; give --time {wanted} or more, or a shorter input"
+            f"the server has {readable_size(found.memory)} of memory: if that is less than in production, have it hold"
+            " as much data (--fill)"
         )
-    elif (shown := found.shown_in(seconds, alpha)) is not None:
-        change = f"a change of {numbers.times(100 * shown)}% or more would be found 4 times in 5"
-        yield f"{change} in {format_duration(seconds)} ({pairs} pairs of runs)"
+    if found.failed:
+        yield f"{found.failed} of {found.runs + found.failed} runs as it is failed: a failed run counts as the slowest"
     if found.wall_s < _SHORT_S:
         yield (
             f"a run takes {format_duration(found.wall_s)}, of which starting it is a large part: let the command repeat"

@@ -1,9 +1,8 @@
-"""Which program a workload's memory is, and what its file says: its allocator, and whether a tunable reaches it.
+"""Program that holds a workload's memory, and its allocator from its file, with whether a tunable reaches it.
 
-What a server that takes pages of a pool by an option of its own would be given: its words, and how large a pool.
-
-A candidate of its own beside those of malloc: PostgreSQL's shared buffers and MariaDB's buffer pool are mapped by the
-servers themselves. How much PostgreSQL needs is what the pilot saw mapped; MariaDB is asked.
+Some servers take pages of a pool by an option of their own: PostgreSQL for its shared buffers, MariaDB for its buffer
+pool. Such a server gets a candidate of its own beside those of malloc. The size of PostgreSQL's pool is the memory that
+the pilot saw mapped; MariaDB is asked.
 """
 
 from __future__ import annotations
@@ -16,9 +15,10 @@ from typing import Any
 
 from hugewise import reading
 from hugewise.advise.pilot import ProgramAsIs
-from hugewise.advise.question import Question
+from hugewise.advise.question import Question, environment
+from hugewise.deployment.runtimes import OwnOption, own_option
 from hugewise.errors import UserError
-from hugewise.host.account import account
+from hugewise.host.local_host import account
 from hugewise.inspection.allocator import Allocator, allocator, read_program
 from hugewise.machine import programs
 from hugewise.machine.loader import UntoldError, executed, gains, needed
@@ -33,13 +33,16 @@ from hugewise.workloads._own_pool import literals, server_kind, server_of, with_
 _MOST_FILE_BYTES = 64 << 20  # bytes of its file that are looked at
 
 
+_JVM = ("lib/server/libjvm.so", "jre/lib/amd64/server/libjvm.so")
+"""Places of the JVM beside the folder of its launcher `java` (JDK 9 and later; JDK 8)."""
+
 _OLD = Allocator(name="glibc", tuned=False, why="its glibc is older than 2.35, which has the tunable")
 _AS_IS = Treatment(policy="as-is", mechanism="process", target=PageTarget("any", 4096))
-_PORTS = 1 << 10  # of numbers that are written and not used: nothing is started
+_PORTS = 1 << 10  # port numbers are written and never used: nothing is started
 
 
 def program_of(workload: Workload, values: Mapping[str, ParameterValue]) -> tuple[str, ...]:
-    """The words of the program whose pages a workload is about: its first server, or the timed command.
+    """Return the words of the program whose pages a workload is about: its first server, or the timed command.
 
     Raises HugewiseError where the workload lacks something that it would be made of.
     """
@@ -54,14 +57,15 @@ def program_of(workload: Workload, values: Mapping[str, ParameterValue]) -> tupl
 
 
 def is_own(workload: Workload, values: Mapping[str, ParameterValue]) -> bool:
-    """Whether it is a micro-workload of the probe, which maps its memory as the policy says."""
+    """Return whether the workload is a micro-workload of the probe, which maps its memory as the policy says."""
     if isinstance(workload, Staged) or not isinstance(workload, Direct):
         return False
     return workload.launch(_AS_IS, values).micro
 
 
 def allocator_of(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Allocator | None:
-    """The allocator of what a command executes in the end, through scripts and wrappers; None where nobody can tell.
+    """Return the allocator of what a command executes in the end, through scripts and wrappers; None where nobody can
+    tell.
 
     `environment` is what the command is started with (None: what this process has): a library that it preloads comes
     before the program's own.
@@ -75,13 +79,19 @@ def allocator_of(command: Sequence[str], environment: Mapping[str, str] | None =
     preloaded = [] if secure else found.environment.get("LD_PRELOAD", "").replace(":", " ").split()
     names = [os.path.realpath(found.path), *(f"/lib/{name}" for name in needed(data))]
     names += [name if name.startswith("/") else f"/lib/{name}" for name in preloaded]
+    names += [str(Path(names[0]).parent.parent / place) for place in _JVM if _launches_jvm(names[0], place)]
     file = read_program(io.BytesIO(data))
     seen = allocator(file, names, found.environment, secure=secure)
     return _OLD if seen.name == "glibc" and seen.tuned and _untunable(file.interpreter) else seen
 
 
+def _launches_jvm(path: str, place: str) -> bool:
+    # the launcher opens its JVM by itself: the loader does not see it among the libraries that the file needs
+    return Path(path).name == "java" and (Path(path).parent.parent / place).is_file()
+
+
 def _untunable(interpreter: str | None) -> bool:
-    """Whether the loader of a program of glibc lacks the tunable: the list of tunables is the loader's."""
+    """Return whether the loader of a program of glibc lacks the tunable: the list of tunables is the loader's."""
     try:
         data = reading.content(Path(interpreter or "/nowhere"), _MOST_FILE_BYTES, part="head")
     except (OSError, reading.UnreadableError):
@@ -90,9 +100,9 @@ def _untunable(interpreter: str | None) -> bool:
 
 
 def _gains(path: str) -> bool:
-    """Whether it gets rights by its file: then its loader does not listen to its caller.
+    """Return whether the program gains privileges by its file: then its loader ignores its caller.
 
-    Whoever is made another account by this program cannot gain any (PR_SET_NO_NEW_PRIVS).
+    A program that hugewise starts under another account cannot gain any (PR_SET_NO_NEW_PRIVS).
     """
     privileged = os.geteuid() == 0
     if privileged and account(None, "caller", privileged=True) is not None:
@@ -100,12 +110,24 @@ def _gains(path: str) -> bool:
     return gains(path, (os.getuid(), os.getgid())) is not None
 
 
+def thp_option(allocator: str, asked: Question, words: Sequence[str]) -> Mapping[str, Any] | str | None:
+    """Return how the program is told to ask for transparent huge pages, as a candidate has it; why it cannot be told;
+    None where no such option is known. `words`: of the command, or of the server.
+    """
+    known = environment(asked)
+    found = own_option(allocator, words, os.environ if known is None else known, server=asked.of_service)
+    if not isinstance(found, OwnOption):
+        return found
+    more = {"parameters": {"server": [*words, *found.words]}} if found.words else {}
+    return {"environment": dict(found.environment), **more}
+
+
 _SPARE = 1  # pages: with them on, PostgreSQL counts one more than it fills
 
 
 def own_options(found: ProgramAsIs, asked: Question, sizes: PageSizes) -> Mapping[int, Mapping[str, Any] | str]:
-    """By size of a pool's pages, the parameters of the arm whose server takes them, or why it cannot; empty where its
-    server is not known to have such an option.
+    """Return, by size of a pool's pages, the parameters of the arm whose server takes them, or why it cannot; empty
+    where its server is not known to have such an option.
     """
     words = tuple(map(str, asked.workload.get("parameters", {}).get("server", ()))) if asked.of_service else ()
     if server_of(words) is None:
@@ -132,7 +154,7 @@ def _parameters(words: tuple[str, ...], found: ProgramAsIs, asked: Question, siz
 
 
 def _needed(words: tuple[str, ...], found: ProgramAsIs, size: int) -> int:
-    """Bytes that it maps in such pages; 0 where that is not known. Raises UserError."""
+    """Return the bytes that the server maps in such pages; 0 where that is not known. Raises UserError."""
     if server_of(words) == "postgresql":
         return found.shared_bytes or 0
     named = server_kind(words)

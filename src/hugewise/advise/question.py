@@ -1,6 +1,6 @@
-"""What is asked: of which workload, by which metric, how sure, and in how much time.
+"""Question of an advice: the workload, the metric, the confidence and the time.
 
-What `--priority` asks of the metric: for the tail one that is an upper quantile. Pure but for the workloads.
+`--priority tail` requires a metric that is an upper quantile. Pure but for the workloads.
 """
 
 from __future__ import annotations
@@ -31,13 +31,16 @@ SCREENED = 0.9
 """One less the chance that a screening passes over a candidate that is better by more than the margin."""
 
 _PILOT_BLOCKS = 3
+_PILOT_SHARE = 1 / 8  # of the time, at most, but for the first block
+FEWEST_SCREENED = 4
+"""Blocks of a screening, at least: its choice of the narrowest candidate takes a standard error."""
 _MOST_PAIRS = 1000
 _MEMORY_BLOCKS = 6
 LEAST_S = 10.0
 """Seconds in which nothing can be found."""
 _SERVICE = "service"
 _LONGEST = 180  # characters of a question
-_READY_S = (5.0, 60.0)  # that a server may take to be up, at least and at most; of the whole time:
+_READY_S = (5.0, 60.0)  # bounds on the time until a server is up; its share of the whole time:
 _READY_SHARE = 1 / 12
 
 
@@ -69,27 +72,33 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def of_service(self) -> bool:
-        """Whether it is about a server of the user's under a load of theirs."""
+        """True if the question is about a server of the user's under a load of theirs."""
         return self.workload.get("name") == _SERVICE
 
 
 def command(
-    argv: Sequence[str], *, metric: str | None = None, values: Sequence[str] = (), prepare: Sequence[str] = ()
+    argv: Sequence[str],
+    *,
+    metric: str | None = None,
+    values: Sequence[str] = (),
+    prepare: Sequence[str] = (),
+    stdin: str = "",
 ) -> dict[str, Any]:
-    """The workload table of a command, judged by a metric of it or by a value in its output; `prepare` is a command
-    that is run before each attempt.
+    """Return the workload table of a command, judged by a metric of it or by a value in its output; `prepare` is a
+    command that is run before each attempt, `stdin` a file that is the command's standard input.
     """
     parameters: dict[str, Any] = {"argv": list(argv)}
     parameters |= {"prepare": list(prepare)} if prepare else {}
     parameters |= {"values": list(values)} if values else {}
+    parameters |= {"stdin": stdin} if stdin else {}
     return {"name": "command", "parameters": parameters} | ({"metric": metric} if metric is not None else {})
 
 
 def service(
     server: Sequence[str], load: Sequence[str], *, seconds: float, metric: str | None = None, **given: Any
 ) -> dict[str, Any]:
-    """The workload table of a server under a load. `given`: other parameters of the workload `service`, left out where
-    they are empty; `seconds`: the time for all of the advice.
+    """Return the workload table of a server under a load. `given`: other parameters of the workload `service`, left out
+    where they are empty; `seconds`: the time for all of the advice.
     """
     least, most = _READY_S
     parameters = {
@@ -102,7 +111,7 @@ def service(
 
 
 def environment(asked: Question) -> Mapping[str, str] | None:
-    """The variables that decide what a service's server loads; None of what has those of its caller."""
+    """Return the variables that decide what a service's server loads; None of what has those of its caller."""
     if not asked.of_service:
         return None
     given = asked.workload.get("parameters", {}).get("environment", ())
@@ -111,7 +120,7 @@ def environment(asked: Question) -> Mapping[str, str] | None:
 
 
 def counted(asked: Question) -> bool:
-    """Whether its output is read for how much was done."""
+    """Return whether the output is read for the number of operations."""
     given = asked.workload.get("parameters", {}).get("values", ())
     return any(str(each).partition(",")[0].strip() == OPERATIONS for each in given)
 
@@ -125,21 +134,21 @@ def check(asked: Question) -> None:
 
 
 def pilot_study(asked: Question) -> Study:
-    """The study of the program as it is, twice under two names. Raises StudyError, UserError."""
+    """Return the study of the program as it is, twice under two names. Raises StudyError, UserError."""
     if asked.seconds < LEAST_S:
         told = f"--time {format_duration(asked.seconds)}: nothing can be found in less than {LEAST_S:g} s"
         raise UserError(told, hint="leave it out for 10 minutes")
     again = {"name": AGAIN, "from": AS_IS, "environment": {"HUGEWISE_AGAIN": "1"}}
-    budget = {"blocks": _PILOT_BLOCKS, "time": f"{asked.seconds / 3:.0f}s"}
-    once: dict[str, Any] = {"attempt": {"retries": 0}} if asked.of_service else {}  # what is wrong is told at once
+    budget = {"blocks": _PILOT_BLOCKS, "time": f"{max(1.0, asked.seconds * _PILOT_SHARE):.0f}s"}
+    once: dict[str, Any] = {"attempt": {"retries": 0}} if asked.of_service else {}  # an error is reported at once
     # The confidence has no part in it; it is here so that one that cannot be is told at once.
     return _study("advise-pilot", asked, [AS_IS, again], budget, method="fixed-n", confidence=asked.confidence, **once)
 
 
 def screening(asked: Question, chosen: Sequence[SettingCandidate], pool: int, seconds: float) -> Study:
-    """The study that drops candidates others beat, in so many seconds."""
+    """Return the study that drops candidates others beat, in so many seconds."""
     time, uses = f"{max(1.0, seconds):.0f}s", [AS_IS, *(each.use for each in chosen)]
-    if asked.priority == "memory":  # who is beaten in time may be the smallest: all have the same blocks
+    if asked.priority == "memory":  # an arm that is slower may be the smallest, so all get the same blocks
         few = {"blocks": _MEMORY_BLOCKS, "time": time}
         return _study("advise-screening", asked, uses, few, method="fixed-n", pool=pool, confidence=SCREENED)
     budget = {"blocks": _MOST_PAIRS, "time": time}
@@ -155,7 +164,8 @@ def confirmation(
     *,
     beside: SettingCandidate | None = None,
 ) -> Study:
-    """The study whose verdict is the advice's: the chosen one against what is there, `declared` for so many pairs.
+    """Return the study whose verdict is the advice's: the chosen one against what is there, `declared` for so many
+    pairs.
 
     `beside` is measured in the same blocks: it claims nothing, and the verdict on the chosen one ends the run.
     """
@@ -168,17 +178,19 @@ def confirmation(
 
 
 def _takes_pool(workload: str) -> bool:
-    """Whether it is told how much to reserve: servers know it themselves."""
+    """Return whether the workload must be told how much to reserve; servers know it themselves."""
     known = workloads.discover().get(workload)
     return known is not None and any(each.name == "pool_bytes" for each in known.parameters)
 
 
 def asks(study: Study) -> tuple[object, ...]:
-    """What a phase's run must have in common with its study; its time is what was left when it began."""
+    """Return what a phase's run must have in common with its study. The run keeps the time that was left when it began,
+    and the policies that the host's settings called for then.
+    """
     asked = [(use.name, use.parameters) for use in study.workload]
     return (
         study.name,
-        study.policies,
+        [use.name for use in study.policies],
         msgspec.json.encode(asked, order="deterministic"),
     )  # read again, a tuple is a list
 
@@ -186,14 +198,14 @@ def asks(study: Study) -> tuple[object, ...]:
 def comparison_study(
     name: str, asked: Question, uses: Sequence[str | Mapping[str, Any]], pool: int, blocks: int, *, baseline: str
 ) -> Study:
-    """The study of so many blocks in which arms are held against `baseline`, at the question's confidence."""
+    """Return the study of so many blocks in which arms are held against `baseline`, at the question's confidence."""
     confidence = asked.confidence
     budget = {"blocks": blocks}
     return _study(name, asked, uses, budget, method="fixed-n", pool=pool, confidence=confidence, baseline=baseline)
 
 
 def _question(parameters: Mapping[str, Any]) -> str:
-    """What a run of it is about, for whoever finds its report; empty where the workload's name says it."""
+    """Return the question text of its runs' reports; empty where the workload's name tells it."""
     words = parameters.get("argv") or parameters.get("server") or ()
     told = shlex.join(map(str, words))[:_LONGEST].translate(dict.fromkeys((*range(32), 127), " "))
     return f"What to set for: {told}" if told else ""
@@ -212,11 +224,11 @@ def _study(
     if (asked.pool or pool) and _takes_pool(asked.workload["name"]):
         parameters["pool_bytes"] = asked.pool or pool
     if any(not isinstance(use, str) and use.get("parameters", {}).get("own_pool") for use in policies):
-        # The pool is there for all arms of a run, and PostgreSQL takes what it finds.
+        # The pool is there for all arms of a run, and PostgreSQL takes pages that it finds.
         parameters["server"] = list(without_pool(tuple(map(str, parameters.get("server", ())))))
     timeout = f"{max(1.0, asked.seconds / 4):.0f}s"
     workload = {"delivery": {"share": 0.0}, "timeout": timeout, **asked.workload, "parameters": parameters}
-    if asked.of_service and asked.design is None:  # resident where a calibration of it lets it be
+    if asked.design is None:
         how = {"design": {"kind": "auto"}, **how}
     data = {
         "format": 1,
@@ -235,16 +247,16 @@ def _study(
 
 
 _TAIL = re.compile(r"(?:^|_)(?:p9\d{1,3}|max)(?:_|$)")
-_BEST = ("p99", "p999", "p95", "p90")  # whom an advice looks at first
+_BEST = ("p99", "p999", "p95", "p90")  # order of preference
 
 
 def is_tail(metric: str) -> bool:
-    """Whether a metric of that name is an upper quantile, or the most: `p99_us`, `latency_p95_ms`, `max_ms`."""
+    """Return whether a metric is an upper quantile or a maximum by its name: `p99_us`, `latency_p95_ms`, `max_ms`."""
     return _TAIL.search(metric) is not None
 
 
 def aimed(asked: Question) -> Question:
-    """The question with the metric that its priority is about. Raises UserError where there is none, StudyError.
+    """Return the question with the metric that its priority is about. Raises UserError where there is none, StudyError.
 
     A run of a command has one time: a quantile over some dozens of runs is no tail of what its users wait for.
     """

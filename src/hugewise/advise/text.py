@@ -1,9 +1,7 @@
-"""An advice in words: what to set, for whom, what it gains, what it costs, and how sure that is. Pure.
+"""Text of an advice: the setting, its reach, its gain, its price, and the confidence. Pure.
 
-summary     what whoever asked reads at once, some ten lines behind the answer
-details     all that stands behind it: kept beside the record, and shown with --verbose
-
-The words of an advice that are made of its figures: objectives, prices, tables. Pure.
+answer      one sentence; `in_short` the same in a few words
+details     everything else: kept beside the record, and shown with --verbose
 """
 
 from __future__ import annotations
@@ -17,15 +15,17 @@ from hugewise.advise.advice import Advice, Confirmed
 from hugewise.advise.candidates import SettingCandidate
 from hugewise.advise.decision import FootprintChange, KnownFrom, MeasuredSetting, Priority, TradeOff, explained
 from hugewise.inspection.neighbours import Neighbours
-from hugewise.model.answer import GROWTH, POOL_GROWTH
+from hugewise.model.cause import GROWTH, POOL_GROWTH
 from hugewise.model.design import ESTIMANDS
 from hugewise.quantity import format_duration, format_size
 from hugewise.report import numbers
-from hugewise.report.sentences import plain
+from hugewise.report.document import table
+from hugewise.report.terminal import lines
+from hugewise.stats.campaign import unseen
 from hugewise.visible import printable
 
 _LITTLE = 10 << 20
-_UNCHANGED = 0.005  # of a footprint
+_UNCHANGED = 0.005  # share of a footprint
 _KNOWN: dict[KnownFrom, str] = {
     "confirmed": "confirmation at {}",
     "beside": "beside it, {} by itself",
@@ -34,12 +34,12 @@ _KNOWN: dict[KnownFrom, str] = {
 
 
 def mib(size: int) -> str:
-    """Bytes in MiB; below 10 of them to three digits, so that little is not shown as nothing."""
+    """Return bytes in MiB; below 10 of them to three digits, so that little is not shown as nothing."""
     return f"{size / (1 << 20):,.0f} MiB" if size >= _LITTLE else numbers.size(size)
 
 
 def objective_text(priority: Priority, metric: str, margin: float, growth: float, pool: float) -> str:
-    """What is weighed against what."""
+    """Return the text about the objective: which quantities are weighed."""
     unasked = (
         f"what takes more than {numbers.percent(growth)} more memory (a pool: {numbers.percent(pool)}) is left to you"
     )
@@ -54,7 +54,7 @@ def objective_text(priority: Priority, metric: str, margin: float, growth: float
 
 
 def price_text(growth: float | None) -> str:
-    """What a setting costs in memory."""
+    """Return the text about a setting's cost in memory."""
     if growth is None:
         return "what memory it takes is not known"
     if abs(growth) < _UNCHANGED:
@@ -62,12 +62,12 @@ def price_text(growth: float | None) -> str:
     percents = round(abs(growth) * 100, 1)
     if growth > 0:
         return f"it takes {percents:.{0 if percents >= 10 else 1}f}% more memory"
-    percents = min(99.9, percents)  # what is left is not rounded to nothing
+    percents = min(99.9, percents)  # never round a remainder to nothing
     return f"it takes {percents:.{0 if 10 <= percents < 99 else 1}f}% less memory"
 
 
 def growth_text(change: FootprintChange) -> str:
-    """A change of the footprint with its interval."""
+    """Return a change of the footprint with its interval."""
     at = f"at {100 * change.confidence:.4g}%"
     if change.low is not None and change.high is not None:  # memory hardly varies: a tenth of a percent is enough
         span = f"{_end(change.low)} to {_end(change.high)}"
@@ -77,13 +77,13 @@ def growth_text(change: FootprintChange) -> str:
 
 
 def _end(ratio: float) -> str:
-    """An end of an interval, which is not rounded onto "no change": whether that is excluded is the answer."""
+    # an end is not rounded onto "no change": whether that is excluded is the answer
     places = next((more for more in range(1, 5) if ratio == 1 or round(100 * (ratio - 1), more) != 0), 4)
     return numbers.change(ratio, places=places)
 
 
 def memory_answer(name: str, change: FootprintChange | None, effect: str, fits: bool | None, margin: float) -> str:
-    """The answer where memory goes first. `fits`: whether it is known not to be worse by more than the margin."""
+    """Return the answer where memory goes first. `fits`: it is known not to be worse by more than the margin."""
     most = numbers.percent(margin)
     if change is None:
         return f"No answer: what memory `{name}` takes is not known ({effect})."
@@ -101,14 +101,14 @@ def memory_answer(name: str, change: FootprintChange | None, effect: str, fits: 
 
 
 def no_smaller_footprint(seen: Sequence[MeasuredSetting]) -> str:
-    """The answer where memory goes first and no candidate seems to take less."""
+    """Return the answer where memory goes first and no candidate seems to take less."""
     told = [f"`{one.name}` {numbers.change(one.growth.ratio)}" for one in seen if one.growth is not None]
     found = f" ({', '.join(told)}: estimates of the screening, which claims nothing)" if told else ""
     return f"Leave it as it is: nothing that was tried takes less memory{found}."
 
 
 def effect_on_others(found: Neighbours) -> str:
-    """What a setting of the whole host does to the other programs."""
+    """Return the text about the effect of a host-wide setting on the other programs."""
     some = "1 process" if found.unread == 1 else f"{found.unread} processes"
     unread = f"; {some} could not be looked into" if found.unread else ""
     if not found.eligible:
@@ -121,7 +121,9 @@ def effect_on_others(found: Neighbours) -> str:
 
 
 def joint_confidence(verdicts: int, answers: int, each: float, wrong: float) -> str:
-    """How sure several answers are together, of which each verdict is wrong with a chance of at most `each`."""
+    """Return the text about the joint confidence of several answers, of which each verdict is wrong with a chance of at
+    most `each`.
+    """
     rest = "" if verdicts == answers else f", {verdicts} of which rest on a verdict"
     alone = f"{100 * (1 - each / verdicts):.4g}%"
     return (
@@ -131,36 +133,37 @@ def joint_confidence(verdicts: int, answers: int, each: float, wrong: float) -> 
     )
 
 
-def aligned_table(rows: Sequence[TradeOff]) -> Iterator[str]:
-    """The settings in aligned columns; nothing of no rows."""
-    lines = [("setting", "effect", "known", "footprint", "reach", ""), *map(_row, rows)] if rows else []
-    widths = [max(len(line[at]) for line in lines) for at in range(len(lines[0]) - 1)] if lines else []
-    for line in lines:
-        cells = [cell.ljust(width) for cell, width in zip(line, widths, strict=False)]
-        yield "  ".join([*cells, line[-1]]).rstrip()
+FEWEST_SHOWN = 3
+"""Pairs without which no effect is shown."""
+
+
+def settings_table(rows: Sequence[TradeOff]) -> Iterator[str]:
+    """Yield the settings as a table; nothing of no rows."""
+    head = ("setting", "effect", "known", "footprint", "reach", "")
+    yield from lines(table("", head, map(_row, rows), len(head)))
 
 
 def _row(row: TradeOff) -> tuple[str, ...]:
     seen = row.seen
     reach = row.reach or numbers.NOTHING
     if seen is None:
-        return (printable(row.name), numbers.NOTHING, numbers.NOTHING, numbers.NOTHING, reach, printable(row.why))
-    note = f"dominated by {printable(row.dominated_by)}" if row.dominated_by else ""
+        return (row.name, numbers.NOTHING, numbers.NOTHING, numbers.NOTHING, reach, row.why)
+    note = f"dominated by {row.dominated_by}" if row.dominated_by else ""
     size = numbers.size(seen.footprint.total)
     if row.reach is None:
-        return (printable(row.name), numbers.NOTHING, numbers.NOTHING, size, reach, note)
+        return (row.name, numbers.NOTHING, numbers.NOTHING, size, reach, note)
     change = "" if seen.growth is None else f", {growth_text(seen.growth)}"
     known = _KNOWN[seen.known].format(f"{100 * seen.confidence:.4g}%")
-    effect = numbers.effect(seen.ratio, seen.low, seen.high)
-    return (printable(row.name), effect, known, f"{size}{change}", reach, note)
+    effect = numbers.effect(seen.ratio, seen.low, seen.high) if seen.n >= FEWEST_SHOWN else numbers.NOTHING
+    return (row.name, effect, f"{known}, n {seen.n}", f"{size}{change}", reach, note)
 
 
 DETAILS = "details.txt"
-"""Beside the record: the whole of it in words."""
+"""File beside the record: the whole advice in words."""
 
 
 def objective(found: Advice) -> str:
-    """What is weighed, in words."""
+    """Return the text about the question's objective."""
     asked, last = found.question, found.confirmed
     if asked.curve:
         return f"For a curve: the gain in {asked.workload.get('metric', 'wall_s')} by the share of its heap."
@@ -169,7 +172,7 @@ def objective(found: Advice) -> str:
 
 
 def recommended(found: Advice) -> bool:
-    """Whether the answer is to set something, or leaves that to its user."""
+    """Return whether the answer is to set something; otherwise that is left to the user."""
     last = found.confirmed
     if last is None or last.verdict == "none" or last.fails:
         return False
@@ -180,8 +183,15 @@ def recommended(found: Advice) -> bool:
     return bool(fits) and change is not None and change.high is not None and change.high < 1
 
 
+def deployable(found: Advice) -> bool:
+    """Return whether there are files to deploy: the setting is recommended, or faster for more memory."""
+    last = found.confirmed
+    better = last is not None and last.verdict == "better" and not last.fails
+    return recommended(found) or (better and found.question.priority != "memory")
+
+
 def answer(found: Advice) -> str:
-    """One sentence: what to set, the gain with its interval, the price, and how sure."""
+    """Return one sentence: what to set, the gain with its interval, the price, and how sure."""
     if found.curve is not None:
         return layouts.curve_sentence(found.curve)
     last, margin = found.confirmed, found.question.margin
@@ -193,46 +203,101 @@ def answer(found: Advice) -> str:
         effect += "; " + ", ".join(f"`{name}`: {how}" for name, how in last.failed.items())
     sure = f"{last.n} pairs at {_sure(last.confidence)}"
     if last.verdict == "none":
-        return f"No verdict on `{chosen.name}`: {plain(last.reason).rstrip('.')}."
+        return f"No verdict on `{chosen.name}`: {last.reason.rstrip('.')}."
     if last.fails and (last.verdict != "worse" or found.question.priority == "memory"):
         return f"Leave it as it is: runs of `{chosen.name}` failed, whatever it does to the others ({effect}, {sure})."
     if found.question.priority == "memory":
         fits = decision.no_worse(last.low, last.high, last.better, margin)
         said = memory_answer(chosen.name, last.change, f"{effect}, {sure}", fits, margin)
         return f"{said} {_how(found, chosen)}" if recommended(found) else said
-    best = f"the best that was found, `{chosen.name}`," if len(found.tried) > 1 else f"`{chosen.name}`"
+    best = _as_best(found, chosen.name)
     match last.verdict:
-        case "better" if last.growth is not None and last.growth > (POOL_GROWTH if chosen.reach == "pool" else GROWTH):
-            more = f"but the program has {100 * last.growth:.0f}% more memory"
-            return (
-                f"`{chosen.name}` is better ({effect}, {sure}), {more}: that is yours to weigh. {_how(found, chosen)}"
-            )
+        case "better" if _to_weigh(found, last):
+            more = f"but the program has {100 * (last.growth or 0):.0f}% more memory"
+            said = f"{_named(found, chosen)} is better ({effect}, {sure}), {more}: that is yours to weigh."
+            return f"{said} {_how(found, chosen)}"
         case "better":
-            return f"Set `{chosen.name}`: {effect}, {sure}; {price_text(last.growth)}. {_how(found, chosen)}"
+            return f"Set {_named(found, chosen)}: {effect}, {sure}; {price_text(last.growth)}. {_how(found, chosen)}"
         case "equivalent":
-            no = f"makes no difference above {numbers.percent(margin)}"
-            return f"Leave it as it is: {best} {no} ({effect}, {sure})."
+            no = f"usually makes no difference above {numbers.percent(margin)}"
+            stalls = numbers.percent(round(unseen(last.n, 1 - last.confidence), 3))
+            return (
+                f"Leave it as it is: {best} {no} ({effect}, {sure}); up to {stalls} of runs may stall as none of these"
+                " pairs shows."
+            )
         case "worse":
             return f"Leave it as it is: {best} is worse ({effect}, {sure})."
+        case "undecided" if last.earlier and last.reason == last.earlier:
+            alone = (
+                f"Undecided: by this run alone `{chosen.name}` is clear ({effect}, {sure}), with the earlier runs not."
+            )
+            return f"{alone} Ask again: each run adds its evidence."
         case _:
             more = f": give --time {found.more_time} or more" if found.more_time else " may decide it: --time"
             return f"Undecided: `{chosen.name}` {effect}, {sure}. More time{more}."
 
 
+def _as_best(found: Advice, name: str) -> str:
+    """Return the confirmed candidate with its place among those that were tried."""
+    if len(found.tried) == 1 or found.screen is None:
+        return f"`{name}`"
+    first = decision.runner_up(found.screen.estimates, found.screen.better, "")
+    if first in ("", name):
+        return f"the best that was found, `{name}`,"
+    return f"`{name}`, which reaches less than `{first}` and was not clearly behind it,"
+
+
+def _named(found: Advice, chosen: SettingCandidate) -> str:
+    """Return the setting's name, with the variables and the options behind a server's command that make it up."""
+    use = {} if isinstance(chosen.use, str) else chosen.use
+    asked = found.question.workload.get("parameters", {}).get("server", ())
+    server = use.get("parameters", {}).get("server", ())
+    added = server[len(asked) :] if list(server[: len(asked)]) == list(asked) else ()
+    words = [*(f"{name}={value}" for name, value in use.get("environment", {}).items()), *map(str, added)]
+    return f"`{chosen.name}` ({' '.join(words)})" if words else f"`{chosen.name}`"
+
+
+def _to_weigh(found: Advice, last: Confirmed) -> bool:
+    """Return whether the gain has a price in memory that its user has to weigh."""
+    most = POOL_GROWTH if found.candidate(last.candidate).reach == "pool" else GROWTH
+    return found.question.priority != "memory" and last.growth is not None and last.growth > most
+
+
+def in_short(found: Advice) -> str:
+    """The answer in a few words: `set advised`, `leave as it is`, `undecided: advised`."""
+    last = found.confirmed
+    if last is None:
+        if found.arrived != "finished":
+            return "no answer yet"
+        return "undecided" if found.more_time and not found.tried else "leave as it is"
+    if recommended(found):
+        return f"{'weigh' if _to_weigh(found, last) else 'set'} {last.candidate}"
+    if last.verdict in ("undecided", "none"):
+        return f"{'undecided' if last.verdict == 'undecided' else 'no verdict'}: {last.candidate}"
+    return "leave as it is"
+
+
 def _unconfirmed(found: Advice) -> str:
-    """The answer so far, or why there is nothing to confirm."""
+    if found.arrived == "finished" and found.more_time and not found.tried:
+        time = format_duration(found.question.seconds)
+        return (
+            f"Undecided: {time} have no room for the pairs of runs that a verdict takes. Give --time {found.more_time}"
+            " or more, or a shorter input."
+        )
     if found.arrived == "finished" and found.screen is not None:
         return no_smaller_footprint(found.screen.measured[1:])
-    if found.arrived == "finished" and any("needs root" in left.reason for left in found.left_out):
+    if found.arrived == "finished" and any(left.needs_root for left in found.left_out):
         return "Leave it as it is, or ask as root: what could still reach this program needs root to be tried."
+    if found.arrived == "finished" and len(found.left_out) > 1 and len({left.reason for left in found.left_out}) == 1:
+        return f"Leave it as it is: {found.left_out[0].reason}."
     if found.arrived == "finished":
         return "Leave it as it is: no setting can reach this program that it does not have already."
-    said = f"No answer yet: it ended in the {_PHASES[found.arrived]}"
+    said = f"No answer yet: interrupted in the {_PHASES[found.arrived]}"
     if found.screen is None or not found.chosen:
         return f"{said}."
     estimate = found.screen.estimates.get(found.chosen)
     about = "" if estimate is None else f", about {numbers.change(estimate)}"
-    return f"{said}. The screening, which claims nothing, has `{found.chosen}` go on{about}."
+    return f"{said}. The screening chose `{found.chosen}`{about}: an estimate, not a verdict."
 
 
 _PHASES = {
@@ -260,7 +325,7 @@ def _sure(confidence: float) -> str:
 
 
 def settings(found: Advice) -> tuple[TradeOff, ...]:
-    """The table: as it is, every setting that was tried, with the best that is known of it, and who dominates it."""
+    """Return the table of settings: as-is, then each setting tried, with its best figures and what dominates it."""
     screen, last = found.screen, found.confirmed
     seen = {one.name: one for one in (screen.measured if screen is not None else ())}
     seen |= {one.name: one for one in (last.measured if last is not None else ())}
@@ -277,21 +342,9 @@ def settings(found: Advice) -> tuple[TradeOff, ...]:
     return decision.trade_offs(rows, better, found.question.margin)
 
 
-def summary(found: Advice) -> Iterator[str]:
-    """What stands behind the answer, in short: the settings, what was delivered, and where the gain comes from."""
-    yield from aligned_table(settings(found))
-    if found.curve is not None:
-        yield from _curve(found)
-    yield from _notes(found, short=True)
-    yield from _delivered(found)
-    if found.apart is not None:
-        yield layouts.layout_sentence(found.apart)
-    yield from tuple(_causes(found))[:1]
-
-
 def details(found: Advice) -> Iterator[str]:
-    """What stands behind the answer, line by line."""
-    yield from aligned_table(settings(found))
+    """Yield the details behind the answer, line by line."""
+    yield from settings_table(settings(found))
     if found.pilot is not None:
         seen = found.pilot.huge
         huge = "its pages were not seen" if seen is None else f"{100 * seen:.0f}% of it in huge pages"
@@ -303,8 +356,8 @@ def details(found: Advice) -> Iterator[str]:
             f" {huge}."
         )
     if found.curve is not None:
-        yield from _curve(found)
-    yield from _notes(found, short=False)
+        yield from curve_lines(found)
+    yield from notes(found, short=False)
     for one in found.tried:
         yield f"Tried: {one.name} ({one.reach}): {one.reason}{_fate(found, one.name)}."
     for left in found.left_out:
@@ -315,7 +368,7 @@ def details(found: Advice) -> Iterator[str]:
     if found.question.of_service:
         what = ESTIMANDS[last.design] or "its arms one after the other"
         yield f"Design: {last.design}, {what}."
-    yield from _delivered(found)
+    yield from delivered(found)
     if last.growth is not None and last.memory_after is not None:
         unused = last.seen.footprint.unused if last.seen is not None else None
         never = f" ({mib(unused)} of that never used)" if unused else ""
@@ -324,39 +377,45 @@ def details(found: Advice) -> Iterator[str]:
         yield f"Price: at most {mib(last.memory_after)} of memory{pool}, {_grown(last)}.{counted}"
     if found.apart is not None:
         yield layouts.layout_sentence(found.apart)
-    yield from _causes(found)
+    yield from causes(found)
     if found.neighbours is not None:
         yield f"The other programs that run now: {effect_on_others(found.neighbours)}."
 
 
 def whole(found: Advice) -> str:
-    """All of it as a text: the objective, the answer, and what stands behind it, with what asked and the runs."""
+    """Return the whole advice as a text: objective, answer, details, the question and the runs."""
     runs = (found.pilot_folder, found.screening_folder, found.confirmation_folder, found.apart_folder)
     told = (f"Run: {run}" for run in filter(None, (*runs, found.curve_folder)))
     asked = (f"Asked by: {shlex.join(found.command)}",) if found.command else ()
-    lines = (objective(found), answer(found), *(f"  {line}" for line in (*details(found), *asked, *told)))
-    return "".join(f"{printable(line)}\n" for line in lines)
+    every = (objective(found), answer(found), *(f"  {line}" for line in (*details(found), *asked, *told)))
+    return "".join(f"{printable(line)}\n" for line in every)
 
 
-def _curve(found: Advice) -> Iterator[str]:
+def curve_lines(found: Advice) -> Iterator[str]:
+    """The points of a curve, and the command that uses the layout that it recommends."""
     assert found.curve is not None
     yield from layouts.lines(found.curve, shlex.join(layouts.command_of(found.question)))
 
 
-def _notes(found: Advice, *, short: bool) -> Iterator[str]:
-    """The remarks. That the time may not be enough is of no use when it was; nor, in `short`, what it could show."""
+def notes(found: Advice, *, short: bool) -> Iterator[str]:
+    """Yield the earlier runs and the remarks; in `short`, the one on the time only where the answer is undecided."""
     decided = found.confirmed is not None and found.confirmed.verdict not in ("undecided", "none")
-    yield from (f"Note: {one}." for one in found.remarks[1 if decided and (found.more_time or short) else 0 :])
+    time = () if decided and short else filter(None, (found.time_remark,))
+    if found.confirmed is not None and found.confirmed.earlier:
+        yield found.confirmed.earlier
+    yield from (f"Note: {one}." for one in (*time, *found.remarks))
 
 
-def _delivered(found: Advice) -> Iterator[str]:
+def delivered(found: Advice) -> Iterator[str]:
+    """The share of memory above base pages in the confirmation."""
     last = found.confirmed
     if last is not None and last.huge_after is not None:
         before = "" if last.huge_before is None else f" ({100 * last.huge_before:.0f}% before)"
         yield f"Delivered: {100 * last.huge_after:.0f}% of its memory in pages above {format_size(PAGESIZE)}{before}."
 
 
-def _causes(found: Advice) -> Iterator[str]:
+def causes(found: Advice) -> Iterator[str]:
+    """Yield the source of the confirmed setting's gain."""
     last = found.confirmed
     if last is not None and last.seen is not None and last.seen.causes is not None:
         yield from explained(last.seen.causes)
@@ -370,7 +429,7 @@ def _grown(last: Confirmed) -> str:
 
 
 def _verdict(found: Advice, last: Confirmed) -> str:
-    """What the confirmation came to: of memory, whether it is known not to be worse."""
+    """Return the confirmation's verdict; for memory, whether the candidate is known not to be worse."""
     if found.question.priority != "memory" or last.verdict == "none":
         return last.verdict
     margin = found.question.margin

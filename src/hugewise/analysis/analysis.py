@@ -1,4 +1,4 @@
-"""From a run's folder to its results: the methods see the stored blocks again, and everything is summed up.
+"""Analysis of a run's folder: the methods see the stored blocks again, and everything is summed up.
 
 Nothing here asks the machine: a run can be analysed anywhere.
 
@@ -37,7 +37,7 @@ from statistics import fmean, median
 
 import msgspec
 
-from hugewise import published
+from hugewise import published, workloads
 from hugewise.analysis import over_time
 from hugewise.analysis.causes import Processor, causes
 from hugewise.analysis.published import published_rows
@@ -45,7 +45,8 @@ from hugewise.errors import RunError, UserError
 from hugewise.model.design import beside_its_own, qualified
 from hugewise.model.guest import Accelerator, Backing, GuestsRecord
 from hugewise.model.metric import OPERATIONS, WALL_US, Metric
-from hugewise.model.policy import Treatment
+from hugewise.model.policy import Deployment, Treatment
+from hugewise.model.reason import Known, Withheld, WorkDiffers
 from hugewise.model.results import (
     AgedArm,
     ArmSummary,
@@ -62,6 +63,7 @@ from hugewise.model.results import (
 )
 from hugewise.model.trial import Attempt, Block, Judged
 from hugewise.model.workload import ParameterValue, StandIn
+from hugewise.plan.deployment import GuestMemory, Planned, made_again
 from hugewise.quantity import format_size
 from hugewise.stats import signflip
 from hugewise.stats.changepoint import host_changes, steadiness
@@ -77,7 +79,7 @@ from hugewise.study.study import Study
 
 
 def aged_arms(cell: str, arms: Sequence[str], attempts: Sequence[Attempt]) -> tuple[AgedArm, ...]:
-    """Of each arm that has accepted attempts which say so."""
+    """Return the memory state of each arm whose accepted attempts recorded it."""
     found = []
     for arm in arms:
         own = [one.aged for one in attempts if one.cell == cell and one.arm == arm and one.state == "accepted"]
@@ -109,7 +111,7 @@ _SAME = (
 def guests(
     cells: Sequence[CellRecord], attempts: Sequence[Attempt], record: GuestsRecord | None, versions: Mapping[str, str]
 ) -> Guests | None:
-    """The guests of a run; None where its arms ran on the host.
+    """Return the guests of a run; None where its arms ran on the host.
 
     `record` is the content of the run's `guests.json`; runs that were made before there was one have it in part in the
     first record's `versions`.
@@ -137,7 +139,7 @@ def guests(
 
 
 def boots_of(attempts: Sequence[Attempt]) -> int:
-    """In how many boots of guests that stay the attempts were."""
+    """Return in how many boots of guests that stay the attempts were."""
     return len({one.guest["resident_boot"] for one in attempts if "resident_boot" in one.guest})
 
 
@@ -158,7 +160,7 @@ def stayed(attempts: Sequence[Attempt]) -> tuple[StayedGuest, ...]:
 
 
 def _free_huge(facts: Mapping[str, Fact]) -> float | None:
-    """What share of the free memory was in blocks that a huge page fits into."""
+    """Return the share of free memory in blocks that a huge page fits into."""
     free, huge = _number(facts.get("resident_free_bytes")), _number(facts.get("resident_free_huge_bytes"))
     return huge / free if free else None
 
@@ -215,7 +217,8 @@ def _number(value: Fact | None) -> float:
 
 
 def series_by_arm(cell: str, arms: Iterable[str], attempts: Iterable[Attempt]) -> dict[str, list[tuple[float, ...]]]:
-    """The series of the accepted attempts of `cell` by arm, work a second, in the order of `arms`; arms without: none.
+    """Return the series of the accepted attempts of `cell` by arm, work a second, in the order of `arms`; arms without:
+    none.
 
     Attempts without a whole second have no series and are left out.
     """
@@ -227,18 +230,16 @@ def series_by_arm(cell: str, arms: Iterable[str], attempts: Iterable[Attempt]) -
 
 
 def steady_arms(cell: str, arms: Iterable[str], attempts: Iterable[Attempt]) -> tuple[Steadiness, ...]:
-    """Whether the throughput of each arm of `cell` had settled; empty where the workload has no series."""
+    """Return whether the throughput of each arm of `cell` had settled; empty where the workload has no series."""
     return tuple(steadiness(arm, several) for arm, several in series_by_arm(cell, arms, attempts).items())
 
 
 def throughput_unit(workload: str) -> str:
-    """The unit of a workload's series: that of its first metric where this is a rate, else `work a second`.
+    """Return the unit of a workload's series: that of its first metric where this is a rate, else `work a second`.
 
     A series is the workload's own throughput, whichever metric a study judges.
     """
-    from hugewise.workloads import discover  # noqa: PLC0415  (loads every workload)
-
-    known = discover().get(workload)
+    known = workloads.discover().get(workload)
     unit = known.metrics[0].unit if known is not None and known.metrics else ""
     return unit if unit.endswith("/s") else "work a second"
 
@@ -273,7 +274,7 @@ def differing_facts(cell: str, arms: Sequence[str], attempts: Iterable[Attempt])
 
 
 def _told(cell: str, attempts: Iterable[Attempt]) -> list[Attempt]:
-    """Without attempts that were made before there were facts."""
+    # leaves out attempts of versions without facts
     return [a for a in attempts if a.cell == cell and a.state == "accepted" and a.facts]
 
 
@@ -290,8 +291,8 @@ _LEAST = 0.001  # operations: none at all has a logarithm too
 
 
 def with_work(one: Comparison, cell: CellRecord, blocks: Sequence[Block], margin: float) -> Comparison:
-    """The comparison with what is known of the work behind it; without its verdict where the arms' work differs by more
-    than the `margin` (a share). `blocks` are the cell's.
+    """Return the comparison with what is known of the work behind it; without its verdict where the arms' work differs
+    by more than the `margin` (a share). `blocks` are the cell's.
     """
     named = _named(cell)
     if cell.workload not in _COUNTING or one.metric in _FOR_EACH or one.metric in named:
@@ -302,24 +303,18 @@ def with_work(one: Comparison, cell: CellRecord, blocks: Sequence[Block], margin
     if len(pairs) < 2 or not _differ(pairs):
         return one
     ratio = math.exp(median(math.log(arm / base) for arm, base in pairs))
-    percent = 100 * abs(ratio - 1)
-    less = f"{percent:.{0 if percent >= 10 else 1}f}% {'less' if ratio < 1 else 'more'} work"
-    said = f"under {one.arm} it did {less} than under {one.baseline} ({OPERATIONS}, {len(pairs)} pairs)"
+    differs = WorkDiffers(one.arm, one.baseline, ratio, len(pairs))
     if abs(ratio - 1) <= margin:
-        return msgspec.structs.replace(one, warnings=(*one.warnings, said))
-    cure = f"judge the time for each operation (metric {WALL_US.name}), or have it do a fixed work"
-    reason = "; ".join(part for part in (f"withheld: {said}: {cure}", one.reason) if part)
-    return msgspec.structs.replace(one, verdict="none", reason=reason, reach=None)
+        return msgspec.structs.replace(one, warnings=(*one.warnings, differs))
+    return msgspec.structs.replace(one, verdict="none", reason=Withheld("work", differs, one.reason), reach=None)
 
 
 def _unknown(one: Comparison) -> Comparison:
-    cure = f"have its output counted: --value '{OPERATIONS},neutral=regex:PATTERN'"
-    told = f"whether the load did as much work under both is not known, only how long it took ({cure})"
-    return msgspec.structs.replace(one, warnings=(*one.warnings, told))
+    return msgspec.structs.replace(one, warnings=(*one.warnings, Known("work unknown")))
 
 
 def _named(cell: CellRecord) -> set[str]:
-    """The names of the values that its output is read for."""
+    """Return the names of the values that its output is read for."""
     given = cell.values.get("values", ())
     return {str(each).partition(",")[0].strip() for each in (given if isinstance(given, list | tuple) else ())}
 
@@ -342,7 +337,9 @@ def _pairs(one: Comparison, blocks: Sequence[Block]) -> Iterator[tuple[float, fl
 
 
 def _differ(pairs: Sequence[tuple[float, float]]) -> bool:
-    """By more than chance: by the exact test of the pairs' signs; and where each side does ever the same, at once."""
+    """Return whether the pairs differ by more than chance: by the exact test of their signs, or at once where each side
+    is constant.
+    """
     if all(len(set(side)) == 1 for side in zip(*pairs, strict=True)):
         return pairs[0][0] != pairs[0][1]
     differences = [math.log(arm / base) for arm, base in pairs]
@@ -351,11 +348,10 @@ def _differ(pairs: Sequence[tuple[float, float]]) -> bool:
 
 # Whoever can damage records can choose whose; no test can count what it does not know of.
 _HASH = re.compile("[0-9a-fA-F]{64}")
-_SALVAGED = "records are missing: the run was salvaged"
 
 
 def analyze(path: Path, *, salvage: bool = False, expect: str | None = None) -> Results:
-    """What the run in the folder `path` has found so far. Raises RunError.
+    """Return the results so far of the run in the folder `path`. Raises RunError.
 
     `salvage`: what is damaged is left out, and told; then there are estimates and no verdicts. `expect`: the running
     hash that it must have; UserError where it is none.
@@ -384,7 +380,8 @@ class Judging:
     """The methods of a run's study, which see its blocks as they come."""
 
     def __init__(self, run: Run) -> None:
-        self._study, self._methods = run.study, methods_for(run.study, run.opened.cells)
+        self._study = run.study
+        self._methods = methods_for(run.study, run.opened.cells, coins=run.opened.coins)
         self._of_cell = defaultdict[str, list[Method]](list)
         for method in self._methods:
             self._of_cell[method.contrast.cell].append(method)
@@ -472,7 +469,7 @@ def _cell(
                 policy=arm.treatment.policy,
                 mechanism=arm.treatment.mechanism,
                 treatment=described(arm.treatment),
-                deployment=arm.deployment,
+                deployment=_deployed(cell, arm, run),
             ),
             judged=_judged(cell, arm),
         )
@@ -530,10 +527,8 @@ def _cell(
 
 
 def stand_ins_of(name: str, values: Mapping[str, ParameterValue]) -> tuple[str, ...]:
-    """What runs in a workload in place of what others publish figures of; one that is gone tells nothing."""
-    from hugewise.workloads import discover  # noqa: PLC0415  (loads every workload)
-
-    workload = discover().get(name)
+    """Return the programs of a workload that stand in for those of published figures; none for an unknown workload."""
+    workload = workloads.discover().get(name)
     if not isinstance(workload, StandIn):
         return ()
     with contextlib.suppress(KeyError):  # of a version with other parameters
@@ -542,11 +537,11 @@ def stand_ins_of(name: str, values: Mapping[str, ParameterValue]) -> tuple[str, 
 
 
 def _estimate(comparison: Comparison) -> Comparison:
-    """The comparison without anything that a test has said."""
+    """Return the comparison without anything that a test has said."""
     return msgspec.structs.replace(
         comparison,
         verdict="none",
-        reason=f"withheld: {_SALVAGED}",
+        reason=Withheld("salvaged"),
         reach=None,
         tiers=(),
         p=None,
@@ -564,7 +559,7 @@ def _integrity(run: Run) -> Integrity:
 
 
 def _judged(cell: CellRecord, arm: ArmRecord) -> Judged:
-    """What a verdict on `arm` speaks of: its setting where no delivery was required of it."""
+    """Return the subject of a verdict on `arm`: its setting where no delivery was required of it."""
     required = cell.delivery.of(arm.judged).share > 0 and arm.treatment.target.kind != "any"
     return "backing" if required else "setting"
 
@@ -581,8 +576,23 @@ def _with_shares(comparison: Comparison, arms: Mapping[str, ArmSummary]) -> Comp
     )
 
 
+def _deployed(cell: CellRecord, arm: ArmRecord, run: Run) -> Deployment:
+    """Return the deployment of the arm, by its figures: a run's own words about it may be anybody's."""
+    workload, guest = workloads.discover().get(cell.workload), None
+    if workload is None:
+        return Deployment(note=f"there are no files: hugewise knows no workload {cell.workload}")
+    if arm.kernel is not None and arm.backing is not None and run.study.guest is not None:
+        kernels = () if run.guests is None else run.guests.kernels
+        base = next((one.base_page for one in kernels if one.name == arm.kernel), None)
+        emulated = run.guests is not None and run.guests.accelerator == "tcg"
+        guest = GuestMemory(arm.kernel, base or 4096, arm.backing, run.study.guest.memory, emulated)
+    values = {**cell.values, **arm.treatment.parameters}
+    planned = Planned(arm.treatment, workload, values, arm.pool_bytes)
+    return made_again(planned, arm.deployment, run.opened.host.get("pages"), guest)
+
+
 def described(treatment: Treatment) -> str:
-    """What a treatment does, in a line."""
+    """Describe a treatment in a line."""
     done = [f"{path.removeprefix('/sys/kernel/mm/')}={value}" for path, value in treatment.knobs.items()]
     if treatment.thp_disable != "none":
         done.append(f"prctl(PR_SET_THP_DISABLE, {treatment.thp_disable})")
@@ -597,7 +607,7 @@ def described(treatment: Treatment) -> str:
 
 
 def _options(study: Study) -> dict[str, object]:
-    """The study's other keys as used, in the units of the file's reference."""
+    """Return the study's other keys as used, in the units of the file's reference."""
     told = msgspec.to_builtins(study)
     named = ("scale", "method", "covariate", "window", "budget", "between", "validity", "attempt", "policies", "file")
     return {key: told[key] for key in named}
@@ -638,7 +648,7 @@ class Followed:
         self._judging: Judging | None = None
 
     def results(self) -> Results:
-        """What `analysis.analyze` finds now. Raises RunError; what was there before is kept."""
+        """Return what `analysis.analyze` finds now. Raises RunError; earlier results are kept."""
         before, run = self._run, self._folder.read(self._run, salvage=self._salvage)
         if before is not None and run is not before and run.closed is not None:
             run = self._folder.read(salvage=self._salvage)

@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from hugewise import reading
 from hugewise.files import made_folder, storing, write_whole
-from hugewise.model.design import Kind, must_agree
+from hugewise.model.design import Kind, interleaved, must_agree
 from hugewise.model.policy import Treatment
 from hugewise.quantity import format_duration
 from hugewise.stats import signflip
@@ -65,7 +65,9 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Relabelled(msgspec.Struct, frozen=True, kw_only=True):
-    """How often relabelled streams end in a verdict, all of them wrong. `limit`: nominal and three standard errors."""
+    """Share of relabelled streams that end in a verdict, all of them wrong. `limit`: nominal and three standard
+    errors.
+    """
 
     relabellings: int
     nominal: float
@@ -79,13 +81,13 @@ class Relabelled(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def passed(self) -> bool:
-        """Whether both counts lie within their limits."""
+        """True if both counts lie within their limits."""
         return self.rate <= self.limit and self.campaign_verdicts <= self.most_verdicts
 
 
 class Purchase(msgspec.Struct, frozen=True, kw_only=True):
-    """What a design would buy: the variance of the blocked design's estimate over that of this one, for as many pairs,
-    and for as much time. `measured`: from a stream of that design; else from the sequential stream by relabelling it.
+    """Gain of a design: the variance of the blocked design's estimate over that of this one, for as many pairs, and for
+    as much time. `measured`: from a stream of that design; else from the sequential stream by relabelling it.
     """
 
     design: str
@@ -95,9 +97,9 @@ class Purchase(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Agreement(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether another design (`kind`) finds the effect that sequential pairs find: the difference of the log effects,
-    95% interval. `duet` is the effect in that design, whatever it is; `slice` and `wash_out` are of its turns (seconds,
-    and the share that does not count), where it is a resident one.
+    """Agreement of another design (`kind`) with sequential pairs: the difference of the log effects, 95% interval.
+    `duet` is the effect in that design, whatever it is; `slice` and `wash_out` are of its turns (seconds, and the share
+    that does not count), where arms take turns.
     """
 
     kind: Kind = "duet"
@@ -175,7 +177,7 @@ def _signs(coins: np.random.Generator, rows: int, n: int) -> npt.NDArray[np.int6
 
 
 def _crossings(differences: Sequence[float], alpha: float, signs: npt.NDArray[np.int64]) -> int:
-    """In how many rows of signs the walk reaches the boundary."""
+    """Return in how many rows of signs the walk reaches the boundary."""
     test = signflip.SignFlip(alpha, len(differences))
     scores, limits, before = [], [], 0
     for difference in differences:
@@ -188,7 +190,7 @@ def _crossings(differences: Sequence[float], alpha: float, signs: npt.NDArray[np
 
 
 def purchases(in_time: Sequence[float], streams: Sequence[Stream]) -> tuple[Purchase, ...]:
-    """What each design would buy, from the runs of the sequential stream in their order in time.
+    """Return the gain of each design, from the runs of the sequential stream in their order in time.
 
     In windows of 10 pairs the same runs are labelled AAAA..BBBB, ABAB.. and by coin pairs; each estimate should be 0,
     so that the mean of its square is its variance. (The runs are the same: what a pairing gains is what drift costs.)
@@ -222,9 +224,9 @@ def agreement(arm: str, identities: tuple[str, str], sequential: Stream, duet: S
     """Hold a design's effect against the sequential one: the 95% interval of their difference, by Welch's t.
 
     `identities` are those of the arm's and of the baseline's treatment. A duet is believed when that interval lies
-    within the margin, and its pairs are more alike than sequential ones. In a resident design each arm works alone, as
-    in sequential pairs; it is believed when the interval has 0 in it and ends within twice the margin, and its pairs
-    spread less.
+    within the margin, and its pairs are more alike than sequential ones. In the interleaved design each arm
+    works alone, as in sequential pairs; it is believed when the interval has 0 in it and ends within twice the margin,
+    and its pairs spread less.
     """
     one, other = paired(sequential.differences), paired(duet.differences)
     low, high = -math.inf, math.inf
@@ -240,8 +242,8 @@ def agreement(arm: str, identities: tuple[str, str], sequential: Stream, duet: S
     elif not alike:
         reason = "its pairs are no more alike than sequential ones, so that it buys nothing"
     agrees = inside and alike
-    if duet.kind == "resident":
-        agrees, reason = _resident((low, high), (sequential.sd, duet.sd), within)
+    if interleaved(duet.kind):
+        agrees, reason = _interleaved((low, high), (sequential.sd, duet.sd), within)
     return Agreement(
         kind=duet.kind,
         arm=arm,
@@ -259,24 +261,24 @@ def agreement(arm: str, identities: tuple[str, str], sequential: Stream, duet: S
     )
 
 
-def _resident(apart: tuple[float, float], spreads: tuple[float, float], within: float) -> tuple[bool, str]:
-    """Whether resident pairs are believed, and why: `apart` is the interval of the difference of the effects, `spreads`
-    those of sequential and resident pairs.
+def _interleaved(apart: tuple[float, float], spreads: tuple[float, float], within: float) -> tuple[bool, str]:
+    """Judge whether interleaved pairs are believed, and say why. `apart` is the interval of the difference of the
+    effects, `spreads` are the deviations of sequential and interleaved pairs.
 
     No difference may be seen where one that matters would be: pairs of servers in sequence spread so much that the
     margin itself could not be held, so that it is doubled.
     """
-    (low, high), (sequential, resident), most = apart, spreads, 2 * math.log1p(within)
+    (low, high), (sequential, spread), most = apart, spreads, 2 * math.log1p(within)
     if not low <= 0 <= high:
-        return False, "the effects differ: residence changes what is measured"
+        return False, "the effects differ: taking turns changes what is measured"
     if max(-low, high) > most:
         return False, (
             f"the effects may lie {_percent(max(-low, high))} apart (at most {_percent(math.expm1(most))}, twice the"
             " agreement): more pairs would tell"
         )
-    if resident >= sequential:
+    if spread >= sequential:
         return False, "its pairs spread no less than sequential ones, so that it buys nothing"
-    seen, times = _percent(max(-low, high)), (sequential / resident) ** 2 if resident else math.inf
+    seen, times = _percent(max(-low, high)), (sequential / spread) ** 2 if spread else math.inf
     return True, f"no difference of the effects is seen (at most {seen}), and {times:.3g} times fewer pairs are needed"
 
 
@@ -339,14 +341,14 @@ class CalibrationRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def passed(self) -> bool:
-        """Whether every cell did."""
+        """True if every cell passed."""
         return all(cell.passed for cell in self.cells)
 
 
 def calibration_key(
     workload: str, values: Mapping[str, Any], metric: str, guest: Mapping[str, Any] | None = None
 ) -> str:
-    """The key under which a calibration of this workload, parameters and metric is found again.
+    """Return the key under which a calibration of this workload, parameters and metric is found again.
 
     `guest` is the machine that the baseline runs in (`GuestResources.identity`), None for the host: its noise is
     another's. Parameters that say how long to wait, and how much to reserve, change nothing of what is measured.
@@ -358,7 +360,7 @@ def calibration_key(
 
 
 def identity(treatment: Treatment) -> str:
-    """A treatment's own key: its name does not count, what it does, does."""
+    """Return a treatment's own key: its name does not count, what it does, does."""
     said = msgspec.structs.replace(treatment, policy="")
     exact = msgspec.json.encode(said, order="deterministic")
     if not treatment.surplus:  # those that were made before there was that are still of this treatment
@@ -379,7 +381,7 @@ def save(record: CalibrationRecord, folder: Path) -> Path:
 
 
 def load(folder: Path) -> list[CalibrationRecord]:
-    """The records below `folder`, the newest first; what is not one is passed over."""
+    """Return the records below `folder`, the newest first; what is not one is passed over."""
     found = []
     for path in folder.glob("*/*.json"):
         try:
@@ -399,7 +401,9 @@ class HostNow(msgspec.Struct, frozen=True):
 
 
 class Planned(msgspec.Struct, frozen=True):
-    """What `withheld` needs of a cell, or of a metric that is judged beside the cell's own (`id`: of both)."""
+    """Properties of a cell that `withheld` needs, or of a metric that is judged beside the cell's own (`id`: of
+    both).
+    """
 
     id: str
     key: str
@@ -410,7 +414,7 @@ class Planned(msgspec.Struct, frozen=True):
 def withheld(
     study: Study, cells: Iterable[Planned], records: Sequence[CalibrationRecord], here: HostNow
 ) -> dict[str, str]:
-    """Why the verdicts of a cell are withheld, by cell; cells that may have verdicts are not in it."""
+    """Return why the verdicts of a cell are withheld, by cell; cells that may have verdicts are not in it."""
     kind = study.design.first
     if not (must_agree(kind) or study.calibration.required):
         return {}
@@ -418,22 +422,21 @@ def withheld(
     for cell in cells:
         reason = _withheld(study, cell, records, here)
         if reason is not None:
-            design = "a duet" if kind == "duet" else f"a {kind} design"
-            what = f"{design} must be calibrated" if must_agree(kind) else "the study requires a calibration"
+            what = "a duet must be calibrated" if must_agree(kind) else "the study requires a calibration"
             found[cell.id] = f"{what}, and {reason} (hugewise calibrate {study.file or 'STUDY'})"
     return found
 
 
 def turns_of(study: Study) -> tuple[float | None, float | None]:
-    """Length of a turn and the share of it that does not count, where the design is a resident one, or may be: shorter
-    turns find more of what the others left in the caches.
+    """Length of a turn and the share of it that does not count, where arms take turns, or may: shorter turns find more
+    of what the others left in the caches.
     """
     design = study.design
-    return (design.slice, design.wash_out) if design.kind in ("resident", "auto") else (None, None)
+    return (design.slice, design.wash_out) if design.kind in ("resident", "interleaved", "auto") else (None, None)
 
 
 def _withheld(study: Study, cell: Planned, records: Sequence[CalibrationRecord], here: HostNow) -> str | None:
-    """The first reason that holds."""
+    """Return the first reason that holds."""
     known_here = [r for r in records if (r.host, r.machine, r.planted) == (here.host, here.machine, 0)]
     mine = [(r, c) for r in known_here for c in r.cells if c.key == cell.key]
     kind = study.design.first
@@ -455,8 +458,6 @@ def _withheld(study: Study, cell: Planned, records: Sequence[CalibrationRecord],
             held = known.get((identity(treatment), identity(cell.baseline)))
             if held is None:
                 return f"the last one had not {name} beside the baseline"
-            if (held.slice, held.wash_out) != turns_of(study):
-                return f"the last one had other turns (slice, wash_out) for {name}"
             if not held.agrees:
                 return f"for {name} {held.reason}"
     return None

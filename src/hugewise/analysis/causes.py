@@ -1,4 +1,4 @@
-"""What stands behind each comparison of a cell, from its stored attempts. Pure.
+"""Evidence behind each comparison of a cell, from its stored attempts. Pure.
 
 The difference is split into page faults against page walks by the strongest evidence that there is:
 
@@ -15,7 +15,7 @@ Of each mode the cycles lost to the TLB are at most
 
     walk cycles of loads, stores and fetches + c x completed walks + C x hits of the second level + waits of fetching
 
-with C and c as the processor family has them (`machine.pmu.families`: the constants of Intel's own DTLB_Load, of which
+with C and c as the processor family has them (`machine.pmu`: the constants of Intel's own DTLB_Load, of which
 the `min` is left out: it clips at cycles in which nothing but memory was waited for, so that DTLB_Load is an estimate
 and no bound). A walk costs at most the cycles in which it is under way: other misses and other work go on meanwhile.
 In a guest the walks through the hypervisor's tables are to be in it, or there is no upper end.
@@ -37,12 +37,12 @@ from typing import Any
 import msgspec
 
 from hugewise.analysis.over_time import EVENTS
-from hugewise.machine.pmu import families
-from hugewise.machine.pmu.families import ProcessorFamily
-from hugewise.model.age import MemoryAge
+from hugewise.machine import pmu
+from hugewise.machine.pmu import ProcessorFamily
 from hugewise.model.cause import Bound, Cause, CauseTold, FaultPrice, FaultTime, TlbCost, Unseen
 from hugewise.model.metric import Metric
 from hugewise.model.over_time import ArmStall
+from hugewise.model.pages import MemoryAge
 from hugewise.model.results import ArmSummary, Comparison
 from hugewise.model.trial import Attempt, Block
 from hugewise.stats.cpu_split import CpuSplit, cpu_split
@@ -50,7 +50,7 @@ from hugewise.stats.cpu_split import CpuSplit, cpu_split
 
 @dataclass(frozen=True, kw_only=True)
 class ModeCounts:
-    """What was counted in one mode, each the median of the attempts that counted it; None where none did."""
+    """Counts of one mode, each the median of the attempts that counted it; None where none did."""
 
     cycles: float | None = None
     instructions: float | None = None
@@ -67,7 +67,7 @@ class ModeCounts:
 
 
 def tlb_cost(family: ProcessorFamily | None, counts: ModeCounts) -> TlbCost:
-    """What is told of a mode."""
+    """Return the TLB's cost in a mode."""
     under_way = _under_way(family, counts)
     walkers = None if family is None else family.walkers
     return TlbCost(
@@ -96,7 +96,7 @@ def _under_way(family: ProcessorFamily | None, counts: ModeCounts) -> float | No
 
 
 def lost(family: ProcessorFamily | None, counts: ModeCounts, *, guest: bool) -> Mapping[str, float] | str:
-    """By name the shares of a mode's cycles that the TLB can have cost, or why that is not known."""
+    """Return, by name, the shares of a mode's cycles that the TLB can have cost, or why they are not known."""
     if family is None:
         return "the events of its processor are not in the table of families"
     if family.no_bound:
@@ -185,7 +185,7 @@ def _without(constants: Bound, why: str, parts: Mapping[str, float]) -> Bound:
 
 
 def _capped(shares: Mapping[str, float]) -> Mapping[str, float]:
-    """The same, in proportion, where they are more than all."""
+    """Return the same, in proportion, where they are more than all."""
     total = sum(shares.values())
     return shares if total <= 1 else {name: share / total for name, share in shares.items()}
 
@@ -193,7 +193,7 @@ def _capped(shares: Mapping[str, float]) -> Mapping[str, float]:
 def _shares(
     times: tuple[float | None, float | None], user: ModeCounts, kernel: ModeCounts
 ) -> tuple[float, float] | None:
-    """Of the CPU time the program's share and the kernel's: by the clock, else by the cycles of each mode."""
+    """Return the shares of the program and of the kernel in CPU time: by the clock, else by the cycles of each mode."""
     for one, other in (times, (user.cycles, kernel.cycles)):
         if one is not None and other is not None and one + other > 0:
             return one / (one + other), other / (one + other)
@@ -208,7 +208,7 @@ _QUANTILE = re.compile(r"(^|_)(p\d|latency)")
 
 
 class Processor(msgspec.Struct, frozen=True, kw_only=True):
-    """What the facts of a run say of its processor."""
+    """Facts of a run about its processor."""
 
     family: ProcessorFamily | None = None
     guest: bool = False
@@ -221,15 +221,17 @@ class Processor(msgspec.Struct, frozen=True, kw_only=True):
         """`host` as the run has it; `guests`: its arms ran in guests, of which it says nothing."""
         if guests:
             return cls(uncounted="the processor of its guests was not asked what it counts", guest=True)
-        pmu, pages = _part(host, "pmu"), _part(host, "pages")
-        why = "" if pmu.get("slots") is not None else str(pmu.get("why") or "its run did not ask the processor")
+        counters, pages = _part(host, "pmu"), _part(host, "pages")
+        why = (
+            "" if counters.get("slots") is not None else str(counters.get("why") or "its run did not ask the processor")
+        )
         try:
             costs = msgspec.convert(host.get("fault_costs") or [], tuple[FaultPrice, ...])
         except msgspec.ValidationError:  # of another version
             costs = ()
         base = pages.get("base")
         return cls(
-            family=families.of(_part(host, "cpu")),
+            family=pmu.of(_part(host, "cpu")),
             guest=bool(_part(host, "virtualisation").get("hypervisor")),
             uncounted=why,
             costs=costs,
@@ -252,8 +254,8 @@ def causes(
     memory_age: MemoryAge = "fresh",
     stalls: Sequence[ArmStall] = (),
 ) -> tuple[Cause, ...]:
-    """A cause for each of a cell's comparisons; `blocks` are the cell's own, `memory_age` what its memory had been
-    through, `stalls` the slowest operations of its arms.
+    """Return a cause for each of a cell's comparisons; `blocks` are the cell's own, `memory_age` what its memory had
+    been through, `stalls` the slowest operations of its arms.
     """
     aged = "" if memory_age == "fresh" else memory_age
     if aged:  # a fault waits for compaction, reclaim or swap: what one cost in memory that was fresh says nothing
@@ -263,7 +265,7 @@ def causes(
 
 
 def _slowest(stalls: Sequence[ArmStall], arm: str) -> dict[str, Any]:
-    """What fell into the same seconds as the arm's slowest operations, by the words of each event."""
+    """Return the events in the seconds of the arm's slowest operations, by the words of each event."""
     lined_up = [one for one in stalls if one.arm == arm and one.stall.events]
     beside = Counter(EVENTS[name][1].partition(",")[0] for one in lined_up for name in one.unusual if name in EVENTS)
     return {"slowest": len(lined_up), "slow_with": dict(beside)}
@@ -358,8 +360,8 @@ def split(
 
 
 def _by_cost(known: Cause, by_time: CpuSplit, verdict: str) -> Cause:
-    """By faults x their cost, where what that saves lies clearly on one side of half. Few pairs bound no share; that
-    there is a difference the verdict shows, and its size is that of the typical pair.
+    """Judge by faults x their cost, where the saving lies clearly on one side of half. Few pairs bound no share; the
+    verdict shows that there is a difference, and its size is that of the typical pair.
     """
     before, after = known.faults
     ends = (before.low, before.high, after.low, after.high)
@@ -384,8 +386,8 @@ def _told(known: Cause, told: CauseTold, *, why: str, would: str = "") -> Cause:
 
 
 def fault_time(faults: float | None, coverage: Mapping[str, float], costs: Sequence[FaultPrice]) -> FaultTime:
-    """The time of page faults: of those that brought the memory of `coverage` (bytes by `kind:size`) the cost by size,
-    of the others that of a base page, which is at least what one costs that zeroes nothing.
+    """Return the time of page faults: of those that brought the memory of `coverage` (bytes by `kind:size`) the cost by
+    size, of the others that of a base page, which is at least what one costs that zeroes nothing.
 
     A size between two that were timed costs what lies between them, in proportion to its bytes.
     """
@@ -432,7 +434,7 @@ def _of_cpu(faults: FaultTime, cpu: float | None) -> float | None:
 
 
 def _walks_saved(found: Cause, counted: Sequence[Mapping[str, ModeCounts]]) -> float | None:
-    """Seconds of page walks of the program that were saved; None where they were not counted."""
+    """Return seconds of page walks of the program that were saved; None where they were not counted."""
     if len(counted) != len(found.cpu):
         return None
     seconds = []
@@ -456,7 +458,7 @@ def _kernel_saved(found: Cause, counted: Sequence[Mapping[str, ModeCounts]]) -> 
 
 
 def _unseen(machine: Processor, side: Sequence[Attempt], user: ModeCounts) -> Iterator[Unseen]:
-    """What cannot be seen here, and why."""
+    """Yield what cannot be seen here, and why."""
     if machine.uncounted:
         yield Unseen("page walks and their cycles", machine.uncounted)
     elif user.walk_cycles is None:
@@ -472,7 +474,7 @@ def _unseen(machine: Processor, side: Sequence[Attempt], user: ModeCounts) -> It
 
 
 def _uncounted_time(side: Sequence[Attempt]) -> str:
-    """Why the time in the kernel is not known, where somebody said."""
+    """Return why the time in the kernel is not known, where a reason was given."""
     return next((one.absent["system_s"] for one in side if "system_s" in one.absent), "")
 
 
@@ -493,7 +495,7 @@ def _counts(side: Sequence[Attempt], mode: str) -> ModeCounts:
 
 
 def _median(side: Sequence[Attempt], *names: str) -> float | None:
-    """Of the attempts that have all of these metrics: of their sums."""
+    """Return the median over the attempts that have all of these metrics: of their sums."""
     if len(names) == 1:
         (name,) = names
         found = [value for one in side if (value := one.metrics.get(name)) is not None]
@@ -512,8 +514,8 @@ def _less(arm: Attempt, base: Attempt, name: str) -> float | None:
 
 
 def _won(metric: Metric, one: Comparison) -> float | None:
-    """The part of the baseline's time that the arm does without, at least: by the end of its interval. None where no
-    gain is shown, or the metric is none of all the work's time: a size, a count, a quantile.
+    """Return the part of the baseline's time that the arm does without, at least: by the end of its interval. None
+    where no gain is shown, or the metric is none of all the work's time: a size, a count, a quantile.
     """
     if one.verdict != "better" or _QUANTILE.search(metric.name):
         return None
@@ -525,13 +527,13 @@ def _won(metric: Metric, one: Comparison) -> float | None:
 
 
 def _runs_all_the_time(side: Sequence[Attempt]) -> bool:
-    """Whether an attempt is one thread that is busy: else shares of its CPU time are no shares of its time."""
+    """Return whether an attempt is one busy thread: else shares of its CPU time are no shares of its time."""
     cpu, wall = _median(side, "user_s", "system_s"), _median(side, "wall_s")
     return cpu is not None and wall is not None and wall > 0 and abs(cpu / wall - 1) <= _LITTLE
 
 
 def _large(arm: ArmSummary | None, base: int) -> float | None:
-    """The share of an arm's memory in pages above the base size, None where nothing was proven."""
+    """Return the share of an arm's memory in pages above the base size, None where nothing was proven."""
     sizes = _sizes(arm)
     return sum(share for size, share in sizes.items() if int(size) > base) if sizes else None
 

@@ -1,4 +1,4 @@
-"""What each arm of a cell changed in every metric: the judged ones with their intervals, the others as medians. Pure.
+"""Changes of each arm of a cell in every metric: judged ones with their intervals, others as medians. Pure.
 
 The judged metric and its end points come from the study's method. Every other number that an attempt carries is
 compared by the medians of each arm's accepted attempts: it has no interval and no verdict, and is called not judged.
@@ -32,6 +32,7 @@ from statistics import geometric_mean
 import msgspec
 
 from hugewise.model.metric import COMMON, NOT_IN_EMULATION, Metric
+from hugewise.model.reason import Known, Reason, ZeroMedian
 from hugewise.model.results import CellResult, Comparison, Verdict
 from hugewise.model.trial import Attempt, Judged
 
@@ -70,12 +71,12 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     constant: bool = False
     provisional: tuple[float, float] | None = None
     estimand: str = "ratio of medians"
-    reason: str = ""
+    reason: Reason = ""
 
 
 def changes(cell: CellResult, mine: Values) -> tuple[Change, ...]:
-    """The judged metric of every compared arm, its end points, what is judged beside it, then all other metrics in the
-    order of the attempts.
+    """Return the judged metric of every compared arm, its end points, what is judged beside it, then all other metrics
+    in the order of the attempts.
     """
     known = known_metrics(cell.workload)
     judged = [_judged(cell, one, mine) for one in cell.judged]
@@ -106,7 +107,7 @@ class Values:
 
     @classmethod
     def of(cls, cell: CellResult, attempts: Iterable[Attempt]) -> Values:
-        """Of the cell's accepted attempts among these."""
+        """Return the values of the cell's accepted attempts among these."""
         raw: defaultdict[str, defaultdict[str, list[float | None]]] = defaultdict(lambda: defaultdict(list))
         latest: dict[str, tuple[tuple[str, ...], Sequence[list[float | None]]]] = {}
         measured: dict[str, None] = {}
@@ -135,7 +136,9 @@ class Values:
         return cls(tuple(measured | lacking | common), tuple(measured), found, why)
 
     def median(self, arm: str, name: str) -> tuple[float | None, int]:
-        """Of the arm's values, and how many they are; worked out once, as each arm is held against the baseline's."""
+        """Return the median of the arm's values, and their number; computed once, as each arm is compared with the
+        baseline.
+        """
         if (known := self._medians.get((arm, name))) is None:
             values = self.found.get((arm, name), ())
             known = self._medians[arm, name] = (statistics.median(values) if values else None), len(values)
@@ -143,13 +146,13 @@ class Values:
 
 
 def _finite(several: Sequence[float | None]) -> Sequence[float]:
-    """Those that are numbers; most often all are, which is soon seen."""
+    """Return the finite values; usually all are, which is quickly seen."""
     known = [value for value in several if value is not None]
     return known if all(map(math.isfinite, known)) else [value for value in known if math.isfinite(value)]
 
 
 def value_of(attempt: Attempt, metric: str) -> float | None:
-    """A number of an attempt; the times and memory that every attempt has count as metrics too."""
+    """Return a number of an attempt; the times and memory that every attempt has count as metrics too."""
     if metric in attempt.metrics:
         return attempt.metrics[metric]
     if metric in _OF_EVERY_ATTEMPT:
@@ -224,9 +227,9 @@ def _medians(cell: CellResult, arm: str, name: str, metric: Metric | None, value
 
 def _why(  # noqa: PLR0917
     cell: CellResult, arm: str, name: str, value: float | None, against: float | None, values: Values
-) -> str:
+) -> Reason:
     if value is not None and against is not None:
-        return "0 in both" if value == 0 else f"the median of {cell.baseline} is 0"
+        return Known("zero") if value == 0 else ZeroMedian(cell.baseline)
     lacking = (arm, cell.baseline) if value is None else (cell.baseline,)
     absent = next((values.why[one, name] for one in lacking if (one, name) in values.why), None)
     return absent or f"{' and '.join(dict.fromkeys(lacking))} gave no value"
@@ -263,7 +266,7 @@ class Overall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def overall(cells: Iterable[CellResult]) -> tuple[Overall, ...]:
-    """For each set among the cells with at least two programs, each arm's mean, in the order of the cells.
+    """Return each arm's mean for each set of at least two programs among the cells, in the order of the cells.
 
     It is over the programs that can take the policy; while one of those has no estimate, there is no mean.
     """

@@ -23,9 +23,15 @@ Interval. Each run's own interval of a comparison holds in that run at its study
 together, at whatever pair it stopped (method sequential), or at the planned number (fixed n, at the level of Bonferroni
 and not of Holm, whose levels hang on the data). With [a, b] of the first and [c, d] of the second, the second's ratio
 over the first's lies in [c/b, d/a] wherever both hold: for all comparisons together at 1 less both error rates
-(Bonferroni). Nothing is assumed of how pairs spread, and nothing of when the runs ended. It is wider than one that adds
-variances would be, by up to 1.41 times; such a one would need estimates that are normal, which those of a run that
-stopped early are not.
+(Bonferroni). Nothing is assumed of how pairs spread, and nothing of when the runs ended. It is of these two runs, and
+nothing is claimed by it: where two runs of one effect differ by 1% (a boot, an allocation), a nominal 2% finds them
+different in half of such couples.
+
+Spread between runs. Runs that were begun before either one, on its host, and that differ from it in nothing but keys of
+the study in which the two agree, repeat it: a run under another kernel never does. With two runs of each kind at least
+the means of their log-ratios are compared by Welch's t with the degrees of freedom of the smaller side, which is wrong
+in no more than it says for normal effects of runs, whatever their spreads (Mickey and Brown 1966, Ann. Math. Statist.
+37:639); Bonferroni over the comparisons. The effects are those that the runs ended with, whatever they found.
 
 Levels (the second run's median over the first's, of each arm) have no such protection: everything that differs is in
 them. They are told as they are, and have no interval, since attempts of one run are no replicates of it.
@@ -33,10 +39,13 @@ them. They are told as they are, and have no interval, since attempts of one run
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from statistics import fmean, variance
 from typing import Any
 
 import msgspec
@@ -44,8 +53,10 @@ import msgspec
 from hugewise.analysis import analysis
 from hugewise.analysis.calibration import identity
 from hugewise.analysis.changes import Change, Values, changes
-from hugewise.errors import UserError
+from hugewise.analysis.earlier import begun_before
+from hugewise.errors import HugewiseError, UserError
 from hugewise.model.metric import Metric
+from hugewise.model.reason import FewRuns, NoVerdictOf, Reason, Together
 from hugewise.model.results import CellResult, Comparison, Guests, Results
 from hugewise.model.trial import Attempt
 from hugewise.model.two_runs import (
@@ -62,7 +73,6 @@ from hugewise.model.two_runs import (
 )
 from hugewise.model.workload import without_defaults
 from hugewise.stats import evidence
-from hugewise.stats.end_points import END_POINTS
 from hugewise.stats.evidence import TYPICAL, Carried, Combined, RunEvidence
 from hugewise.stats.fixed import FixedN
 from hugewise.stats.method import Method
@@ -72,7 +82,7 @@ from hugewise.study.tables import Design
 
 
 class Combination(msgspec.Struct, frozen=True, kw_only=True):
-    """What several runs say together; `alone` names the comparisons that only one of them has."""
+    """Result of several runs together; `alone` names the comparisons that only one of them has."""
 
     format: int = 1
     runs: tuple[str, ...]
@@ -92,18 +102,12 @@ def answer(runs: Sequence[Path], confidence: float | None = None) -> Combination
 
 
 def combined(sources: Sequence[RunEvidence], confidence: float) -> Combination:
-    """What several runs carry, judged together at `confidence`. Raises UserError where nothing can be put together."""
+    """Judge several runs' evidence together at `confidence`. Raises UserError where nothing can be put together."""
     found = evidence.combine(sources, 1 - confidence)
     if not found:
         raise UserError(
             "the runs have no comparison in common (cell, arm, baseline, metric and end point)",
             hint="combine runs of one study; see the comparisons of each: hugewise report RUN",
-        )
-    if all(one.direction == "refused" for one in found):
-        one = found[0]
-        raise UserError(
-            f"nothing can be put together: {one.arm} against {one.baseline} on {one.cell}: {one.reason}",
-            hint="combine runs of the same study, with the same design and treatments",
         )
     shared = {one.key for one in found}
     alone = [
@@ -135,7 +139,7 @@ def _alike_enough(runs: Sequence[Run]) -> None:
 
 
 def _level(runs: Sequence[Run]) -> float:
-    """The confidence that all studies have. Raises UserError where they differ."""
+    """Return the confidence that all studies have. Raises UserError where they differ."""
     levels = sorted({run.study.confidence for run in runs})
     if len(levels) > 1:
         raise UserError(
@@ -152,7 +156,7 @@ def _unread(opened: Opened) -> RunEvidence:
 
 
 def carried(run: Run, results: Results) -> RunEvidence:
-    """What a run brings to a combination. Raises UserError for counts of guests whose agent is not known."""
+    """Return a run's evidence for a combination. Raises UserError for counts of guests whose agent is not known."""
     guests = results.guests
     if guests is not None and guests.counting and any(arm.attempts and not arm.initramfs for arm in guests.arms):
         raise UserError(
@@ -171,7 +175,7 @@ def carried(run: Run, results: Results) -> RunEvidence:
 
 def _carried(cell: CellRecord, one: Comparison, design: Design, guests: Guests | None) -> Carried:
     judged, metric = one.verdict != "none", cell.metric_named(one.metric)
-    absent = "" if judged else one.reason
+    absent: Reason = "" if judged else one.reason
     if judged and (one.evidence_larger is None or one.evidence_smaller is None):
         absent = f"none was kept of its {end_point(one)}"
     return Carried(
@@ -190,7 +194,7 @@ def _carried(cell: CellRecord, one: Comparison, design: Design, guests: Guests |
 
 
 def identities(cell: CellRecord, one: Comparison, design: Design) -> dict[str, str]:
-    """What must be the same where two runs are asked one question, by its name in words; guests apart."""
+    """Return what two runs of one question must have in common, by name in words; guests apart."""
     metric = cell.metric_named(one.metric)
     arms = {arm.name: arm.treatment for arm in cell.arms}
     rules = {arm.name: cell.delivery.of(arm.judged) for arm in cell.arms}
@@ -208,15 +212,12 @@ def identities(cell: CellRecord, one: Comparison, design: Design) -> dict[str, s
 
 
 def end_point(one: Comparison) -> str:
-    """What is judged of the metric, as the study names it. An estimand begins with it; the design may add to that."""
-    for name, kind in END_POINTS.items():
-        if one.estimand.startswith(kind.estimand):
-            return name
-    return TYPICAL
+    """Return the end point of the metric that is judged, as the study names it."""
+    return one.end_point or TYPICAL
 
 
 def _machines(guests: Guests, one: Comparison) -> dict[str, str]:
-    """The guests of both sides: another accelerator, kernel, backing or size makes another question.
+    """Return the guests of both sides: another accelerator, kernel, backing or size makes another question.
 
     Where they count, so do another QEMU and another agent.
     """
@@ -241,6 +242,7 @@ def _exactly(value: object) -> str:
     return msgspec.json.encode(value, order="deterministic").decode()
 
 
+_FEWEST_RUNS = 2  # of a kind
 _NAMES = ("name", "called", "id", "arm")
 _MOST = 400  # characters of a value
 # The study's place and what else there was to choose are no part of what was asked, and a fingerprint's caches and TLBs
@@ -267,7 +269,7 @@ def differences(first: Run, second: Run) -> tuple[RunDifference, ...]:
 
 
 def _unlike_kept(key: str, values: Mapping[str, str], others: Mapping[str, str]) -> bool:
-    """Whether versions of hugewise kept the fact otherwise, so that nothing follows from its being another."""
+    """Return whether versions of hugewise recorded the fact differently, so that a difference means nothing."""
     if _WHOLE.fullmatch(key):  # a node that only one host has differs in its CPUs, too
         return key not in values or key not in others
     return _USED.fullmatch(key) is not None
@@ -305,11 +307,34 @@ def _flat(value: Any, at: str) -> Iterator[tuple[str, str]]:
 
 def compared(first: Path, second: Path) -> TwoRuns:
     """The runs in these two folders. Raises RunError, and UserError where they have nothing in common, or are one."""
-    return compared_runs(RunFolder(first).read(), RunFolder(second).read())
+    one, other = RunFolder(first).read(), RunFolder(second).read()
+    return compared_runs(one, other, repeated(one, other))
 
 
-def compared_runs(first: Run, second: Run) -> TwoRuns:
-    """Two runs that were read. Raises UserError where they have no comparison in common, or are the same run."""
+def repeated(first: Run, second: Run) -> tuple[list[Run], list[Run]]:
+    """Return the runs that repeat each of two runs: begun before it, in its results folder and on its host, and unlike
+    it in nothing but keys of the study in which the two agree. Each is of one side: where nothing differs, of the one
+    that was begun first.
+    """
+    told_apart = {one.key for one in differences(first, second) if one.aspect == "study"}
+    taken = {first.opened.seed_hash, second.opened.seed_hash}
+    found: dict[str, list[Run]] = {}
+    for run in sorted((first, second), key=lambda each: each.opened.t):
+        mine = found.setdefault(run.opened.run, [])
+        for folder in begun_before(run.study, run.opened, run.path.absolute().parent.parent):
+            with suppress(OSError, HugewiseError):
+                other = folder.read()
+                alike = all(d.aspect == "study" and d.key not in told_apart for d in differences(run, other))
+                if alike and other.opened.seed_hash not in taken:
+                    taken.add(other.opened.seed_hash)
+                    mine.append(other)
+    return found[first.opened.run], found[second.opened.run]
+
+
+def compared_runs(first: Run, second: Run, repetitions: tuple[Sequence[Run], Sequence[Run]] = ((), ())) -> TwoRuns:
+    """Two runs that were read, with those that repeat each. Raises UserError where they have no comparison in common,
+    or are the same run.
+    """
     coins = [
         RunEvidence(run=r.opened.run, seed_hash=r.opened.seed_hash, host="", comparisons=()) for r in (first, second)
     ]
@@ -317,9 +342,11 @@ def compared_runs(first: Run, second: Run) -> TwoRuns:
         raise UserError(same, hint="name two runs; a run is compared with another one, not with a copy of itself")
     one, other = _Side(first), _Side(second)
     margin = max(first.study.margin, second.study.margin)
-    effects = tuple(
-        _both(one, other, key, margin) for key in one.comparisons if key in other.comparisons
-    )  # in the first run's order
+    shared_keys = [key for key in one.comparisons if key in other.comparisons]  # in the first run's order
+    confidence = max(0.0, first.study.confidence + second.study.confidence - 1)
+    level = (1 - confidence) / max(1, len(shared_keys))
+    kinds = tuple((side, *map(_Side, each)) for side, each in zip((one, other), repetitions, strict=True))
+    effects = tuple(_both(kinds, key, margin, level) for key in shared_keys)
     if not effects:
         raise UserError(
             "the runs have no comparison in common (cell, arm, baseline, metric and end point)",
@@ -334,7 +361,7 @@ def compared_runs(first: Run, second: Run) -> TwoRuns:
         same_study=first.opened.digest == second.opened.digest,
         same_host=machine == there if machine and there else None,
         differences=differences(first, second),
-        confidence=max(0.0, first.study.confidence + second.study.confidence - 1),
+        confidence=confidence,
         margin=margin,
         effects=effects,
         levels=tuple(level for cell in shared for level in _levels(one, other, cell, unlike[cell])),
@@ -390,8 +417,8 @@ class _Side:
             hash=self.run.hash,
         )
 
-    def effect(self, key: _Key) -> tuple[EffectOfRun, str]:
-        """What it says of a comparison, and why no difference can be made of it; empty where one can."""
+    def effect(self, key: _Key) -> tuple[EffectOfRun, Reason]:
+        """Return the run's effect of a comparison, and why no difference can be made of it; empty where one can."""
         cell, one = self.comparisons[key]
         low, high = one.low, one.high
         method = self._methods.get((cell.cell, one.arm, one.metric))
@@ -403,23 +430,33 @@ class _Side:
         if self.run.study.method == "screening":
             return said, f"{run} is a screening, which claims nothing"
         if one.verdict == "none":
-            return said, f"{run} gives no verdict: {one.reason}"
+            return said, NoVerdictOf(run, one.reason)
         if not one.final and isinstance(method, FixedN):
             return said, f"{run} has {one.n} of {one.planned} planned pairs, and its intervals hold when it has all"
         return said, ""
 
 
-def _both(first: _Side, second: _Side, key: _Key, margin: float) -> TwoEffects:
+def _both(kinds: Sequence[Sequence[_Side]], key: _Key, margin: float, level: float) -> TwoEffects:
+    (first, *_), (second, *_) = kinds
     cell, one = first.comparisons[key]
     _, other = second.comparisons[key]
     unlike = tuple(_unlike(first, second, one, other, cell.cell))
     (here, why), (there, why_there) = first.effect(key), second.effect(key)
-    reason = "; ".join(filter(None, (why, why_there)))
-    usable = not reason
+    against = tuple(each for each in (why, why_there) if each)
+    reason: Reason = Together(against) if against else ""
+    usable = not against
     ratio = _over(there.ratio, here.ratio)
     low = _over(there.low, here.high) if usable else None
     high = _over(there.high, here.low) if usable else None
-    relation = _relation(low, high, margin) if usable and not unlike else "not comparable"
+    relation: Relation = "not comparable"
+    of_runs = [_log_ratios(sides, key) for sides in kinds]
+    runs = len(of_runs[0]), len(of_runs[1])
+    if usable and not unlike:
+        if (span := _between_runs(of_runs, level)) is None:
+            relation, reason = "spread unknown", FewRuns(*runs)
+        else:
+            low, ratio, high = map(math.exp, span)
+            relation = _relation(low, high, margin)
     if relation == "not told apart":
         reason = _open(low, high, margin)
     return TwoEffects(
@@ -432,6 +469,7 @@ def _both(first: _Side, second: _Side, key: _Key, margin: float) -> TwoEffects:
         end_point=key[-1],
         first=here,
         second=there,
+        runs=runs,
         ratio=ratio,
         low=low,
         high=high,
@@ -439,6 +477,35 @@ def _both(first: _Side, second: _Side, key: _Key, margin: float) -> TwoEffects:
         reason=reason,
         unlike=unlike,
     )
+
+
+def _log_ratios(sides: Sequence[_Side], key: _Key) -> list[float]:
+    """Return the log-ratios of the runs of one kind that have the comparison, as the first of them has it."""
+    (first, *others), found = sides, []
+    for side in (first, *others):
+        if key not in side.comparisons or list(
+            _unlike(first, side, first.comparisons[key][1], side.comparisons[key][1], key[0])
+        ):
+            continue
+        effect, against = side.effect(key)
+        if effect.ratio and math.isfinite(effect.ratio) and not against:
+            found.append(math.log(effect.ratio))
+    return found
+
+
+def _between_runs(of_runs: Sequence[Sequence[float]], level: float) -> tuple[float, float, float] | None:
+    """Return the difference of the means of two kinds of runs, between the ends of its interval at this two-sided
+    level; None with fewer than two of each.
+    """
+    from scipy.special import stdtrit  # noqa: PLC0415  (slow to load)
+
+    fewest = min(map(len, of_runs))
+    if fewest < _FEWEST_RUNS:
+        return None
+    middle = fmean(of_runs[1]) - fmean(of_runs[0])
+    error = math.sqrt(math.fsum(variance(each) / len(each) for each in of_runs))
+    half = float(stdtrit(fewest - 1, 1 - level / 2)) * error
+    return middle - half, middle, middle + half
 
 
 def _over(value: float | None, by: float | None) -> float | None:
@@ -475,7 +542,7 @@ def _unlike(first: _Side, second: _Side, one: Comparison, other: Comparison, cel
 
 
 def _unlike_cells(first: _Side, second: _Side, cell: str) -> Iterator[str]:
-    """Why the levels of a cell are not of the same work."""
+    """Yield why the levels of a cell are not of the same work."""
     here, there = first.records[cell], second.records[cell]
     if here.workload != there.workload:
         yield f"workload: {here.workload} / {there.workload}"
@@ -523,7 +590,7 @@ def _others(first: _Side, second: _Side, cell: str) -> Iterator[MetricBeside]:
         other = there.get((here.arm, here.baseline, here.metric))
         if other is None:
             continue
-        reasons = dict.fromkeys(filter(None, (here.reason, other.reason)))
+        reasons = tuple(dict.fromkeys(each for each in (here.reason, other.reason) if each))
         yield MetricBeside(
             cell=cell,
             arm=here.arm,
@@ -533,12 +600,12 @@ def _others(first: _Side, second: _Side, cell: str) -> Iterator[MetricBeside]:
             first=here.ratio,
             second=other.ratio,
             ratio=_over(other.ratio, here.ratio),
-            reason="; ".join(reasons),
+            reason=Together(reasons) if reasons else "",
         )
 
 
 def _medians(side: _Side, cell: str) -> Iterator[Change]:
-    """What is not judged."""
+    """Yield the changes that are not judged."""
     found = side.cells[cell]
     yield from (each for each in changes(found, Values.of(found, side.attempts[cell])) if each.verdict is None)
 

@@ -1,8 +1,9 @@
-"""Which runs of a study this host has seen before: a reader who is shown one of several should know of all.
+"""Earlier runs of a study on this host: all of them are to be published, not a chosen one.
 
 Whoever runs a study until it comes out as wished, and shows that run, has no error rate. So every run names those
 that were begun before it and had any of its comparisons, whatever else was measured with these, also the ones that were
-broken off. The pairs of runs on different machines have no spread in common.
+broken off, whatever their design. Of each it keeps the e-values, so that all can be judged together (`together`). The
+pairs of runs on different machines have no spread in common.
 
 What runs have measured of a study's comparisons: the pairs of each, its sessions, and the seconds of an attempt.
 
@@ -21,10 +22,12 @@ from typing import Any, NamedTuple
 import msgspec
 
 from hugewise import reading
-from hugewise.errors import UserError
-from hugewise.model.results import EarlierComparison, Verdict
+from hugewise.analysis import analysis
+from hugewise.errors import HugewiseError, UserError
+from hugewise.model.results import DIRECTIONS, CellResult, Comparison, EarlierComparison, Results, Verdict
 from hugewise.model.trial import Block
 from hugewise.model.workload import without_defaults
+from hugewise.stats import evidence
 from hugewise.stats.family import ComparedCell, methods_for
 from hugewise.stats.method import Contrast
 from hugewise.stats.pairs import Pairs
@@ -35,11 +38,9 @@ from hugewise.study.workload import cell_of
 
 # What the studies of two runs must share; name, budget, margin, confidence and method change no pair.
 _SAME = ("policies", "workload", "cells", "between", "design", "guest", "kernel")
-# And what they must share where their cells, arms and kernels are compared one by one.
-_AROUND = ("between", "design", "guest")
+_OF_RUN = {"pool_bytes", "ready_within"}  # parameters that an advice sets by its pilot and its time
 _PLACED = ("cpus", "client_cpus", "storage", "user")
 _OF_GUESTS = ("accelerator", "cpu model")
-_TOLD = 10  # earlier runs of which the report is read: the newest
 
 
 class Earlier(NamedTuple):
@@ -52,21 +53,15 @@ class Earlier(NamedTuple):
     unread: int
 
 
-class _Key(NamedTuple):
-    """A comparison by its names in a run."""
-
-    cell: str
-    arm: str
-    metric: str
-
-
 class _Found(msgspec.Struct):
-    """What of a comparison a report has; of its many keys these."""
+    """Part of a comparison in a report that is read here."""
 
     arm: str
     metric: str
     n: int
     verdict: Verdict
+    evidence_larger: float | None = None
+    evidence_smaller: float | None = None
 
 
 class _FoundCell(msgspec.Struct):
@@ -82,16 +77,24 @@ class _Report(msgspec.Struct):
 _REPORT = msgspec.json.Decoder(_Report)
 
 
+class _Key(NamedTuple):
+    """A comparison by its names in a run."""
+
+    cell: str
+    arm: str
+    metric: str
+
+
 def earlier_runs(study: Study, opened: Opened, results: Path) -> Earlier:
-    """The runs below the folder `results` that have a comparison of the run of `study` that begins with `opened`, on
-    its host: the same workload with the same parameters, policy, baseline and metric. Of the newest also what their
-    reports say of it.
+    """Return the runs below the folder `results` that have a comparison of the run of `study` that begins with
+    `opened`, on its host: the same workload with the same parameters, policy, baseline and metric, whatever the design.
 
     A run counts from its first record on.
     """
     here = _comparisons(study, opened)
     every, unread = _every(results)
     names: list[str] = []
+    seeds = {opened.seed_hash}  # the pairs of a copy, or of two runs with one seed, count once
     shared: dict[str, tuple[EarlierComparison, ...]] = {}
     for first, other, folder in every:
         if first.run == opened.run or _elsewhere(first, opened) is not None:
@@ -100,15 +103,40 @@ def earlier_runs(study: Study, opened: Opened, results: Path) -> Earlier:
         common = [key for key in here if key in there]
         if common:
             name = folder.path.relative_to(results).as_posix()
-            said = _said(folder.path) if len(names) < _TOLD else {}
+            said = _said(folder)
+            judged = first.seed_hash not in seeds and not chooses(other.name)
+            if judged and said:
+                seeds.add(first.seed_hash)
             names.append(name)
-            shared[name] = tuple(EarlierComparison(*here[key], *said.get(there[key], ())) for key in common)
+            kept = tuple(EarlierComparison(*here[key], *said.get(there[key], ())) for key in common)
+            without = tuple(msgspec.structs.replace(one, larger=None, smaller=None) for one in kept)
+            shared[name] = kept if judged else without
     return Earlier(tuple(names), shared, unread)
 
 
+def chooses(study: str) -> bool:
+    """Return whether runs of the study of this name choose what a later run judges: pilots, and the screenings of an
+    advice. Their e-values do not count.
+    """
+    return study.endswith("-pilot") or study == "advise-screening"
+
+
+def begun_before(study: Study, opened: Opened, results: Path) -> list[RunFolder]:
+    """Return the runs of `earlier_runs` that were begun before the run, the newest first."""
+    here = _comparisons(study, opened)
+    return [
+        folder
+        for first, other, folder in _every(results)[0]
+        if first.t < opened.t
+        and first.run != opened.run
+        and _elsewhere(first, opened) is None
+        and not here.keys().isdisjoint(_comparisons(other, first))
+    ]
+
+
 def of_study(study: Study, results: Path) -> list[tuple[Opened, RunFolder]]:
-    """The runs and pilots below `results` that measure all that `study` does and no more, on any host, the newest
-    first.
+    """Return the runs and pilots below `results` that measure all that `study` does and no more, on any host, the
+    newest first.
 
     Folders that cannot be read are passed over. Of each only the first record and the study are read, so that long runs
     cost no more than short ones.
@@ -117,9 +145,9 @@ def of_study(study: Study, results: Path) -> list[tuple[Opened, RunFolder]]:
 
 
 def _comparisons(study: Study, opened: Opened) -> dict[bytes, _Key]:
-    """The comparisons of a run by what is compared, whatever it is called."""
+    """Return the comparisons of a run by what is compared, whatever it is called."""
     uses = [use.called for use in study.workload]
-    around = [_plain(getattr(study, name)) for name in _AROUND]
+    around = _plain(study.guest)
     found = {}
     for cell in opened.cells:
         place = cell_of(uses, cell.id)
@@ -133,13 +161,13 @@ def _comparisons(study: Study, opened: Opened) -> dict[bytes, _Key]:
 
 
 def _measured(cell: CellRecord) -> list[Any]:
-    """The cell without its arms: workload, parameters, design, memory."""
-    values = without_defaults(cell.values)
-    return [cell.workload, values, cell.together, cell.kind, cell.apart, cell.memory_age, cell.memory]
+    """Return the cell without its arms: workload, parameters, memory."""
+    values = {name: value for name, value in without_defaults(cell.values).items() if name not in _OF_RUN}
+    return [cell.workload, values, cell.apart, cell.memory_age, cell.memory]
 
 
 def _arm(arm: ArmRecord, opened: Opened) -> list[Any]:
-    """What is done to an arm's attempts; of guests also what their memory is made of, and the content of the kernel."""
+    """Return what is done to an arm's attempts; for guests also their backing, and the kernel's content."""
     kernel = None if arm.kernel is None else opened.versions.get(f"kernel {arm.kernel}", arm.kernel)
     return [_plain(arm.treatment), kernel, _plain(arm.backing)]
 
@@ -148,21 +176,88 @@ def _plain(value: Any) -> Any:
     return msgspec.to_builtins(value)
 
 
-def _said(folder: Path) -> Mapping[_Key, tuple[int, Verdict]]:
-    """Pairs and verdict of each comparison by the report of a run; nothing where it has none that can be read."""
-    with suppress(OSError, reading.UnreadableError):
-        report = reading.decoded(_REPORT, reading.kept(folder / "report.json"))
-        return {
-            _Key(cell.cell, one.arm, one.metric): (one.n, one.verdict)
-            for cell in report.cells
-            for one in (*cell.comparisons, *cell.declared)
-        }
-    return {}
+def _said(folder: RunFolder) -> Mapping[_Key, tuple[int, Verdict, float | None, float | None]]:
+    """Return pairs, verdict and e-values of each comparison of a run, by its report; of a run that was broken off, and
+    has none, by its records. Nothing where neither can be read.
+    """
+    found: Sequence[_FoundCell] | Sequence[CellResult] = ()
+    try:
+        found = reading.decoded(_REPORT, reading.kept(folder.path / "report.json")).cells
+    except (OSError, reading.UnreadableError):
+        with suppress(OSError, HugewiseError):
+            found = analysis.results_of(folder.read()).cells
+    return {
+        _Key(cell.cell, one.arm, one.metric): (one.n, one.verdict, one.evidence_larger, one.evidence_smaller)
+        for cell in found
+        for one in (*cell.comparisons, *cell.declared)
+    }
+
+
+class WithEarlier(NamedTuple):
+    """The verdict on a comparison by a run and the earlier runs of the same question together.
+
+    runs     the earlier ones that judged it by e-values; one without a verdict claims nothing
+    e_value  by e-Holm over all comparisons of the run that have earlier runs, of the direction that has more; `needed`:
+             what a verdict takes
+    """
+
+    verdict: Verdict
+    runs: tuple[str, ...]
+    e_value: float
+    needed: float
+
+
+def together(results: Results) -> dict[tuple[str, str, str], WithEarlier]:
+    """Return what a run says together with the earlier runs that it names, by cell, arm and metric; nothing of
+    comparisons that this run, or every earlier one, did not judge by e-values.
+    """
+    shared = results.earlier_shared or {}
+    found: dict[tuple[str, str, str], tuple[list[str], float, float]] = {}
+    for cell in results.cells:
+        for one in (*cell.comparisons, *cell.declared):
+            before = [
+                (run, each)
+                for run, every in shared.items()
+                for each in every
+                if (each.cell, each.arm, each.metric) == (cell.cell, one.arm, one.metric)
+                and each.verdict not in (None, "none")
+                and each.larger is not None
+            ]
+            if not before or one.verdict == "none" or one.evidence_larger is None:
+                continue
+            if cell.metric_named(one.metric).better == "neutral":
+                continue
+            larger = evidence.multiply_e_values(_or_one(one.evidence_larger, *(each.larger for _, each in before)))
+            smaller = evidence.multiply_e_values(_or_one(one.evidence_smaller, *(each.smaller for _, each in before)))
+            found[cell.cell, one.arm, one.metric] = [run for run, _ in before], larger, smaller
+    values = evidence.adjusted([value for _, *sides in found.values() for value in sides])
+    needed = 1 / (1 - results.confidence)
+    told = {}
+    for at, ((name, arm, metric), (runs, *_)) in enumerate(found.items()):
+        larger, smaller = values[2 * at : 2 * at + 2]
+        cell = next(cell for cell in results.cells if cell.cell == name)
+        good = larger if cell.metric_named(metric).better == "higher" else smaller
+        verdict: Verdict = "undecided"
+        if max(larger, smaller) >= needed:
+            verdict = "better" if good == max(larger, smaller) else "worse"
+        told[name, arm, metric] = WithEarlier(verdict, tuple(runs), max(larger, smaller), needed)
+    return told
+
+
+def _or_one(*values: float | None) -> list[float]:
+    return [1.0 if value is None else value for value in values]
+
+
+def contradicted(results: Results, cell: CellResult, comparison: Comparison) -> WithEarlier | None:
+    """Return what all runs say where that takes away the direction that this run's comparison has by itself."""
+    all_runs = together(results).get((cell.cell, comparison.arm, comparison.metric))
+    takes_away = comparison.verdict in DIRECTIONS and all_runs is not None and all_runs.verdict != comparison.verdict
+    return all_runs if takes_away else None
 
 
 def called(names: Collection[str], results: Path) -> list[RunFolder]:
-    """The runs below `results` whose studies have one of these names, whatever part of them was measured, the newest
-    first. Folders that cannot be read are passed over.
+    """Return the runs below `results` whose studies have one of these names, whatever part of them was measured, the
+    newest first. Folders that cannot be read are passed over.
     """
     found = []
     for place in (place for name in names for place in _listed(results / name)):
@@ -197,7 +292,7 @@ def _every(results: Path) -> tuple[list[tuple[Opened, Study, RunFolder]], int]:
 
 
 def _folders(results: Path) -> tuple[list[Path], int]:
-    """What lies in the folders of `results`, and the number of those that cannot be listed."""
+    """Return the entries in the folders of `results`, and the number of folders that cannot be listed."""
     found, unread = [], 0
     for study in results.iterdir() if results.is_dir() else ():
         try:
@@ -220,7 +315,7 @@ def comparable(study: Study, other: Study) -> str | None:
 
 
 def unlike(run: Opened, first: Opened) -> str | None:
-    """In what the machine of `run` differs from that of `first`, or None: their pairs can be put together.
+    """Return how the machine of `run` differs from that of `first`, or None: their pairs can be put together.
 
     That is the host, the mechanism, and of guests the accelerator, the CPU model and the content of the kernels.
     """
@@ -240,7 +335,7 @@ def _differs(here: Mapping[str, str], there: Mapping[str, str]) -> str | None:
 
 
 def _machine(opened: Opened) -> dict[str, str]:
-    """What ran, by name. Of the accelerator the reason after its name does not count."""
+    """Return the machine's parts, by name. The reason after an accelerator's name does not count."""
     found = {"host": str(opened.host.get("machine") or opened.host.get("name")), "mechanism": opened.mechanism}
     for name in _OF_GUESTS:
         if (version := opened.versions.get(name)) is not None:
@@ -254,7 +349,7 @@ def _kernels(opened: Opened) -> dict[str, str]:
 
 @dataclass
 class Pilot:
-    """What the runs have measured of one cell; pairs and their groups by arm and metric."""
+    """Measurements of one cell by the runs; pairs and their groups by arm and metric."""
 
     record: CellRecord
     pairs: dict[tuple[str, str], Pairs] = field(default_factory=dict)
@@ -264,19 +359,19 @@ class Pilot:
     seconds: dict[str, list[float]] = field(default_factory=dict)  # of attempts, by arm
 
     def cost(self, arm: str) -> float:
-        """Seconds of an attempt of `arm`, with its part of what a block takes beyond its attempts."""
+        """Return seconds of an attempt of `arm`, with its part of what a block takes beyond its attempts."""
         return fmean(self.seconds[arm]) * self.spans / self.busy if self.seconds.get(arm) and self.busy else 0.0
 
 
 def judged_comparisons(study: Study, cells: Sequence[ComparedCell]) -> list[Contrast]:
-    """The comparisons that share the error rate, each once: its end points are judged on the same pairs."""
+    """Return the comparisons that share the error rate, each once: its end points are judged on the same pairs."""
     contrasts = dict.fromkeys(method.contrast for method in methods_for(study, cells))
     claimed = [contrast for contrast in contrasts if contrast.arm not in study.unjudged]
     return [contrast for contrast in claimed if contrast.metric.better != "neutral"]
 
 
 def read(study: Study, runs: Sequence[Path]) -> dict[str, Pilot]:
-    """The pairs of all runs, by cell. Raises UserError, RunError."""
+    """Return the pairs of all runs, by cell. Raises UserError, RunError."""
     pilots: dict[str, Pilot] = {}
     first: Opened | None = None
     for number, path in enumerate(runs):
@@ -346,6 +441,6 @@ def _spans(run: Run) -> dict[int, float]:
 
 
 def room(study: Study, pilots: Iterable[Pilot]) -> int | None:
-    """Blocks of each cell that the time budget has room for."""
+    """Return blocks of each cell that the time budget has room for."""
     round_ = sum(pilot.cost(arm.name) for pilot in pilots for arm in pilot.record.arms)
     return None if study.budget.time is None or not round_ else int(study.budget.time / round_)

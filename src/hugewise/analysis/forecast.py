@@ -1,4 +1,4 @@
-"""What a study will need: pairs, hours, and the smallest effect that its budget can show, from measured pairs.
+"""Forecast for a study: pairs, hours, and the smallest effect that its budget can show, from measured pairs.
 
     forecast(study, runs, effect=0.01)   from past runs or pilots of the same study
     pilot(study, blocks, results)        a short run for nothing but this
@@ -35,8 +35,9 @@ import msgspec
 from hugewise.analysis import earlier
 from hugewise.analysis.earlier import Pilot, of_study
 from hugewise.errors import UserError
+from hugewise.model.reason import FewToPlan, Reason
 from hugewise.published import Benchmark, Published, Sample
-from hugewise.stats import paired, power
+from hugewise.stats import paired, power, signflip
 from hugewise.stats.end_points import Better
 from hugewise.stats.family import ComparedCell
 from hugewise.stats.method import Contrast
@@ -102,7 +103,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     hidden: float | None = None
     per_session: int | None = None
     per_session_reason: str | None = None
-    reason: str | None = None
+    reason: Reason | None = None
 
 
 @dataclass(frozen=True)
@@ -124,31 +125,31 @@ class Planner:
     session_cost: float
 
     def needed(self, shift: float, freedom: float) -> int | None:
-        """Pairs of the declared ones where these are enough, else the fewest to declare."""
+        """Return pairs of the declared ones where these are enough, else the fewest to declare."""
         if self.method == "fixed-n":
             return power.student_needed(shift, freedom, self.level, chance=CHANCE)
         within = power.pairs_for_assurance(shift, freedom, self.level, chance=CHANCE, budget=self.declared)
         return within or power.pairs_for_assurance(shift, freedom, self.level, chance=CHANCE)
 
     def known(self, shift: float) -> int | None:
-        """The same if the spread were known."""
+        """Return the same if the spread were known."""
         return self.needed(shift, power.KNOWN)
 
     def typical(self, shift: float, freedom: float, needed: int | None) -> int | None:
-        """Pairs after which half have ended."""
+        """Return pairs after which half have ended."""
         if needed is None or self.method == "fixed-n":
             return needed
         return power.pairs_for_assurance(shift, freedom, self.level, chance=0.5, budget=max(needed, self.declared))
 
     def shown(self, freedom: float, chance: float) -> float | None:
-        """The shift that the budget shows with this chance."""
+        """Return the shift that the budget shows with this chance."""
         if self.method == "fixed-n":
-            return power.student_shift(self.budget, freedom, self.level, chance=chance) if self.budget > 1 else None
+            return power.student_shift(self.budget, freedom, self.level, chance=chance)
         return power.shift_shown(self.budget, freedom, self.level, chance=chance) if self.budget > 0 else None
 
 
 def made(contrast: Contrast, pilot: Pilot, planner: Planner) -> tuple[Row, ...]:
-    """The rows of a comparison: of its typical ratio first."""
+    """Return the rows of a comparison: of its typical ratio first."""
     key = contrast.arm, contrast.metric.name
     known = pilot.pairs.get(key) or Pairs(contrast)
     empty = Row(
@@ -168,8 +169,7 @@ def made(contrast: Contrast, pilot: Pilot, planner: Planner) -> tuple[Row, ...]:
     scale = paired.scale(differences)
     reason = known.refusal(known.seen)
     if reason is None and (scale is None or len(finite) < FEWEST):
-        what = f"{empty.failures} of {empty.pairs} pairs have a failure" if empty.failures else f"{empty.pairs} pairs"
-        reason = f"too few pairs to plan with ({what}; {FEWEST} are the least)"
+        reason = FewToPlan(empty.pairs, empty.failures, FEWEST)
     own = contrast.metric.name == pilot.record.metric.name
     ends = tuple(msgspec.structs.replace(empty, end_point=kind) for kind in planner.end_points if own)
     if reason is not None or scale is None:
@@ -201,7 +201,7 @@ def _spreads(row: Row, finite: Sequence[Pair], scale: float) -> Row:
 
 
 def _pairs(row: Row, planner: Planner, freedom: float) -> Row:
-    """Pairs for the effect, and the effects for the budget's pairs, of the typical ratio."""
+    """Return pairs for the effect, and the effects for the budget's pairs, of the typical ratio."""
     assert row.scale is not None and row.sd is not None
     if row.scale <= 0 or row.sd <= 0:
         return msgspec.structs.replace(row, reason="all pairs have the same ratio: any number of them will do")
@@ -288,7 +288,7 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
 def forecast(
     study: Study, runs: Sequence[Path], *, effect: float | None = None, session_cost: float = 60.0
 ) -> Forecast:
-    """The forecast of `study` from `runs` of it, for an `effect` as |ratio - 1| (default: the margin).
+    """Return the forecast of `study` from `runs` of it, for an `effect` as |ratio - 1| (default: the margin).
 
     `session_cost` is what a new statistical session takes, in seconds. Raises UserError where a run is another study's,
     there are too few pairs, or the method makes no verdict; RunError where it cannot be read.
@@ -332,7 +332,7 @@ def forecast(
         blocks=study.budget.blocks,
         time=study.budget.time,
         time_blocks=room,
-        least=power.least_pairs(share, study.budget.blocks) if study.method != "fixed-n" else study.budget.blocks,
+        least=least_blocks(study, len(judged), study.budget.blocks),
         session_cost=session_cost,
         seconds=_whole(rows, known),
         rows=rows,
@@ -352,12 +352,12 @@ def pilot(study: Study, blocks: int, results: Path, *, run: Callable[[Study, Pat
 
 
 def pilot_name(study: str) -> str:
-    """How pilots of the study of this name are called."""
+    """Return the name of a study's pilots."""
     return f"{study[:58]}-pilot"
 
 
 def missing(study: Study, cells: Sequence[ComparedCell], results: Path) -> UserError:
-    """What is missing to plan `study` when neither a run nor a pilot is named, and what is known without one."""
+    """Return what is missing to plan `study` when neither a run nor a pilot is named, and what is known without one."""
     judged = len(earlier.judged_comparisons(study, cells))
     share = level(study, judged)
     blocks, floor = study.budget.blocks, ""
@@ -374,7 +374,7 @@ def missing(study: Study, cells: Sequence[ComparedCell], results: Path) -> UserE
 
 
 def past_runs(study: Study, results: Path) -> list[Path]:
-    """Runs and pilots of `study` below the folder `results`, the newest first."""
+    """Return runs and pilots of `study` below the folder `results`, the newest first."""
     found = []
     for _, folder in of_study(study, results):
         with suppress(UserError):
@@ -388,8 +388,17 @@ def level(study: Study, comparisons: int) -> float:
     return (1 - study.confidence) / (max(1, comparisons) * (1 + len(study.end_points)))
 
 
+def least_blocks(study: Study, comparisons: int, blocks: int) -> int | None:
+    """Return the block, of so many that are declared, before which no comparison is decided; None where none is."""
+    share = level(study, comparisons)
+    if study.method == "fixed-n":
+        return blocks if blocks >= signflip.first_crossing(share) else None
+    return power.least_pairs(share, blocks)
+
+
 def _whole(rows: Sequence[Row], known: Mapping[str, Pilot]) -> float | None:
-    """Seconds of the study at the pairs needed: each arm until its own pairs are there, the baseline to the last.
+    """Return seconds of the study at the pairs needed: each arm until its own pairs are there, the baseline to the
+    last.
 
     Those of the typical ratio, by which a study stops.
     """
@@ -423,8 +432,9 @@ _CANNOT = {
 
 
 class Assumed(msgspec.Struct, frozen=True, kw_only=True):
-    """For one assumed correlation: deviation of a pair's log-ratio, pairs after which half (`median`) and nine of ten
-    campaigns have a verdict, and the hours of the latter with one attempt at a time. None: not within the budget.
+    """Forecast for one assumed correlation: deviation of a pair's log-ratio, pairs after which half (`median`) and nine
+    of ten campaigns have a verdict, and the hours of the latter with one attempt at a time. None: not within the
+    budget.
     """
 
     correlation: float

@@ -1,4 +1,4 @@
-"""What the attempts of a cell have over time and in their tail: for the report and `report.json`.
+"""Series over time and tails of a cell's attempts: for the report and `report.json`.
 
 Nothing here is judged. A figure over time is of one attempt, the middle one of its arm by the cell's metric: a mean of
 several would show an attempt that never was.
@@ -50,7 +50,7 @@ _MOST = 10  # stalls of an attempt that are kept
 
 
 def _of(*names: str, factor: float = 1.0) -> Callable[[SampleSeries, int, int], float | None]:
-    """The sum of how far counters rose between two readings; None where one of them is not known."""
+    """Return the sum of how far counters rose between two readings; None where one of them is not known."""
 
     def rise(series: SampleSeries, first: int, last: int) -> float | None:
         rises = [_rise(series, name, first, last) for name in names]
@@ -61,7 +61,7 @@ def _of(*names: str, factor: float = 1.0) -> Callable[[SampleSeries, int, int], 
 
 
 def _beginning(start: str) -> Callable[[SampleSeries, int, int], float | None]:
-    """The same of all counters whose names begin so."""
+    """Return the same of all counters whose names begin so."""
 
     def rise(series: SampleSeries, first: int, last: int) -> float | None:
         names = [name for each in (series.constant, series.changed) for name in each if name.startswith(start)]
@@ -71,7 +71,7 @@ def _beginning(start: str) -> Callable[[SampleSeries, int, int], float | None]:
 
 
 def _cleared(series: SampleSeries, first: int, last: int) -> float | None:
-    """Bytes in huge pages that faults were given, all of which the kernel cleared meanwhile."""
+    """Return bytes in huge pages that faults were given, all of which the kernel cleared meanwhile."""
     sizes = [name.split(".")[1] for each in (series.constant, series.changed) for name in each if _is_fault(name)]
     rises = [(int(size), _rise(series, f"thp.{size}.{_FAULT}", first, last)) for size in sizes]
     known = [size * rise for size, rise in rises if rise is not None]
@@ -83,7 +83,7 @@ def _is_fault(name: str) -> bool:
 
 
 def _rise(series: SampleSeries, name: str, first: int, last: int) -> int | None:
-    """How far it rose; None where it was not read, or fell (a counter that began anew)."""
+    """Return how far the counter rose; None where it was not read, or fell (a counter that began anew)."""
     values = series.column(name)
     if values is None:
         return None
@@ -123,11 +123,11 @@ EVENTS: Mapping[str, tuple[Callable[[SampleSeries, int, int], float | None], str
     ),
     "cpu_stalled_s": (_of("pressure.cpu.some", factor=_MICROSECOND), "seconds in which a task waited for a CPU (PSI)"),
 }
-"""What is counted between two readings, by name, with what it is. Values are of the whole machine."""
+"""Counters between two readings, by name, with their meaning. Values are of the whole machine."""
 
 
 def between(series: SampleSeries, first: int, last: int) -> dict[str, float]:
-    """What was counted between the readings `first` and `last`; what the machine does not count is not there."""
+    """Return the counts between the readings `first` and `last`, without counters that the machine lacks."""
     found = {name: rise(series, first, last) for name, (rise, _) in EVENTS.items()}
     return {name: value for name, value in found.items() if value is not None}
 
@@ -162,7 +162,7 @@ def _around(times: Sequence[float], begin: float, end: float) -> tuple[int, int]
 
 
 def _usual(series: SampleSeries, inside: Sequence[int]) -> dict[str, float]:
-    """What was counted a second from one reading of the measured part to the next: the median of what is known."""
+    """Return the counts a second from one reading of the measured part to the next: the median of known ones."""
     spans = [(between(series, first, last), series.t_s[last] - series.t_s[first]) for first, last in pairwise(inside)]
     rates = [{name: value / length for name, value in one.items()} for one, length in spans if length > 0]
     found: dict[str, list[float]] = {}
@@ -189,7 +189,7 @@ _MOST_POINTS = 600  # of a series in report.json
 
 
 class BesideJudged(NamedTuple):
-    """How quantities beside the judged one are compared: over these blocks, each by itself."""
+    """Comparison of quantities beside the judged one: over these blocks, each by itself."""
 
     blocks: Sequence[Block]
     planned: int
@@ -197,7 +197,7 @@ class BesideJudged(NamedTuple):
     margin: float
 
     def comparison(self, contrast: Contrast, metric: Metric) -> Comparison:
-        """By inversion of the exact test of the coins, which holds whenever one looks; it claims nothing."""
+        """Compare by inversion of the exact test of the coins, which holds whenever one looks; it claims nothing."""
         method = Unjudged(
             msgspec.structs.replace(contrast, metric=metric),
             (),
@@ -211,7 +211,7 @@ class BesideJudged(NamedTuple):
 
 
 def tail(contrasts: Sequence[Contrast], attempts: Sequence[Attempt], paired: BesideJudged) -> Iterator[TailQuantile]:
-    """Each quantile of each arm: one value of each attempt, compared within blocks, never over pooled requests.
+    """Yield each quantile of each arm: one value of each attempt, compared within blocks, never over pooled requests.
 
     A quantile that an attempt has too few operations for is left out.
     """
@@ -243,7 +243,7 @@ def tail(contrasts: Sequence[Contrast], attempts: Sequence[Attempt], paired: Bes
 def idle_memory(
     arms: Sequence[str], contrasts: Sequence[Contrast], attempts: Sequence[Attempt], paired: BesideJudged
 ) -> Iterator[IdleMemory]:
-    """What the servers of each arm have when they are idle; nothing where the study did not ask."""
+    """Yield the memory of each arm's idle servers; nothing where the study did not ask."""
     if not any(one.metrics.get(_IDLE) is not None for one in attempts):
         return
     by_arm = {contrast.arm: contrast for contrast in contrasts}
@@ -269,7 +269,7 @@ def idle_memory(
 def footprints(
     contrasts: Sequence[Contrast], attempts: Sequence[Attempt], paired: BesideJudged
 ) -> Iterator[ArmFootprint]:
-    """Memory of each arm against its baseline's; nothing of an arm without it on either side.
+    """Yield memory of each arm against its baseline's; nothing of an arm without it on either side.
 
     The interval is of the first 200 blocks: memory varies little, and to invert the test over thousands of pairs takes
     longer than all else that is told of a run.
@@ -321,8 +321,8 @@ def worst_stalls(arms: Sequence[str], attempts: Sequence[Attempt]) -> Iterator[A
 
 
 def _unusual(stall: Stall) -> tuple[str, ...]:
-    """Names of what was counted in its seconds and is not usual: more than twice the median, and not none. Where nobody
-    knows what is usual, nothing is unusual.
+    """Return names of what was counted in its seconds and is not usual: more than twice the median, and not none. Where
+    nobody knows what is usual, nothing is unusual.
     """
     if stall.from_s is None or stall.to_s is None:
         return ()
@@ -335,7 +335,7 @@ def _unusual(stall: Stall) -> tuple[str, ...]:
 
 
 def sampler_cost(attempts: Sequence[Attempt]) -> SamplerCost | None:
-    """What reading the counters took of the workload's CPU time; None where they were not read."""
+    """Return the share of CPU time that reading the counters took; None where they were not read."""
     shares = [one.sampled.share for one in attempts if one.sampled is not None and one.sampled.share is not None]
     if not shares:
         return None
@@ -354,7 +354,7 @@ def sampler_cost(attempts: Sequence[Attempt]) -> SamplerCost | None:
 def series_of_arms(
     run: Path, arms: Sequence[str], metric: str, attempts: Sequence[Attempt], problems: list[str]
 ) -> Iterator[ArmOverTime]:
-    """The middle attempt of each arm over time. What cannot be read is told in `problems`, and left out."""
+    """Yield the middle attempt of each arm over time. What cannot be read is told in `problems`, and left out."""
     by_arm: defaultdict[str, list[Attempt]] = defaultdict(list)
     for one in attempts:
         if one.sampled is not None and one.metrics.get(metric) is not None:
@@ -402,7 +402,7 @@ def thinned(arm: str, attempt: Attempt, series: SampleSeries, of: int) -> ArmOve
 
 
 def memory(series: SampleSeries) -> dict[str, tuple[int | None, ...]]:
-    """Bytes of anonymous memory and of pools by page size, `anon:SIZE` and `hugetlb:SIZE`, at each reading.
+    """Return bytes of anonymous memory and of pools by page size, `anon:SIZE` and `hugetlb:SIZE`, at each reading.
 
     Of the whole machine. Huge pages that are mapped in part count whole, so that what is left for base pages can be
     less than there is. Empty where the kernel does not count anonymous memory by size.
@@ -432,7 +432,7 @@ def memory(series: SampleSeries) -> dict[str, tuple[int | None, ...]]:
 
 
 def _by_size(series: SampleSeries, kind: str, name: str) -> dict[int, tuple[int | None, ...]]:
-    """The columns `kind.SIZE.name` by size."""
+    """Return the columns `kind.SIZE.name` by size."""
     found = {}
     for column in (*series.constant, *series.changed):
         first, _, rest = column.partition(".")

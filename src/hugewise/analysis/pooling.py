@@ -1,4 +1,4 @@
-"""What the runs of many hosts say together, from their summaries: each host, each stratum, and the fleet.
+"""Results of many hosts together, from their summaries: each host, each stratum, and the fleet.
 
 What a host's run brings to its fleet, small: a fleet's report reads these, and no attempt again.
 
@@ -23,6 +23,7 @@ from hugewise.analysis import analysis, combining
 from hugewise.errors import UserError
 from hugewise.model.fleet import FleetComparison, HostEffect, PooledEffect, ProductOfEvidence, StratumLevel, WithoutHost
 from hugewise.model.metric import Metric
+from hugewise.model.reason import NotJudged, OverHosts, Reason, Together
 from hugewise.model.results import CellResult, Comparison, LeftOut, Results, Verdict
 from hugewise.model.two_runs import ArmLevel
 from hugewise.stats import pooling
@@ -47,7 +48,7 @@ class HostComparison(msgspec.Struct, frozen=True, kw_only=True):
     cell: str
     found: Comparison
     estimate: HostEstimate | None
-    absent: str = ""
+    absent: Reason = ""
 
 
 class HostCell(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,12 +92,12 @@ class HostSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def summarised(path: Path) -> HostSummary:
-    """Of the run in the folder `path`, which is read whole. Raises RunError, UserError."""
+    """Return the summary of the run in the folder `path`, which is read whole. Raises RunError, UserError."""
     return summary_of(RunFolder(path).read())
 
 
 def summary_of(run: Run) -> HostSummary:
-    """Of a run that was read. Raises RunError, UserError."""
+    """Return the summary of a run that was read. Raises RunError, UserError."""
     found = analysis.judge_run(run)
     results = analysis.results_of(run, found)
     own = {(cell.id, cell.metric.name) for cell in run.opened.cells}  # what is judged beside it is not pooled
@@ -144,13 +145,13 @@ def _cell(cell: CellResult) -> HostCell:
 
 def _comparison(cell: CellResult, one: Comparison, method: Method) -> HostComparison:
     estimate = estimate_of(method, refused=one.reason if one.verdict == "none" else "")
-    if isinstance(estimate, str):
-        return HostComparison(cell=cell.cell, found=one, estimate=None, absent=estimate)
-    return HostComparison(cell=cell.cell, found=one, estimate=estimate)
+    if isinstance(estimate, HostEstimate):
+        return HostComparison(cell=cell.cell, found=one, estimate=estimate)
+    return HostComparison(cell=cell.cell, found=one, estimate=None, absent=estimate)
 
 
 def _comparison_evidence(run: Run, results: Results) -> RunEvidence | None:
-    """Of each cell's own metric."""
+    """Return the evidence on each cell's own metric."""
     if run.study.method != "sequential":
         return None
     own = {(cell.id, cell.metric.name) for cell in run.opened.cells}
@@ -182,6 +183,10 @@ class _Part(NamedTuple):
     typical: TypicalEffect | None
     withheld: str = ""
     lost: int = 0
+
+    @property
+    def estimates(self) -> list[float]:
+        return [] if self.pooled is None else self.pooled.estimates.tolist()
 
 
 class _Asked(NamedTuple):
@@ -223,7 +228,10 @@ def compared(
     fleet = {key: _fleet(each, shares) for key, each in parts.items()}
     asked = [one for key, each in parts.items() for one in _asked(key, metrics[key], each, fleet[key])]
     better = [metrics[one.key].better == "higher" for one in asked]
-    held = pooling.held([one.effect for one in asked], better, 1 - confidence, margin)
+    estimates = {(key, part.stratum): part.estimates for key, each in parts.items() for part in each}
+    estimates |= {(key, ALL): [one for part in each for one in part.estimates] for key, each in parts.items()}
+    over = [pooling.OverHosts(one.effect, estimates[one.key, one.stratum]) for one in asked]
+    held = pooling.held(over, better, 1 - confidence, margin)
     verdicts = {(one.key, one.stratum): each for one, each in zip(asked, held, strict=True)}
     evidence = _evidence(measured, 1 - confidence)
     return tuple(
@@ -253,7 +261,7 @@ def _part(stratum: str, each: Sequence[tuple[MeasuredHost, HostComparison]], wit
 
 
 def _fleet(parts: Sequence[_Part], shares: Mapping[str, float]) -> TypicalEffect | str:
-    """The effect over the fleet; why there is none, in words."""
+    """Return the effect over the fleet; why there is none, in words."""
     of_fleet = [part for part in parts if shares.get(part.stratum, 0.0) > 0]
     typical = {part.stratum: part.typical for part in of_fleet if part.typical is not None}
     if withheld := next((part.withheld for part in parts if part.withheld), ""):
@@ -266,7 +274,7 @@ def _fleet(parts: Sequence[_Part], shares: Mapping[str, float]) -> TypicalEffect
 
 
 def _asked(key: Key, metric: Metric, parts: Sequence[_Part], fleet: TypicalEffect | str) -> Iterator[_Asked]:
-    """The effects that verdicts are wanted on; whether one is asked for is never decided by an estimate."""
+    """Yield the effects that verdicts are wanted on; whether one is asked for is never decided by an estimate."""
     if metric.better == "neutral":
         return
     for part in parts:
@@ -277,8 +285,8 @@ def _asked(key: Key, metric: Metric, parts: Sequence[_Part], fleet: TypicalEffec
 
 
 def _failing(part: _Part) -> list[str]:
-    """Hosts without an estimate since attempts failed, or could not be started, there: it is no typical effect that
-    leaves them out.
+    """Return hosts without an estimate since attempts failed, or could not be started, there: it is no typical effect
+    that leaves them out.
     """
     return [
         host.host
@@ -317,9 +325,12 @@ def _hosts(part: _Part) -> Iterator[HostEffect]:
 def _stratum(part: _Part, metric: Metric, held: Held | None, evidence: Sequence[ProductOfEvidence]) -> PooledEffect:
     hosts, typical = part.pooled, part.typical
     held = _with_lost(held, part.lost)
-    reason = _reason(held, metric, _failing(part), "" if typical is not None else _too_few(part))
+    failing = _failing(part)
+    reason = _reason(held, metric, failing, "" if typical is not None else _too_few(part), len(part.estimates))
     if part.lost and typical is not None:
-        reason += f"; {part.lost} that were begun have no run here, and count as hosts without any effect"
+        reason = Together(
+            (reason, f"{part.lost} that were begun have no run here, and count as hosts without any effect")
+        )
     made = PooledEffect(
         stratum=part.stratum,
         asked=len(part.each),
@@ -341,6 +352,7 @@ def _stratum(part: _Part, metric: Metric, held: Held | None, evidence: Sequence[
         high=high,
         confidence=None if held is None else held.confidence,
         p=None if held is None else held.p,
+        p_signs=None if held is None else held.p_signs,
         error=typical.error,
         spread=hosts.tau(),
         spread_low=None if spread is None else spread[0],
@@ -349,11 +361,12 @@ def _stratum(part: _Part, metric: Metric, held: Held | None, evidence: Sequence[
         next_high=None if next_ is None else ratio_of(next_[1]),
         next_good=_good(below, metric),
         without=tuple(_without(part, hosts)),
+        outlying=tuple(part.having[place] for place in hosts.outlying() if place < len(part.having)),
     )
 
 
 def _good(below: float | None, metric: Metric) -> float | None:
-    """The chance of the good direction, from that of a ratio below 1."""
+    """Return the chance of the good direction, from that of a ratio below 1."""
     if below is None or metric.better == "neutral":
         return None
     return 1 - below if metric.better == "higher" else below
@@ -374,7 +387,7 @@ def _whole(
     held: Held | None,
     evidence: Sequence[ProductOfEvidence],
 ) -> PooledEffect | None:
-    """The fleet's; None where it is that of its only stratum."""
+    """Return the fleet's; None where it is that of its only stratum."""
     if len(parts) < 2:
         return None
     lost = sum(part.lost for part in parts)
@@ -387,12 +400,19 @@ def _whole(
         asked=sum(len(part.each) for part in parts),
         hosts=sum(len(part.having) for part in parts),
         verdict=_verdict(held, metric, known),
-        reason=_reason(held, metric, failing, fleet if isinstance(fleet, str) else ""),
+        reason=_reason(
+            held,
+            metric,
+            failing,
+            fleet if isinstance(fleet, str) else "",
+            sum(len(part.estimates) for part in parts),
+        ),
         ratio=None if known is None else ratio_of(known.centre),
         low=low,
         high=high,
         confidence=None if held is None else held.confidence,
         p=None if held is None else held.p,
+        p_signs=None if held is None else held.p_signs,
         error=None if known is None else known.error,
         evidence=tuple(evidence),
         lost=lost,
@@ -405,16 +425,15 @@ def _verdict(held: Held | None, metric: Metric, typical: TypicalEffect | None) -
     return "none" if metric.better == "neutral" or typical is None else "undecided"
 
 
-def _reason(held: Held | None, metric: Metric, failing: Sequence[str], absent: str) -> str:
+def _reason(held: Held | None, metric: Metric, failing: Sequence[str], absent: str, hosts: int) -> Reason:
     if metric.better == "neutral":
-        return f"{metric.name} is neither better high nor low: it is shown, never judged"
+        return NotJudged(metric.name)
     if absent:
         return absent
     if failing:
         return f"attempts failed, or could not be started, on {_several(failing)}, so that there is no ratio there"
     assert held is not None
-    how = {"equivalent": "the whole interval lies within the margin", "undecided": "the interval contains no change"}
-    return f"Student's t over hosts, p {held.p:.2g}; {how.get(held.verdict, 'the interval excludes no change')}"
+    return OverHosts(held.verdict, held.p, held.p_signs, held.fewest if hosts < held.fewest else 0)
 
 
 def _with_lost(held: Held | None, lost: int) -> Held | None:
@@ -431,12 +450,12 @@ def _too_few(part: _Part) -> str:
 
 
 def _ends(held: Held | None) -> tuple[float | None, float | None]:
-    """The interval at the level that it was held against; none of what is not judged."""
+    """Return the interval at the level that it was held against; none of what is not judged."""
     return (None, None) if held is None else (ratio_of(held.low), ratio_of(held.high))
 
 
 def _evidence(measured: Sequence[MeasuredHost], alpha: float) -> dict[tuple[Key, str], list[ProductOfEvidence]]:
-    """By comparison and stratum, and under `evidence.ALL` over all."""
+    """Return the evidence by comparison and stratum, and under `evidence.ALL` over all."""
     sources: dict[str, list[RunEvidence]] = {}
     for host in measured:
         if host.summary.evidence is not None:
@@ -477,7 +496,7 @@ _Arm = tuple[str, str, str, str]  # stratum, cell, metric, arm
 
 
 def levels(measured: Sequence[MeasuredHost]) -> Iterator[StratumLevel]:
-    """Of each stratum, cell and arm, in the order of the hosts."""
+    """Yield the levels of each stratum, cell and arm, in the order of the hosts."""
     found: dict[_Arm, list[ArmLevel]] = {}
     for host in measured:
         for each in host.summary.cells:

@@ -19,6 +19,16 @@ from typing import Any, Literal
 import msgspec
 
 from hugewise.analysis.changes import Change, Values, changes, known_metrics
+from hugewise.model.reason import (
+    Known,
+    NoMetric,
+    NotInCell,
+    NotPlanned,
+    OneLevel,
+    OtherBaseline,
+    Overlap,
+    Reason,
+)
 from hugewise.model.results import Beside, CellResult, Level, Measured, PublishedFinding, PublishedPoint, Results
 from hugewise.published import Claim, Published, Sample, SourceFinding
 from hugewise.study.workload import cell_of
@@ -39,7 +49,7 @@ class PublishedFigure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def figures(published: Published, entry: str) -> list[PublishedFigure]:
-    """Every published figure of an entry, in the source's order: quantity by quantity, arm by arm."""
+    """Return every published figure of an entry, in the source's order: quantity by quantity, arm by arm."""
     source, found = published.source, []
     runs = f"{source.statistic} of {source.runs} runs" if source.runs is not None and source.statistic else ""
     for table in published.tables:
@@ -92,7 +102,7 @@ ROUNDED = "an effect here, and the published 0% is rounded: it has room for the 
 _NONE_PUBLISHED = "an effect here, none published"
 
 Size = Literal["within", "rounded", "larger", "smaller"]
-"""Where a published change lies: within our interval, beyond it by no more than it is rounded, or beyond all of it."""
+"""Place of a published change: within our interval, beyond it by no more than its rounding, or beyond all of it."""
 
 
 def sign(value: float) -> int:
@@ -101,7 +111,9 @@ def sign(value: float) -> int:
 
 
 def agreement(published: int | None, measured: Measured | None, ratio: float | None) -> str:
-    """Whether both have the same sign, in words. `published` None: no change is printed; `ratio`: of the same sense."""
+    """Return whether both have the same sign, in words. `published` None: no change is printed; `ratio`: of the same
+    sense.
+    """
     if measured is None:
         return NOT_HERE
     match measured.verdict:
@@ -121,8 +133,8 @@ def agreement(published: int | None, measured: Measured | None, ratio: float | N
 
 
 def agreement_of_change(percent: float | None, measured: Measured | None, ratio: float | None) -> str:
-    """The same of a change in percent as it is printed. A printed 0 is rounded, and may have been an effect as small as
-    one here.
+    """Return the same of a change in percent as it is printed. A printed 0 is rounded, and may have been an effect as
+    small as one here.
     """
     found = agreement(None if percent is None else sign(percent), measured, ratio)
     if percent == 0 and found == _NONE_PUBLISHED and size(percent, measured) in {"within", "rounded"}:
@@ -136,10 +148,10 @@ def _rounding(percent: float) -> float:
 
 
 def size(percent: float | None, measured: Measured | None) -> Size | None:
-    """Whether the change `percent` that was published lies within the measured interval, or is larger or smaller than
-    all of it, in its own direction (a published 0 has that of the interval). It is known to half a unit of its last
+    """Return whether the published change `percent` lies within the measured interval, or is larger or smaller than all
+    of it, in its own direction (a published 0 has that of the interval). The change is known to half a unit of its last
     digit: rounded where it lies outside and such a value within. None where nothing is published, or there is no
-    interval: of what was not judged there is none. An end that is not there bounds nothing.
+    interval, as for what was not judged. A missing end bounds nothing.
     """
     if percent is None or measured is None or (measured.low is None and measured.high is None):
         return None
@@ -154,29 +166,31 @@ def size(percent: float | None, measured: Measured | None) -> Size | None:
 
 
 def _log(percent: float) -> float:
-    """The log-ratio of a change."""
+    """Return the log-ratio of a change."""
     return math.log1p(percent / 100) if percent > -100 else -math.inf
 
 
-def trend(levels: Sequence[Level], better: str) -> tuple[str, str]:
-    """Whether the gain grows from the first level to the last, in words, and why not where that is not decided."""
+def trend(levels: Sequence[Level], better: str) -> tuple[str, Reason]:
+    """Return whether the gain grows from the first level to the last, in words, and why not where that is not
+    decided.
+    """
     first, last = levels[0].measured, levels[-1].measured
     if len(levels) < 2 or first is None or last is None:
-        lacking = next((level.reason for level in (levels[0], levels[-1]) if level.reason), "there is one level here")
-        return NOT_HERE, lacking
+        ends = (levels[0], levels[-1])
+        return NOT_HERE, next((level.reason for level in ends if level.reason), Known("one level"))
     before, after = _gain(first, better), _gain(last, better)
     if before is None or after is None:
         judged = "not judged" not in {first.verdict, last.verdict}
-        return ("no verdict here", "an interval is missing") if judged else ("not judged here", "")
+        return ("no verdict here", Known("interval missing")) if judged else ("not judged here", "")
     if after[0] > before[1]:
         return "same trend", ""
     if after[1] < before[0]:
         return "opposite trend", ""
-    return "undecided here", f"the intervals at {levels[0].value} and {levels[-1].value} overlap"
+    return "undecided here", Overlap(levels[0].value, levels[-1].value)
 
 
 def _gain(measured: Measured, better: str) -> tuple[float, float] | None:
-    """The interval of the gain as a ratio: above 1 is better, whichever direction the metric has.
+    """Return the interval of the gain as a ratio: above 1 is better, whichever direction the metric has.
 
     An end that is not there is 0 or infinity; None where both are.
     """
@@ -191,7 +205,7 @@ def _gain(measured: Measured, better: str) -> tuple[float, float] | None:
 def published_rows(
     published: Published, uses: Sequence[tuple[str, str | None]], arms: Mapping[str, str], results: Results
 ) -> Beside:
-    """The rows. `uses`: label and entry of every workload of the study; `arms`: policy -> published arm."""
+    """Return the rows. `uses`: label and entry of every workload of the study; `arms`: policy -> published arm."""
     one = _Beside(published, uses, arms, results)
     source, host = published.source, results.host
     entries = tuple(dict.fromkeys(entry for _, entry in uses if entry))
@@ -250,7 +264,7 @@ class _Beside:
                         yield self._point(entry, cell, figure, "")
 
     def findings(self, entries: Sequence[str]) -> Iterator[PublishedFinding]:
-        """Every claim for every policy that stands for its arm; one row where nothing of it was measured."""
+        """Yield every claim for every policy that stands for its arm; one row where nothing of it was measured."""
         for entry in entries:
             for finding in self._published.findings:
                 if entry not in finding.entries:
@@ -330,8 +344,8 @@ class _Beside:
         parameter = next((name for name in claim.parameters if len({_level(cell, name) for cell in cells}) > 1), None)
         if parameter is None:
             called = claim.parameters[0]
-            reason = f"{called} is not varied here" if cells else self._absent(row.entry, row.policy)
-            yield msgspec.structs.replace(row, parameter=called, reason=reason)
+            why = OneLevel(called, within=False) if cells else self._absent(row.entry, row.policy)
+            yield msgspec.structs.replace(row, parameter=called, reason=why)
             return
         row = msgspec.structs.replace(row, parameter=parameter)
         groups: dict[str, list[CellResult]] = {}
@@ -341,8 +355,7 @@ class _Beside:
                 groups.setdefault(repr((self._use_of(cell.cell), sorted(others.items(), key=str))), []).append(cell)
         several = [group for group in groups.values() if len(group) > 1]
         if not several:
-            reason = f"{parameter} has one level here within what was published"
-            yield msgspec.structs.replace(row, reason=reason)
+            yield msgspec.structs.replace(row, reason=OneLevel(parameter, within=True))
         for group in several:
             group.sort(key=lambda cell: _level(cell, parameter) or 0.0)
             levels = []
@@ -355,23 +368,22 @@ class _Beside:
 
     def _measured(
         self, entry: str, cell: CellResult | None, policy: str, against: str, quantity: str | None
-    ) -> tuple[Measured | None, str]:
-        """What was measured of the policy in the cell, or why nothing was."""
+    ) -> tuple[Measured | None, Reason]:
+        """Return the measurement of the policy in the cell, or why there is none."""
         if not policy:
-            return None, "no policy of the study stands for it"
+            return None, Known("no policy")
         if cell is None:
             return None, self._absent(entry, policy)
         stands_for = self._arms.get(cell.baseline)
         if stands_for != against:
-            stated = f"stands for {stands_for}" if stands_for is not None else "stands for no published arm"
-            return None, f"the baseline {cell.baseline} {stated}, not for {against}"
+            return None, OtherBaseline(cell.baseline, stands_for, against)
         if all(arm.arm != policy for arm in cell.arms):
-            return None, self._left_out(cell.cell, policy) or f"{policy} was not run in this cell"
+            return None, self._left_out(cell.cell, policy) or NotInCell(policy, "run")
         found, reason = self._change(cell, policy, quantity)
         if found is None:
             return None, reason
         if policy in self._foreign and found.metric.endswith("_bytes"):
-            return None, "its kernel is of another family than the baseline's: memory is compared within one"
+            return None, Known("other family")
         return Measured(
             arm=found.arm,
             baseline=found.baseline,
@@ -390,33 +402,33 @@ class _Beside:
             stand_ins=cell.stand_ins,
         ), found.reason
 
-    def _change(self, cell: CellResult, policy: str, quantity: str | None) -> tuple[Change | None, str]:
+    def _change(self, cell: CellResult, policy: str, quantity: str | None) -> tuple[Change | None, Reason]:
         known = self._changes[cell.cell]
         if quantity is None:
             judged = known.get((cell.metric.name, policy))
-            return judged, "" if judged is not None else f"{policy} was not compared in this cell"
+            return judged, "" if judged is not None else NotInCell(policy, "compared")
         wanted = tuple(dict.fromkeys([*self._published.metrics.get(quantity, ()), quantity]))
         found = [known[name, policy] for name in wanted if (name, policy) in known]
         found.sort(key=lambda one: one.verdict is None)  # what is judged stands first
         for one in found:
             if one.ratio is not None or one.verdict is not None:
                 return one, ""
-        return None, found[0].reason if found else f"no metric of this cell measures it ({', '.join(wanted)})"
+        return None, found[0].reason if found else NoMetric(wanted)
 
-    def _absent(self, entry: str, policy: str) -> str:
-        """Why an entry that a workload names has no cell in the results."""
+    def _absent(self, entry: str, policy: str) -> Reason:
+        """Return why an entry that a workload names has no cell in the results."""
         for one in self._results.left_out:
             if one.policy == "*" and self._entry_of(one.cell) == entry:
-                return f"left out: {one.reason}"
-        return "no cell of it was measured" if policy else "no policy of the study stands for it"
+                return NotPlanned(one.reason)
+        return Known("no cell" if policy else "no policy")
 
-    def _left_out(self, cell: str, policy: str) -> str | None:
+    def _left_out(self, cell: str, policy: str) -> Reason | None:
         of_policy = [one for one in self._results.left_out if one.policy == policy and one.cell in {cell, "*"}]
-        return f"left out: {of_policy[0].reason}" if of_policy else None
+        return NotPlanned(of_policy[0].reason) if of_policy else None
 
 
 def _within(claim: Claim, cell: CellResult | None) -> bool:
-    """Whether the source speaks of such a cell; a parameter that the cell does not have limits nothing."""
+    """Return whether the source covers such a cell; a parameter that the cell lacks limits nothing."""
     if cell is None:
         return True
     found = {name: _level(cell, name) for name in claim.within}
@@ -429,8 +441,8 @@ def _level(cell: CellResult, name: str) -> float | None:
 
 
 def _points(cell: CellResult | None, percent: float | None, measured: Measured | None) -> float | None:
-    """How far a count is from the published one: no clock enters it, so that its size can be compared, not its sign
-    alone.
+    """Return the distance of a count from the published one: no clock enters it, so that its size can be compared, not
+    its sign alone.
     """
     if cell is None or percent is None or measured is None or measured.ratio is None:
         return None
@@ -449,7 +461,7 @@ def _foreign(results: Results) -> frozenset[str]:
 
 
 def _machine(results: Results) -> str | None:
-    """What the arms ran on, where these were guests."""
+    """Return the machine of the arms, where these were guests."""
     guests = results.guests
     if guests is None:
         return None

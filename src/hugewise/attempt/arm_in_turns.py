@@ -1,55 +1,68 @@
-"""One arm of those that are resident together and take turns: it is frozen while others have theirs.
+"""One arm of an interleaved block: the processes of the arm are frozen while other arms have their turns.
 
-With servers it is these and a client; else it is a command alone. Whose server or client is gone has failed, and takes
-no more turns; a command with what must not be frozen cannot take any.
+An arm with servers has them and a client; else it is a command. An arm whose server or client has ended has failed, and
+takes no more turns; a command that holds something that must not be frozen cannot take turns.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from hugewise.attempt.context import AttemptState
 from hugewise.attempt.outcome import Problem
 from hugewise.attempt.procedure import ProcedureError, ends
 from hugewise.attempt.service import ServiceDriver
 from hugewise.attempt.turns import Side
-from hugewise.errors import HugewiseError
-from hugewise.host import freezer
+from hugewise.attempt.under_test import memory_bytes
+from hugewise.errors import HugewiseError, ProbeError
+from hugewise.host import cgroup
+from hugewise.machine import probe
+from hugewise.machine.machine import Running
 from hugewise.model.design import SEQUENTIAL
 
 EVENTS = "events.jsonl"
-"""What the launcher of a timed command says, in the attempt's folder."""
+"""Events of the launcher of a timed command, in the attempt's folder."""
 
-_PROBE = "hugewise-probe"
+_LEAST_SCANNED, _GROWN = 4 << 20, 1.25
 
 
 @dataclass
 class ArmInTurns:
     """One arm's processes, as a `turns.Player`.
 
-    side   its groups and the launcher of its timed command
-    rests  when it was frozen: begin and end of each time, in seconds of CLOCK_MONOTONIC
-    early  whether its client ended before all turns were over
+    side     its groups and the launcher of its timed command
+    turn     turns the page settings to those of the arm, before each turn; raises Disturbed, SettingError
+    rests    when it was frozen: begin and end of each time, in seconds of CLOCK_MONOTONIC
+    early    whether its client ended before all turns were over
+    fullest  the scan of the processes of a command when they had most memory, which were `most_bytes`
     """
 
     work: AttemptState
     side: Side
+    turn: Callable[[], None] = lambda: None
     rests: list[tuple[float, float]] = field(default_factory=list)
     frozen: float | None = None
     early: bool = False
+    fullest: Sequence[probe.Coverage] = ()
+    most_bytes: int = _LEAST_SCANNED
+
+    @property
+    def running(self) -> Running:
+        """The launcher of its timed command, which is running."""
+        assert self.side.running is not None
+        return self.side.running
 
     @property
     def fallen(self) -> bool:
-        """Whether it takes no more turns."""
+        """True if the arm takes no more turns."""
         return self.early or self.work.driver.problem is not None
 
     def fall(self, error: ProcedureError) -> None:
-        """Its server is gone, and nothing of it counts: what is left is ended, as a client may wait for the server, and
-        what is about to end cannot be frozen.
+        """End the rest of the arm after its server has gone; nothing of the arm counts. A client may wait for the
+        server, and a process that is about to end cannot be frozen.
         """
         self.work.driver.problem = self.work.driver.problem or Problem("failed", error.message)
         self.work.client.kill()
@@ -57,18 +70,40 @@ class ArmInTurns:
 
     @property
     def driver(self) -> ServiceDriver | None:
-        """Of an arm with servers."""
+        """Driver of an arm with servers, else None."""
         return self.work.driver if isinstance(self.work.driver, ServiceDriver) else None
 
     def freeze(self) -> None:
-        """Raises ProcedureError."""
+        """Freeze the arm. Raises ProcedureError."""
         with self._answering():
             self.side.freeze()
         if self.frozen is None:
             self.frozen = time.monotonic()
+            if self.driver is None:
+                self._scan()
+
+    def _scan(self) -> None:
+        """Scan the frozen processes of a command where they have more memory than at the last scan."""
+        if not (processes := self.work.leaf.processes()):
+            return
+        site = self.work.site
+        now = memory_bytes(site.host, processes)
+        if now <= self.most_bytes * _GROWN:
+            return
+        self.most_bytes = now
+        scanned = []
+        for pid in processes:
+            with suppress(ProbeError):  # the process has ended
+                scanned.append(site.machine.ask("scan", "--pid", str(pid), "--source", site.source))
+        self.fullest = [event for event in scanned if isinstance(event, probe.Coverage)]
 
     def thaw(self) -> None:
-        """Raises ProcedureError."""
+        """Thaw the arm. Raises ProcedureError, Disturbed, SettingError."""
+        self.turn()
+        self.release()
+
+    def release(self) -> None:
+        """Go on, whatever the page settings are. Raises ProcedureError."""
         with self._answering():
             self.side.thaw()
         if self.frozen is not None:
@@ -77,9 +112,7 @@ class ArmInTurns:
 
     @contextmanager
     def _answering(self) -> Iterator[None]:
-        """What does not stand still, or does not go on, is the arm's doing, and ends no run. That there is no cgroup
-        is nobody's.
-        """
+        # A failure to freeze or thaw is the arm's and ends no run; a missing cgroup is no arm's fault.
         try:
             yield
         except HugewiseError as error:
@@ -93,17 +126,17 @@ class ArmInTurns:
         """
         if self.driver is not None:
             return self._works(self.driver, until) if self.driver.fixed else self._serves(self.driver, until)
-        if ends([], [self.side.running], until) or (self._leaving() and ends([], [self.side.running], None)):
+        if ends([], [self.running], until) or (self._leaving() and ends([], [self.running], None)):
             return True
-        if (why := freezer.unfreezable_reason(self.work.leaf.processes())) is not None:
+        if (why := cgroup.unfreezable_reason(self.work.leaf.processes())) is not None:
             raise CannotTakeTurnsError(
                 self.work, f"{why}; such a command is compared one after the other: {SEQUENTIAL}"
             )
         return False
 
     def _works(self, driver: ServiceDriver, until: float) -> bool:
-        """Whom it talks to is its own server, which stands still when it does."""
-        procedure_runners, processes = [driver.procedure_runner], [self.side.running]
+        # a frozen arm's client talks only to its own server, which is frozen as well
+        procedure_runners, processes = [driver.procedure_runner], [self.running]
         try:
             return ends(procedure_runners, processes, until) or (
                 self._leaving() and ends(procedure_runners, processes, None)
@@ -114,9 +147,9 @@ class ArmInTurns:
 
     def _serves(self, driver: ServiceDriver, until: float) -> bool:
         try:
-            if not ends([driver.procedure_runner], [self.side.running], until):
+            if not ends([driver.procedure_runner], [self.running], until):
                 return driver.has_done()
-            if driver.procedure.window is None:  # it was to end when it has done its work
+            if driver.procedure.window is None:  # it should have ended after its work
                 return True
             driver.procedure_runner.check_again()
         except ProcedureError as error:
@@ -133,23 +166,17 @@ class ArmInTurns:
             self.fall(error)
 
     def _leaving(self) -> bool:
-        """Whether its command is on its way out: its launcher has kept silent until then. A process that gives its
-        memory back cannot be frozen, so that it has the time to itself: else what that takes, which depends on the size
-        of its pages, would be nobody's.
-        """
+        # The launcher speaks only when its command ends. A process that gives its memory back cannot be frozen, so let
+        # it finish
         return (self.work.draft / EVENTS).stat().st_size > 0
 
     def begun(self) -> bool:
-        """Whether its timed command is there, and no longer the launcher about to become it. A launcher that waits for
-        that would not hear that it shall end.
+        """Return whether the timed command has replaced its launcher. A launcher that waits to be replaced would not
+        hear the order to end.
         """
-        if self.side.running.poll() is not None:
+        if self.running.poll() is not None:
             return True
-        for pid in (self.work.leaf if self.driver is None else self.work.client).processes():
-            with suppress(OSError):
-                if Path(f"/proc/{pid}/exe").readlink().name != _PROBE:
-                    return True
-        return False
+        return any(map(probe.has_executed, (self.work.leaf if self.driver is None else self.work.client).processes()))
 
 
 class CannotTakeTurnsError(ProcedureError):

@@ -1,12 +1,11 @@
-"""Attempts under way: what all of a run share, and what the runner's steps hand on to each other.
+"""Attempts under way: the context of a run, and the state that the runner's steps pass on.
 
-Boarding: an attempt is given the machine that it runs on. This host boards as guests do.
+An attempt boards the machine that it runs on; this host boards as guests do.
 
-What the layout library did for an attempt: a file to which it appends a line for each process that loads it.
-
-The file is in the attempt's private folder and the account's own, as the library demands; it is read below a descriptor
-when the command has ended. The program has the file's name in its environment and may write anything to it: what makes
-no sense is no report. docs/concepts/layouts.md says what stands in it.
+The layout library appends a line to a file for each process that loads it. The file is in the attempt's private folder
+and belongs to the account, as the library demands; it is read below a descriptor when the command has ended. The
+program knows the file's name by its environment and may write anything to it: nonsense counts as no report.
+docs/concepts/layouts.md describes the lines.
 """
 
 from __future__ import annotations
@@ -32,11 +31,10 @@ from hugewise.host.knob import Settings
 from hugewise.host.scratch import fresh
 from hugewise.machine import noise, probe
 from hugewise.machine.loader import REPORT
-from hugewise.machine.machine import Contained, Drift
-from hugewise.machine.pmu.families import ASSUMED_SLOTS, CounterPlan, schedule
+from hugewise.machine.machine import ClientSite, Contained, Drift, Site
+from hugewise.machine.pmu import ASSUMED_SLOTS, CounterPlan, schedule
 from hugewise.machine.probe import Natural
-from hugewise.machine.serving import ClientSite, Site
-from hugewise.model.design import Slicing
+from hugewise.model.design import Slicing, TurnSettings, faults_in_turns, interleaved
 from hugewise.model.host import Host
 from hugewise.model.metric import GENERIC
 from hugewise.model.policy import Treatment
@@ -53,7 +51,7 @@ from hugewise.study.tables import Slots
 
 
 class Backed(msgspec.Struct, frozen=True):
-    """What backed a guest's memory: facts for the record, and why it is not what the arm promises (None: it is)."""
+    """Pages that backed a guest's memory, for the record; `problem`: why they are not those that the arm promises."""
 
     facts: Mapping[str, str | int | float] = {}
     problem: str | None = None
@@ -83,11 +81,13 @@ class AcquiredMachine(Protocol):
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """What a user's command finds there."""
+        """Environment of a user's command there."""
         ...
 
     def look(self, here: noise.Snapshot) -> noise.Snapshot | None:
-        """The machine's counters, where those of this host are `here`; None of one that must not be looked at."""
+        """Return the counters of the attempt's machine; `here` are this host's. None where the machine must not be
+        read.
+        """
         ...
 
     def flush(self) -> None:
@@ -111,13 +111,13 @@ class Boarding(Protocol):
     """Has a machine for each attempt."""
 
     def board(self, cell: Cell, arm: Arm, trial: Trial, number: int, outputs: Path) -> AcquiredMachine:
-        """The machine for one attempt, ready. Raises MachineError with the last console lines."""
+        """Return the machine for one attempt, ready. Raises MachineError with the last console lines."""
         ...
 
 
 @dataclass
 class HostBoarding:
-    """This host, for all attempts of a session: it is there already, and stays.
+    """Boarding of this host, for all attempts of a session.
 
     clients  reaches the host of clients, anew where it was lost; raises MachineError
     """
@@ -132,29 +132,27 @@ class HostBoarding:
     meets = True
 
     def board(self, cell: Cell, arm: Arm, trial: Trial, number: int, outputs: Path) -> HostBoarding:
-        """It is boarded by everybody, with the host of its clients where that is another one."""
+        """Return this host, with the host of its clients where they are apart."""
         if not cell.apart:
             return self
         assert self.clients is not None, "a run whose clients are apart has reached their host"
         return replace(self, far=self.clients())
 
     def look(self, here: noise.Snapshot) -> noise.Snapshot:
-        """It was looked at already."""
         return here
 
     def flush(self) -> None:
-        """Pages that are not written yet cannot be dropped."""
+        # pages that are not written yet cannot be dropped
         os.sync()
 
     def instructions(self, events: Sequence[probe.Event]) -> None:
-        """Its clock is a clock."""
+        pass
 
     def leave(self) -> Backed:
-        """It stays."""
         return Backed()
 
     def close(self) -> None:
-        """It stays."""
+        pass
 
 
 _NAME = "report"
@@ -166,7 +164,7 @@ _CUT = (  # the heap is not glibc's; pieces that such an allocator maps are cut 
 
 
 class LayoutLine(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of the layout in one process. `why` is null where all of it was had.
+    """Result of the layout in one process. `why` is null where the whole layout was applied.
 
     heap_bytes   that are laid out, 0 where none are
     short_bytes  that were to be of a pool, and are base pages
@@ -187,8 +185,8 @@ _LINE = msgspec.json.Decoder(LayoutLine)
 
 
 def reporting(below: Path, order: int, account: pwd.struct_passwd | None) -> tuple[Path, Mapping[str, str]]:
-    """A folder of the account's (None: the caller's) for the report of the attempt that has this `order` in its block,
-    and the variable that names the file. Raises StorageError.
+    """Return a folder of the account's (None: the caller's) for the report of the attempt that has this `order` in its
+    block, and the variable that names the file. Raises StorageError.
     """
     user, group = (None, None) if account is None else (account.pw_uid, account.pw_gid)
 
@@ -201,7 +199,7 @@ def reporting(below: Path, order: int, account: pwd.struct_passwd | None) -> tup
 
 
 def reported(folder: Path) -> list[LayoutLine]:
-    """The lines of the report that make sense; none where there is no such file any more."""
+    """Return the lines of the report that make sense; none where there is no such file any more."""
     found = bytearray()
     with suppress(OSError, StorageError), DirFd.open(folder) as held, held.file(_NAME) as file:
         while len(found) < _MOST and (piece := file.read(_MOST - len(found))):
@@ -214,7 +212,7 @@ def reported(folder: Path) -> list[LayoutLine]:
 
 
 def summary(lines: Sequence[LayoutLine]) -> dict[str, int | str]:
-    """For the attempt's record: how many processes said something, and the sums of what they said."""
+    """Return the number of processes that reported, and the sums of their reports, for the attempt's record."""
     found: dict[str, int | str] = {"processes": len(lines)}
     for name in ("heap_bytes", "short_bytes", "ranges", "refused"):
         found[name] = sum(getattr(line, name) for line in lines)
@@ -224,9 +222,9 @@ def summary(lines: Sequence[LayoutLine]) -> dict[str, int | str]:
 
 
 def undelivered(lines: Sequence[LayoutLine], treatment: Treatment) -> str | None:
-    """Why the layout of `treatment` was not had, or None where the library had it as it was to be.
+    """Return why the layout of `treatment` was not applied in full, or None where it was.
 
-    Of a process that became another program the last one counts.
+    For a process that became another program, the last program counts.
     """
     if not lines:
         return "the layout library said nothing: the program did not load it"
@@ -263,7 +261,7 @@ def turn_knobs(site: Site, knobs: Mapping[str, str]) -> None:
 
 @dataclass(frozen=True)
 class RunContext:
-    """What all attempts of a run share. `host` is this one, wherever they run."""
+    """Context that all attempts of a run share. `host` is this host, wherever attempts run."""
 
     host: Host
     boarding: Boarding
@@ -274,16 +272,14 @@ class RunContext:
     boot_id: str
     pools: Mapping[int, int]  # pages that this session reserved, by page size in bytes
     on_step: Callable[[str], None] = lambda _: None
-    ageing: Ageing | None = None  # where a cell of the run wants memory that has aged
-    counting: CounterPlan = field(
-        default_factory=CounterPlan
-    )  # which of the processor's events an attempt on this host counts
+    ageing: Ageing | None = None  # where a cell of the run asks for aged memory
+    counting: CounterPlan = field(default_factory=CounterPlan)  # events that an attempt on this host counts
     data: Mapping[str, dataset.Kept] = field(default_factory=dict)  # the data of each cell that has some
-    # Attempts of the run by cell, as they were stored: what the next ones are held against (`runner`).
+    # Stored attempts of the run by cell: later ones are compared with them (`runner`).
     earlier: defaultdict[str, list[Attempt]] = field(default_factory=lambda: defaultdict(list))
 
     def events(self, block: int, *, guest: bool) -> tuple[str, ...]:
-        """The processor's events to be counted in the attempts of a block, as the probe takes them.
+        """Return the processor's events to be counted in the attempts of a block, as the probe takes them.
 
         Where there is no PMU each is asked for by itself, so that each has its reason. What a guest's processor has
         nobody asks before it is booted: perf's own names take turns there, so many as any processor can count.
@@ -305,7 +301,7 @@ class AttemptState:
     trial: Trial
     number: int
     draft: Path
-    aboard: AcquiredMachine | None = None  # there when it has boarded
+    aboard: AcquiredMachine | None = None  # set when it has boarded
     backed: Backed = field(default_factory=Backed)
     broken: str | None = None
     let_down: bool = False
@@ -314,16 +310,16 @@ class AttemptState:
     knobs: Mapping[str, str] = field(default_factory=dict)
     launch: Launch | None = None  # known when the attempt is supplied
     driver: AttemptDriver = field(default_factory=AttemptDriver)
-    leaf: Contained = field(default_factory=Contained)  # of the system under test
+    leaf: Contained = field(default_factory=Contained)  # the system under test's
     client: Contained = field(default_factory=Contained)
     events: list[probe.Event] = field(default_factory=list)
     twin: list[probe.Event] | None = None
-    report: Path | None = None  # the folder of what the layout library says, where it is loaded
-    held: mmap | None = None  # what is reserved for other arms, kept from this one
-    laid: Sequence[LayoutLine] | None = None  # what it said
+    report: Path | None = None  # folder of the layout library's reports, where it is loaded
+    held: mmap | None = None  # pages reserved for other arms, kept from this one
+    laid: Sequence[LayoutLine] | None = None  # the library's reports
     cgroup_faults: int | None = None
     cgroup_peak: int | None = None
-    idle_bytes: int | None = None  # of its servers, when khugepaged was done with them
+    idle_bytes: int | None = None  # of its servers, after khugepaged's passes
     idle_why: str = "it was not looked at"
 
     @property
@@ -340,14 +336,13 @@ class AttemptState:
 
     @property
     def site(self) -> Site:
-        """Where it runs."""
         return self.boarded.site
 
     def clear(self) -> None:
         """Whatever happened: nothing of the attempt lives on."""
-        if self.aboard is not None:  # what runs in a guest goes with it
+        if self.aboard is not None:  # programs in a guest end with it
             self.aboard.close()
-        self.driver.close()  # also of a guest: it may have servers on this host
+        self.driver.close()  # also for a guest: it may have servers on this host
         if self.held is not None:
             self.held.close()
         for leaf in (self.leaf, self.client):
@@ -356,8 +351,26 @@ class AttemptState:
 
     @property
     def change(self) -> noise.Difference | None:
-        """What happened on its machine meanwhile; None where it was not looked at."""
+        """Changes on the attempt's machine during the attempt; None where the machine was not observed."""
         return None if self.before is None or self.after is None else noise.difference(self.before, self.after)
+
+
+@dataclass(frozen=True)
+class Alternation:
+    """The page settings of commands that take turns: those of one arm hold while that arm works.
+
+    arms     names, in the order of `settings`
+    turn_to  turns the knobs to those of the arm of that number, and returns the drift (`Settings.alternation`)
+    """
+
+    arms: Sequence[str]
+    settings: TurnSettings
+    turn_to: Callable[[int], list[Drift]]
+
+    def turn(self, arm: str) -> None:
+        """Turn the knobs to those of the arm of that name. Raises Disturbed, SettingError."""
+        if drift := self.turn_to(self.arms.index(arm)):
+            raise Disturbed(drift)
 
 
 @dataclass
@@ -367,7 +380,7 @@ class Group:
     bench: RunContext
     cell: Cell
     works: list[AttemptState]
-    rounds: Iterator[str] | None = None  # in which order they take turns, where they do
+    rounds: Iterator[str] | None = None  # order of turns, if any
     started: float = 0.0
     ended: float = 0.0
     clock: float = 0.0
@@ -377,10 +390,11 @@ class Group:
     after: noise.Snapshot | None = None
     drift: list[Drift] = field(default_factory=list)
     stored: list[Attempt] = field(default_factory=list)
-    turn: AttemptState | None = None  # whose part of a step is being done, where it is one attempt's alone
+    alternation: Alternation | None = None  # of the knobs, where commands take turns
+    turn: AttemptState | None = None  # attempt whose part of a step is under way, if it is one attempt's alone
 
     def each(self) -> Iterator[AttemptState]:
-        """The attempts one by one, so that whose turn it is when a step fails is known."""
+        """Yield the attempts one by one, so that whose turn it is when a step fails is known."""
         for work in self.works:
             self.turn = work
             yield work
@@ -395,18 +409,23 @@ class Group:
         return list(found.values())
 
     def alone(self, work: AttemptState) -> bool:
-        """Whether its machine is its own meanwhile: counters and folders of one cannot tell attempts apart."""
+        """Return whether the attempt has its machine to itself: counters and folders cannot tell attempts apart."""
         return len(self.works) == 1 or work.boarded.own
 
     @property
     def shared(self) -> bool:
-        """Whether all are in one process, which the first work stands for."""
+        """True if all attempts share one process, which the first work stands for."""
         return self.rounds is not None and self.cell.kind == "crossover"
 
     @property
-    def resident(self) -> bool:
-        """Whether each has processes of its own that are all there, while one attempt at a time works."""
-        return self.rounds is not None and self.cell.kind == "resident"
+    def interleaved(self) -> bool:
+        """True if all attempts have processes at once and take turns."""
+        return self.rounds is not None and interleaved(self.cell.kind)
+
+    @property
+    def faults_in_turns(self) -> bool:
+        """True where the arms take turns and take their memory during their turns."""
+        return self.interleaved and faults_in_turns(self.cell.workload, self.cell.values)
 
     @property
     def timeout(self) -> float:
@@ -416,11 +435,11 @@ class Group:
 
     @property
     def slicing(self) -> Slicing | None:
-        """How those take turns that are all there."""
+        """Turn lengths of interleaved attempts, else None."""
         rules = self.bench.study.design
-        return Slicing(len(self.works), rules.slice, rules.wash_out) if self.resident else None
+        return Slicing(len(self.works), rules.slice, rules.wash_out) if self.interleaved else None
 
     @property
     def launched(self) -> list[AttemptState]:
-        """Those with a process of their own."""
+        """Works that have a process of their own."""
         return self.works[:1] if self.shared else self.works

@@ -16,7 +16,7 @@ from hugewise.model.procedure import Reading, RoleUse
 
 
 class Surroundings(NamedTuple):
-    """Of the timed command: its environment, its folder, and its CPUs (None: any)."""
+    """Environment, folder and CPUs (None: any) of the timed command."""
 
     environment: Mapping[str, str]
     cwd: str
@@ -24,7 +24,7 @@ class Surroundings(NamedTuple):
 
 
 class AttemptDriver:
-    """What goes on beside the timed command; the runner's steps call these in their order. Here: nothing.
+    """Actions beside the timed command; the runner's steps call them in order. The base class does nothing.
 
     served   servers are the system under test, and the timed command is a client
     visited  the timed command is a client of the servers of all arms
@@ -55,11 +55,11 @@ class AttemptDriver:
     counted: probe.Counters | str = ""
 
     def surroundings(self, added: Mapping[str, str]) -> Surroundings:
-        """What the timed command finds, which has `added` in its environment."""
+        """Return the surroundings of the timed command, with `added` in its environment."""
         raise NotImplementedError
 
     def afar(self, spec: probe.Spec, machine: Machine, added: Mapping[str, str]) -> tuple[probe.Spec, Machine]:
-        """How and where the timed command is started, which has `added` in its environment: as told, unless it is a
+        """Return how and where the timed command starts, with `added` in its environment: unchanged, unless it is a
         client on a host of its own.
         """
         return spec, machine
@@ -71,20 +71,20 @@ class AttemptDriver:
         """Start its servers."""
 
     def timing(self, *, held: bool) -> Callable[[Sequence[Running]], None]:
-        """What to do while the timed command runs. `held`: a client with a gate waits there to be let go."""
+        """Return the action while the timed command runs. `held`: a client with a gate waits there to be let go."""
         return lambda _: None
 
     def mark(self) -> None:
-        """The measured part begins or ends."""
+        """Mark the begin or the end of the measured part."""
 
     def begin_anew(self) -> None:
-        """The measured part was broken off for the sake of another, and begins once more."""
+        """Begin the measured part once more, after it was broken off for another attempt's sake."""
 
     def timed(self, *, failed: bool = False) -> None:
-        """The timed command has ended."""
+        """Note that the timed command has ended."""
 
     def fail(self, error: ProcedureError) -> None:
-        """The timed command was broken off."""
+        """Note that the timed command was broken off."""
         self.problem = self.problem or Problem("failed", error.message)
 
     def conclude(self) -> None:
@@ -97,11 +97,11 @@ class AttemptDriver:
         """Whatever happened: nothing of it lives on."""
 
     def use(self, role: Literal["sut", "client"]) -> RoleUse:
-        """What a role used in the measured part."""
+        """Return what a role used in the measured part."""
         return RoleUse()
 
     def facts(self) -> Mapping[str, str | int | float]:
-        """What was done, with what data, and where they lay."""
+        """Return facts about the attempt: its work, its data, and where the data lay."""
         return {}
 
 

@@ -1,15 +1,15 @@
-"""The timed commands of attempts, each below a probe of its own: what the probes are told, and what they said.
+"""Timed commands of attempts, each below a probe of its own: the probes' specs, and their events.
 
-What was counted over time in an attempt, put on the time of its measured part: what is stored of it. Pure.
-
-The launcher that starts the timed command has the sampler, and its clock is that of the command: phases of a
-micro-workload, the timed part of the load generator, and what the runner marks of a window are all CLOCK_MONOTONIC of
-one host. Where the clients are on a host of their own, it is not: the sampler is off there.
+Series over time are put on the time of the measured part for storage. The launcher of the timed command has the
+sampler, and its clock is the command's: phases of a micro-workload, the timed part of the load generator, and the
+runner's marks of a window are all CLOCK_MONOTONIC of one host. Clients on a host of their own have another clock: the
+sampler is off there.
 """
 
 from __future__ import annotations
 
 import hashlib
+import pwd
 from bisect import bisect_left
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -20,12 +20,12 @@ import msgspec
 
 from hugewise.analysis.over_time import lined_up
 from hugewise.attempt.context import AttemptState, Group
-from hugewise.attempt.driver import AttemptDriver
+from hugewise.attempt.driver import AttemptDriver, Surroundings
 from hugewise.errors import AttemptLostError, ProbeError, StorageError
 from hugewise.files import RESUME, storing
 from hugewise.host.local_machine import cleans_ipc, groups_of
-from hugewise.machine import probe, serving
-from hugewise.machine.machine import Machine
+from hugewise.machine import probe
+from hugewise.machine.machine import Machine, Meeting, read_events, run_launchers
 from hugewise.machine.noise import Snapshot
 from hugewise.machine.probe import Load, Timed
 from hugewise.model.metric import COUNTERS
@@ -43,7 +43,7 @@ class OverTime(NamedTuple):
 
 
 def why_not(*, period: float, emulated: bool, together: bool, far: bool) -> str | None:
-    """Why the counters of an attempt are not read over time; None where they are."""
+    """Return why the counters of an attempt are not read over time, or None where they are."""
     if not period:
         return "the study has it off: period in [sampling]"
     if emulated:
@@ -62,8 +62,8 @@ def over_time(
     cpu_s: float | None,
     base_size: int,
 ) -> OverTime:
-    """What the launcher's `events` have over time. `around`: both ends of a measured part that the runner has marked;
-    `cpu_s`: the workload's CPU time in it.
+    """Return the `events` of the launcher as series over time. `around`: both ends of a measured part that the runner
+    has marked; `cpu_s`: the workload's CPU time in it.
     """
     series = next((one for one in events if isinstance(one, probe.MachineSeries)), None)
     timed = next((one.timed for one in events if isinstance(one, Load)), None)
@@ -110,7 +110,7 @@ def over_time(
 
 
 def marks(sampled: SamplerUse | None) -> tuple[str, ...]:
-    """What the reader has to know of the sampler's cost: the attempt counts all the same."""
+    """Return what the reader has to know of the sampler's cost. The attempt counts all the same."""
     if sampled is None or not sampled.marked or sampled.share is None:
         return ()
     share = f"{sampled.share:.2%} of its CPU time (rule: at most {MOST_SHARE:.1%})"
@@ -120,7 +120,7 @@ def marks(sampled: SamplerUse | None) -> tuple[str, ...]:
 def _ends(
     events: Sequence[probe.Event], timed: Timed | None, around: tuple[Snapshot, Snapshot] | None
 ) -> tuple[int, int] | None:
-    """Begin and end of the measured part by CLOCK_MONOTONIC in nanoseconds; None where it has not ended."""
+    """Return begin and end of the measured part by CLOCK_MONOTONIC in nanoseconds; None where it has not ended."""
     if timed is not None and timed.start_ns:
         return timed.start_ns, timed.start_ns + timed.wall_ns
     if around is not None:
@@ -134,22 +134,51 @@ def _ends(
 
 
 def _used(series: probe.MachineSeries, begin: int, end: int) -> float:
-    """CPU time of the readings that began within the measured part, in seconds."""
+    """Return the CPU time of the readings that began within the measured part, in seconds."""
     first, last = bisect_left(series.t_ns, begin), bisect_left(series.t_ns, end)
     last = min(last, len(series.cpu_ns) - 1)
     return (series.cpu_ns[last] - series.cpu_ns[first]) * _NS if last > first else 0.0
 
 
 def _worked(events: Sequence[probe.Event]) -> float | None:
-    """CPU time of a micro-workload's timed region."""
     result = next((one for one in events if isinstance(one, probe.Result)), None)
     times = [] if result is None else [result.facts.get(name) for name in ("user_s", "system_s")]
     known = [float(each) for each in times if isinstance(each, int | float)]
     return sum(known) if len(known) == 2 else None
 
 
+def untimed_spec(
+    argv: Sequence[str],
+    around: Surroundings,
+    outputs: Path,
+    name: str,
+    *,
+    machine: Machine,
+    account: pwd.struct_passwd | None,
+    timeout: float,
+) -> probe.Spec:
+    """Return a command beside the timed ones, which runs as `account` for at most `timeout` seconds. What the command
+    says is in files of that `name` in the folder `outputs`.
+    """
+    environment, cwd, cpus = around
+    return probe.Spec(
+        argv=tuple(argv),
+        env=environment,
+        cwd=cwd,
+        stdout=str(outputs / f"{name}.stdout"),
+        stderr=str(outputs / f"{name}.stderr"),
+        uid=None if account is None else account.pw_uid,
+        gid=None if account is None else account.pw_gid,
+        cpus=cpus,
+        timeout_s=timeout,
+        limits=probe.Limits(rooms=(cwd,)),
+        own_ipc=cleans_ipc(machine, account),
+        groups=groups_of(machine, account),
+    )
+
+
 _NO_ROOM = 74  # the status of a probe that could not write its lines (EX_IOERR)
-_COMPLAINT = 1 << 16  # bytes of what a probe says to people that are told
+_COMPLAINT = 1 << 16  # bytes of a probe's complaint that are reported
 
 
 def probes(
@@ -170,7 +199,7 @@ def probes(
         beside = AttemptDriver() if twin else works[0].driver
     with ExitStack() as stack:
         meets = (len(works) > 1 or beside.gate) and all(work.boarded.meets for work in works)
-        meeting = stack.enter_context(serving.Meeting()) if meets else None
+        meeting = stack.enter_context(Meeting()) if meets else None
         jobs = []
         for work in works:
             streams = (work.draft / f"stdout{suffix}", work.draft / f"stderr{suffix}")
@@ -180,18 +209,18 @@ def probes(
             jobs.append((machine, job))
         with storing(str(works[0].draft)):
             alongside = beside.timing(held=beside.gate and meeting is not None)
-            statuses = serving.run(jobs, meeting, before=beside.mark, alongside=alongside)
+            statuses = run_launchers(jobs, meeting, before=beside.mark, alongside=alongside)
     return [_said(work, job, status) for work, (_, job), status in zip(works, jobs, statuses, strict=True)]
 
 
 def _said(work: AttemptState, job: probe.Job, status: int) -> list[probe.Event]:
-    """What the probe said of an attempt. Raises AttemptLostError where it ended, or broke off, without saying why, and
-    StorageError where it had no room to say it.
+    """Return the probe's events of an attempt. Raises AttemptLostError where the probe ended without saying why, and
+    StorageError where it had no room to write.
     """
     if status == _NO_ROOM:
         raise StorageError(f"cannot write {job.events}: no room is left for what the probe says", hint=RESUME)
     try:
-        said = serving.events(job)
+        said = read_events(job)
     except ProbeError as error:
         lost = AttemptLostError(f"{error.message}; whether the clock ran is not known", hint=f"see {job.events}")
     else:
@@ -201,7 +230,7 @@ def _said(work: AttemptState, job: probe.Job, status: int) -> list[probe.Event]:
             text = file.read(_COMPLAINT).decode(errors="replace").strip()
         how = f"was killed by signal {-status}" if status < 0 else f"failed (exit {status})"
         why = f"the probe {how}: {text or 'it said nothing'}"
-        if "unknown field" in text:  # it has started nothing
+        if "unknown field" in text:  # nothing was started
             raise ProbeError(why, hint="it is of another version: make setup, and one of guests: make guest-probes")
         lost = AttemptLostError(f"{why}; whether the clock ran is not known", hint=f"see {job.told}")
     lost.arm = None if work.driver.visited else work.arm.name  # the client of all arms
@@ -209,10 +238,9 @@ def _said(work: AttemptState, job: probe.Job, status: int) -> list[probe.Event]:
 
 
 def _spec(
-    group: Group, work: AttemptState, stdout: Path, stderr: Path, meeting: serving.Meeting | None, *, twin: bool
+    group: Group, work: AttemptState, stdout: Path, stderr: Path, meeting: Meeting | None, *, twin: bool
 ) -> tuple[probe.Spec, Machine]:
-    """What the probe is told, and where."""
-    treatment, cell, start, driver = work.arm.treatment, group.cell, work.command, work.driver
+    cell, start, driver = group.cell, work.command, work.driver
     pad = {"HUGEWISE_PAD": "x" * work.trial.environment_pad}
     added = {**start.environment, **pad}
     environment, cwd, cpus = driver.surroundings(added)
@@ -236,7 +264,7 @@ def _spec(
         stderr=str(stderr),
         uid=None if cell.account is None else cell.account.pw_uid,
         gid=None if cell.account is None else cell.account.pw_gid,
-        thp_disable="none" if driver.served else treatment.thp_disable,
+        thp_disable="none" if driver.served else work.arm.treatment.thp_disable,
         cgroup_procs=tuple(str(path) for path in leaf.procs_files),
         cpus=places[work.trial.slot] if places else cpus,
         timeout_s=group.timeout,
@@ -248,6 +276,8 @@ def _spec(
         own_ipc=cleans_ipc(work.site.machine, cell.account),
         groups=groups_of(work.site.machine, cell.account),
     )
+    if start.stdin:
+        spec = msgspec.structs.replace(spec, stdin=start.stdin)
     told, where = driver.afar(spec, work.site.machine, added)
     if not twin and unsampled(group, work) is None:
         told = msgspec.structs.replace(told, sample=group.bench.study.sampling.period)
@@ -255,7 +285,7 @@ def _spec(
 
 
 def unsampled(group: Group, work: AttemptState) -> str | None:
-    """Why the machine's counters are not read over time; None where they are."""
+    """Return why the machine's counters are not read over time, or None where they are."""
     return why_not(
         period=group.bench.study.sampling.period,
         emulated=work.site.machine.emulated,

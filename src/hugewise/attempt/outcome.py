@@ -1,15 +1,12 @@
-"""What the probe's events of one attempt mean: its state, its metrics, its delivery. Pure.
+"""State, metrics and delivery of an attempt, from the probe's events. Pure.
 
-What an attempt's counters say, as metrics. Pure.
+A counter that shared its place with others ran for a part of the time, and its value is an extrapolation. So its metric
+is null, with the share and the estimate as the reason.
 
-A counter that shared its place with others ran for a part of the time, and its value is scaled from that: it is no
-measurement of the rest, so that its metric is null, with the share and the estimate as its reason.
+Delivery is judged by the proof of the pages alone, never by the time.
 
-Did the pages that a policy promises really back the attempt? Judged by the proof alone, never by the time.
-
-What the programs of an attempt said, read: a value that can be kept, or the reason why the attempt failed.
-
-A program that is measured may print anything, so that nothing that a workload's reader does with it may end the run.
+A measured program may print anything: reading its output yields a value or the reason why the attempt failed, and never
+ends the run.
 """
 
 from __future__ import annotations
@@ -30,17 +27,17 @@ from hugewise.model.metric import COUNTERS, OPERATIONS, RATES, SUMS, WALL_US, Su
 from hugewise.model.pages import PageTarget
 from hugewise.model.procedure import Outputs, Reading, RoleUse, Staged
 from hugewise.model.trial import AttemptState, Delivery
-from hugewise.model.workload import Hearing, ParameterValue, Proof
+from hugewise.model.workload import OutputParser, ParameterValue, Proof
 from hugewise.quantity import format_size
 from hugewise.reading import AbsentError, UnreadableError
 
-_MOST_EVENTS = 8  # of one role
+_MOST_EVENTS = 8  # for each role
 
 
 def counter_metrics(
     counts: Mapping[str, Count], elsewhere: Mapping[str, str] | None = None
 ) -> tuple[dict[str, float | None], dict[str, str]]:
-    """The metrics that are counters, and the reasons of those without a value.
+    """Return the metrics that are counters, and the reasons of those without a value.
 
     `elsewhere`: by label why an event was not asked for in this attempt. What only some processors count by mode is
     left out where nobody asked for it.
@@ -65,7 +62,7 @@ def _take(metrics: dict[str, float | None], absent: dict[str, str], name: str, f
 
 
 def _whole(name: str, counts: Mapping[str, Count], elsewhere: Mapping[str, str]) -> float | str:
-    """A count of all of the time, or why there is none."""
+    """Return a count that ran all of the time, or why there is none."""
     count = counts.get(name)
     if count is None:
         return elsewhere.get(name, f"{name} was not counted")
@@ -78,7 +75,7 @@ def _whole(name: str, counts: Mapping[str, Count], elsewhere: Mapping[str, str])
 
 
 def _sum(one: Sum, counts: Mapping[str, Count], elsewhere: Mapping[str, str]) -> float | str | None:
-    """The sum of what was asked for of its roles; None where nothing was, here or in other blocks."""
+    """Return the sum over the roles asked for; None where no role was, here or in other blocks."""
     total, found = 0.0, False
     for name in _labels(one.roles, one, {**elsewhere, **counts}):
         value = _whole(name, counts, elsewhere)
@@ -97,7 +94,6 @@ def _sum(one: Sum, counts: Mapping[str, Count], elsewhere: Mapping[str, str]) ->
 
 
 def _labels(roles: tuple[str, ...], one: Sum, known: Mapping[str, object]) -> Iterator[str]:
-    """The labels of the roles that anybody asked for."""
     for role in roles:
         for index in range(_MOST_EVENTS):
             if (name := label(role, one.mode, index)) in known:
@@ -108,7 +104,7 @@ _KINDS = {"base": ("anon", "shmem"), "thp": ("anon", "shmem"), "mthp": ("anon", 
 
 
 def total_coverage(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """The sum of several processes' coverage, in bytes by `kind:page size`; empty entries are left out."""
+    """Return the sum of several processes' coverage, in bytes by `kind:page size`; empty entries are left out."""
     added: Counter[str] = Counter()
     for part in parts:
         added.update(part)
@@ -175,12 +171,15 @@ def _why(target: PageTarget, coverage: Mapping[str, int], part: float, thp_disab
     return f"memory too small, unaligned or fragmented for the page size, or freed before the end ({found})"
 
 
-# How far the page faults of a twin may be from those of the attempt that it stands for. Seen in 16 attempts of builds
-# and transcodes: at most 1.2%, and 78% where the attempt alone had found the pool empty. Beside it, some that any start
-# may take more or fewer of (addresses are drawn anew).
+# Allowed difference between the page faults of a twin and of its attempt. Seen in 16 attempts of builds and transcodes:
+# at most 1.2%, and 78% where the attempt alone had found the pool empty. In addition, the faults by which starts differ
+# (addresses are drawn anew).
 _TWIN_FAULTS, _TWIN_FAULTS_OF_START = 0.03, 500
 
-# Below this peak, what is missing from a scan may be the file mappings of any program.
+# The share of a command's memory in pages of its pool that a scan at its exit is believed for, where none is demanded.
+_WHOLE_POOL = 0.95
+
+# Below this peak, pages missing from a scan may be file mappings of any program.
 _WORTH_PROVING = 32 << 20
 
 # Rates that have a place in every attempt, if only for the reason why they are null.
@@ -209,13 +208,14 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         return self.metrics.get("wall_s")
 
     def failed(self, reason: str, state: AttemptState = "failed") -> Outcome:
-        """The same without its numbers, for that reason."""
+        """Return the outcome without its numbers, for that reason."""
         return msgspec.structs.replace(self, state=state, reason=reason, metrics={}, absent={}, cpu_s=None)
 
     def adding(self, values: Mapping[str, float | None], why: Mapping[str, str] | str = "") -> Outcome:
-        """With these metrics too, in place of what they were; `why` those are None that are, all alike or each.
+        """Return the outcome with these metrics added or replaced; `why` gives the reason for those that are None, for
+        all or for each.
 
-        What did not come to its end has no numbers: it stays as it is.
+        An attempt that was not accepted has no metrics and is returned unchanged.
         """
         if self.state != "accepted":
             return self
@@ -224,32 +224,33 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, metrics={**self.metrics, **values}, absent=absent)
 
     def with_rates(self) -> Outcome:
-        """With the rates of its counters, or why there are none."""
+        """Return the outcome with the rates of its counters, or with the reasons why there are none."""
         values: dict[str, float | None] = {}
         why: dict[str, str] = {}
         for rate in RATES:
             name, above, below = rate.metric.name, self.metrics.get(rate.part), self.metrics.get(rate.whole)
             if rate.part not in self.metrics and rate.metric.name not in _OF_EVERY_ATTEMPT:
-                continue  # of a processor that nobody asked for it
+                continue  # an event that no processor was asked for
             values[name] = None if above is None or not below else rate.times * above / below
             why[name] = self.absent.get(rate.part) or self.absent.get(rate.whole) or f"{rate.part} was not counted"
         return self.adding(values, why)
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """Why a staged attempt is `rejected` (before its measured part) or `failed` (in it, or by its result)."""
+    """Reason why a staged attempt is `rejected` (before its measured part) or `failed` (in it, or by its result)."""
 
     state: Literal["rejected", "failed"]
     reason: str
 
 
 def last(events: Sequence[probe.Event], kind: type[_Kind]) -> _Kind | None:
-    """The last event of a kind, or None."""
+    """Return the last event of a kind, or None."""
     return next((event for event in reversed(events) if isinstance(event, kind)), None)
 
 
 def layout(events: Sequence[probe.Event], index: int, layouts: int) -> list[probe.Event]:
-    """The events that speak of layout `index` where one process held `layouts` of them, and of the process as a whole.
+    """Return the events that speak of layout `index` where one process held `layouts` of them, and of the process as a
+    whole.
 
     What was counted over all layouts belongs to none of them: it becomes absent, with that reason.
     """
@@ -307,13 +308,13 @@ def outcome(
     found = msgspec.structs.replace(found, metrics={**times, "peak_bytes": peak})
     found = found.adding(*counter_metrics(counted, elsewhere))
     if result is not None and "cpu_s" not in result.metrics:
-        # Of the timed region, as its counters are: setting up is as long as the work of some.
+        # Times of the timed region, as its counters are: setting up can take as long as the work.
         told = {name: result.facts.get(name) for name in ("user_s", "system_s")}
         found = found.adding({name: value for name, value in told.items() if isinstance(value, int | float)})
     if result is not None and "cpu_s" in result.metrics:  # of its turns alone
         found = found.adding({"user_s": None, "system_s": None}, "its CPU time was counted as a whole")
     if result is not None:
-        # Its own figures go first; what it does not say stays as it was counted.
+        # The workload's own figures take precedence; others stay as counted.
         return msgspec.structs.replace(found, metrics={**found.metrics, **result.metrics})
     if found.metrics["page_faults"] is None and usage is not None:
         return found.adding({"page_faults": usage.minor_faults + usage.major_faults})
@@ -376,7 +377,7 @@ def staged(
     footprint: int | None,
     elsewhere: Mapping[str, str] | None = None,
 ) -> Outcome:
-    """The outcome with what a procedure runner says, which goes before what the timed command said.
+    """Return the outcome with what a procedure runner says, which goes before what the timed command said.
 
     `servers`: what the system under test used where that is not the timed command (whose counters are then of a client,
     and belong to nobody). `counted`: the servers' own counters in the measured part, or why there are none. `seconds`:
@@ -450,8 +451,9 @@ def coverage_proof(
 
     The twin's scan goes before the attempt's own (it saw every process). The counters are used where the workload
     asked for them, and where most of a command's memory was given back before it could be scanned: then the proof is
-    named `counters` too. A twin whose page faults are not those of the attempt had other pages, and proves nothing. Of
-    a micro-workload only the memory that it named counts. `base_size`: bytes of a base page of the attempt's machine.
+    named `counters` too. Pages of a pool are in no counter. A twin whose page faults are not those of the attempt had
+    other pages, and proves nothing. Of a micro-workload only the memory that it named counts. `base_size`: bytes of a
+    base page of the attempt's machine.
     """
     seen = events if twin is None else twin
     scanned = [event for event in seen if isinstance(event, probe.Coverage)]
@@ -460,17 +462,22 @@ def coverage_proof(
     named: Proof = "twin" if twin is not None else proof
     error = last(seen, probe.Error)
     problem = error.message if error is not None and error.fault == "host" else None
-    given_back = proof not in ("ranges", "live") and _given_back(events, found)
+    given_back = proof not in ("ranges", "live") and gave_back(events, found)
+    unseen = proof == "exit" and twin is None and pool_unseen(found, target, share)
+    if target.kind == "hugetlb":  # faults of a pool's pages are counted by no size
+        by_counters = None
     if twin is not None and _broken_off(twin, success):
-        # What did not run to its end did not use the memory that the attempt used.
+        # A twin that did not run to its end did not use the memory that the attempt used.
         found, problem = {}, problem or "its untimed twin did not run to its end"
     elif twin is not None and (apart := _apart(events, twin, sum(found.values()) / base_size)) is not None:
         found, problem = {}, problem or apart
     elif by_counters is not None and (proof == "counters" or given_back):
         found, source, named = by_counters, "counters", "counters"
     elif given_back:
-        # What remained at the exit is no proof of what was used.
+        # The memory left at the exit proves nothing of the memory used before.
         found, problem = {}, problem or "most of its memory was given back before it could be scanned"
+    elif unseen:
+        found, problem = {}, problem or "pages of a pool that it gave back before its exit are not seen"
     return judge_delivery(
         target,
         found,
@@ -484,13 +491,13 @@ def coverage_proof(
 
 
 def _broken_off(events: Sequence[probe.Event], success: Sequence[int]) -> bool:
-    """Whether the command ended otherwise than by its own exit with a status of success."""
+    """Return whether the command did not end by its own exit with a status of success."""
     exited = last(events, probe.Exit)
     return exited is not None and (exited.timed_out or bool(exited.exceeded) or exited.code not in success)
 
 
 def _apart(events: Sequence[probe.Event], twin: Sequence[probe.Event], pages: float) -> str | None:
-    """Why the twin does not stand for the attempt: the page faults of their trees differ. None where they agree.
+    """Return why the twin does not stand for the attempt (the page faults of their trees differ), or None.
 
     `pages`: base pages of the memory that the twin was seen with.
     """
@@ -507,19 +514,28 @@ def _apart(events: Sequence[probe.Event], twin: Sequence[probe.Event], pages: fl
     )
 
 
-def _given_back(events: Sequence[probe.Event], found: Mapping[str, int]) -> bool:
-    """Whether a command's processes had given back most of their memory when they were scanned at exit."""
+def gave_back(events: Sequence[probe.Event], found: Mapping[str, int]) -> bool:
+    """Return whether a command's processes had given back most of their memory when they were scanned at exit."""
     usage = last(events, probe.Usage)
     return usage is not None and usage.peak_bytes >= _WORTH_PROVING and sum(found.values()) < usage.peak_bytes / 2
 
 
-_MOST = 64 << 20  # bytes of what a program printed
+def pool_unseen(found: Mapping[str, int], target: PageTarget, share: float) -> bool:
+    """Return whether a command may have given back pages of its pool before the scan at its exit that `found` these
+    bytes, less than the promised `share` of them in the pool: the peak that the kernel keeps (ru_maxrss) leaves out
+    pages of pools.
+    """
+    pool, least = found.get(f"hugetlb:{target.size}", 0), share or _WHOLE_POOL
+    return target.kind == "hugetlb" and pool < least * sum(found.values())
+
+
+_MOST = 64 << 20  # bytes of a program's output
 _TAIL = 1 << 16  # bytes of it in which its last lines are looked for
 _LONGEST = 2000  # characters of a fact, a mark or a reason
 
 
 def printed(path: Path) -> str:
-    """What a program printed into that file; empty where there is none. Raises UnreadableError."""
+    """Read a program's output file; empty where there is no file. Raises UnreadableError."""
     try:
         return reading.content(path, _MOST).decode("utf-8", "replace")
     except AbsentError:
@@ -529,7 +545,7 @@ def printed(path: Path) -> str:
 
 
 def last_lines(path: Path, lines: int) -> list[str]:
-    """The last lines that a program printed, without those that are empty; none of a file that cannot be read."""
+    """Return the last lines that a program printed, without empty ones; empty for a file that cannot be read."""
     try:
         told = reading.content(path, _TAIL, part="tail").decode("utf-8", "replace")
     except UnreadableError:
@@ -538,7 +554,7 @@ def last_lines(path: Path, lines: int) -> list[str]:
 
 
 def read(workload: Staged, outputs: Outputs, values: Mapping[str, ParameterValue]) -> Reading:
-    """What the outputs of a staged workload mean. Raises UnreadableError."""
+    """Read the outputs of a staged workload. Raises UnreadableError."""
     with reading.believing("its output"):
         found = workload.read(outputs, values)
         for name, value in found.metrics.items():
@@ -546,7 +562,7 @@ def read(workload: Staged, outputs: Outputs, values: Mapping[str, ParameterValue
                 raise UnreadableError(f"{name} is {value}, which is no measurement")
         if not all(map(math.isfinite, found.series)):
             raise UnreadableError("its rate in some second is no number")
-        msgspec.json.encode(found)  # as it will be kept
+        msgspec.json.encode(found)  # checks that it can be stored
     facts = {name: fact[:_LONGEST] if isinstance(fact, str) else fact for name, fact in found.facts.items()}
     problem = None if found.problem is None else found.problem[:_LONGEST]
     return msgspec.structs.replace(
@@ -554,7 +570,7 @@ def read(workload: Staged, outputs: Outputs, values: Mapping[str, ParameterValue
     )
 
 
-def parse_output(workload: Hearing, draft: Path, values: Mapping[str, ParameterValue]) -> Mapping[str, float]:
-    """The metrics in what a command printed into the attempt's folder. Raises UnreadableError."""
+def parse_output(workload: OutputParser, draft: Path, values: Mapping[str, ParameterValue]) -> Mapping[str, float]:
+    """Return the metrics in what a command printed into the attempt's folder. Raises UnreadableError."""
     with reading.believing("its output"):
-        return workload.hear(printed(draft / "stdout"), printed(draft / "stderr"), values)
+        return workload.parse(printed(draft / "stdout"), printed(draft / "stderr"), values)

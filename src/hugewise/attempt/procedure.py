@@ -1,15 +1,13 @@
-"""Plays a procedure: lays out its data, runs its steps and servers, attends the timed command, and looks at the memory.
+"""Runner of a procedure: lays out its data, runs its steps and servers, attends the timed command, and scans the
+memory.
 
 All programs are started by the probe's launcher: as an unprivileged account, in their role's cgroup, pinned to their
 role's CPUs, ended with everything that they started when hugewise dies. A server is asked whether it is ready, never
 waited for by the clock.
 
-Clients of an attempt on a host of their own: their folder there, how their programs are started, what they carry.
-
-Both ends of the measured part are told by the clock of that host, and so are all durations: two hosts' clocks are never
-compared. The password of the servers is made for each attempt and lies in files of the attempt alone.
-
-Whether a server answers where nobody asks it, and what is said of one that has ended: in words, with the cure.
+Clients may be on a host of their own. Both ends of the measured part, and all durations, are then by that host's clock:
+the clocks of two hosts are never compared. The password of the servers is made for each attempt and lies in files of
+the attempt alone.
 """
 
 from __future__ import annotations
@@ -33,9 +31,8 @@ from hugewise.errors import HugewiseError, ProbeError
 from hugewise.files import storing
 from hugewise.host.local_machine import LocalMachine, cleans_ipc
 from hugewise.host.network import ListeningSocket, listening
-from hugewise.machine import probe, serving
-from hugewise.machine.machine import Contained, Machine, Running
-from hugewise.machine.serving import ClientSite, Serving
+from hugewise.machine import probe
+from hugewise.machine.machine import ClientSite, Contained, Machine, Running, Serving, read_events, run_launchers
 from hugewise.model.policy import Treatment
 from hugewise.model.procedure import (
     Act,
@@ -51,7 +48,7 @@ from hugewise.model.procedure import (
 )
 from hugewise.reading import UnreadableError, patiently
 
-# Of what the network was seen to carry: above it, the network may be what was measured.
+# Share of the network's measured capacity above which the network may be what was measured.
 _NEAR = 0.7
 
 
@@ -75,16 +72,15 @@ class RemoteClient:
 
     @property
     def machine(self) -> Machine:
-        """Where they run."""
         return self.site.machine
 
     @property
     def contain(self) -> Contained:
-        """What of them runs there."""
+        """Container of the clients' processes."""
         return self.site.contain
 
     def places(self, places: Places, ports: int) -> Places:
-        """The places with the way to the clients, and CPUs of theirs. Raises MachineError."""
+        """Return the places with the way to the clients, and CPUs of theirs. Raises MachineError."""
         far = RemoteEndpoint(
             address=self.site.address,
             ports=LocalMachine().ports(ports, self.site.address),
@@ -100,11 +96,11 @@ class RemoteClient:
         self.machine.put(self.folder, path, content, *self.site.owner, mode=mode)
 
     def environment(self, added: Mapping[str, str]) -> dict[str, str]:
-        """What programs find there."""
+        """Return the environment of programs there."""
         return {**self.machine.environment, "HOME": self.folder, "TMPDIR": self.folder, **added}
 
     def spec(self, spec: probe.Spec, added: Mapping[str, str], cwd: str | None = None) -> probe.Spec:
-        """How a program of the clients is started there, which would be started here by `spec`."""
+        """Return the spec that starts a program of the clients there, made from `spec`, which would start it here."""
         uid, gid = self.site.owner
         return msgspec.structs.replace(
             spec,
@@ -119,7 +115,7 @@ class RemoteClient:
         )
 
     def marks(self, carried: int | None, seconds: float) -> tuple[str, ...]:
-        """What the reader is told where `carried` bytes in the measured part come near to what the network carries."""
+        """Return a note where `carried` bytes in the measured part come near to the network's capacity."""
         if carried is None or seconds <= 0:
             return ()
         rate = 8 * carried / seconds
@@ -131,7 +127,7 @@ class RemoteClient:
         )
 
     def facts(self, carried: int | None, seconds: float) -> dict[str, str | int | float]:
-        """What is kept with the attempt."""
+        """Return the facts to keep with the attempt."""
         found = dict(self.site.facts)
         if carried is not None and seconds > 0:
             found["network_used_mbit_per_s"] = round(8 * carried / seconds / 1e6, 1)
@@ -146,7 +142,7 @@ _FOREGROUND = (
 
 
 def unready(waited: PortReady | OutputReady, processes: Sequence[int], said: tuple[Path, Path]) -> str | None:
-    """Why the server is not ready, or None when it is.
+    """Return why the server is not ready, or None when it is.
 
     processes  those of the server
     said       the files of its stdout and stderr
@@ -168,8 +164,9 @@ def _unheard(waited: PortReady, processes: Sequence[int]) -> str | None:
 
 
 def port_conflict(port: int, processes: Sequence[int]) -> str | None:
-    """Why whoever was asked at `port` is not the server with these `processes`: another one holds it, or a unix socket
-    that has its number in its name, and they do not. None where they do, or nobody does (a port of UDP).
+    """Return why the process that listens at `port` is not the server with these `processes`: another one holds the
+    port, or a unix socket with the port's number in its name. None where the server holds it, or nobody does (a port of
+    UDP).
     """
     own, others = listening(processes)
     if any(_has(port, one) for one in own):
@@ -209,7 +206,7 @@ def _unsaid(waited: OutputReady, files: tuple[Path, Path]) -> str | None:
 
 
 def how_ended(events: Sequence[probe.Event]) -> str:
-    """How a server ended that should go on, in brackets; empty where nobody knows."""
+    """Return, in brackets, how a server ended that should go on; empty where that is unknown."""
     ended = outcome.last(events, probe.Exit)
     if ended is None:
         return ""
@@ -226,7 +223,7 @@ def how_ended(events: Sequence[probe.Event]) -> str:
 
 
 def left_behind(events: Sequence[probe.Event]) -> str:
-    """The processes that a server left when it ended, in words; empty where there were none."""
+    """Return the processes that a server left when it ended, in words; empty where there were none."""
     ended = outcome.last(events, probe.Exit)
     count = 0 if ended is None else ended.killed
     return "" if not count else "a process" if count == 1 else f"{count} processes"
@@ -235,7 +232,7 @@ def left_behind(events: Sequence[probe.Event]) -> str:
 _LAST_LINES = 3
 _GRACE = 0.5
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.1
-_TO_LOOK_S = 0.02  # how soon it is seen that clients have done their share: their log says it exactly
+_TO_LOOK_S = 0.02  # interval of looking for clients' marks; their log has the exact time
 
 
 class ProcedureError(HugewiseError):
@@ -336,7 +333,6 @@ class ProcedureRunner:
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _unready(self, server: Server) -> str | None:
-        """Why a server is not ready, or None when it is."""
         if isinstance(server.ready, Step):
             said = self._run(server.ready)
             if isinstance(said, ProcedureError):
@@ -386,7 +382,7 @@ class ProcedureRunner:
         beside: Sequence[Step] = (),
         enough: Literal["ALRM"] | Write | None = None,
     ) -> Callable[[Sequence[Running]], None]:
-        """What to do while the timed command runs: wait for its end, or for the window's ends.
+        """Return the action while the timed command runs: wait for its end, or for both ends of the window.
 
         `mark` is called at the window's begin and end, `look` after it; the steps `beside` are done when the measured
         part has begun; `enough` ends it when that is over. Raises ProcedureError as soon as a server has ended, when
@@ -416,7 +412,7 @@ class ProcedureRunner:
     def _pass(
         self, processes: Sequence[Running], begun: float, moment: float, window: Window, quota: Quota | None = None
     ) -> None:
-        """Wait until the moment after `begun`, and until that work is done. ProcedureError where it ends before."""
+        """Wait until the moment after `begun`, and until the quota is done. Raises ProcedureError."""
         until = begun + moment
         while not self._ends(processes, until):
             if quota is None or self.has_done(quota):
@@ -430,7 +426,7 @@ class ProcedureRunner:
         )
 
     def has_done(self, quota: Quota) -> bool:
-        """Whether all clients have done their share. Raises ProcedureError."""
+        """Return whether all clients have done their share. Raises ProcedureError."""
         try:
             return sum(1 for _ in self.machine.files(self.places.run, quota.done)) >= quota.clients
         except UnreadableError as error:
@@ -447,42 +443,41 @@ class ProcedureRunner:
                     there[0].signal(pid, signal.Signals[f"SIG{enough}"])
 
     def check_again(self) -> None:
-        """A client whose server was killed may be gone before the server's launcher is. Raises ProcedureError."""
+        # a client whose server was killed may be gone before the server's launcher is
         launchers = [each.launcher for _, each in self.running]
         if launchers:
             select.select(launchers, [], [], _GRACE)
         self.check()
 
     def _ends(self, processes: Sequence[Running], until: float | None) -> bool:
-        """Whether all `processes` have ended; waits until the moment. ProcedureError if a server ended."""
         return ends([self], processes, until)
 
     def check(self) -> None:
-        """Raises ProcedureError when a server is gone."""
+        """Raise ProcedureError when a server is gone."""
         for server, begun in self.running:
             if begun.ended():
                 raise ProcedureError(self.ended(server), self)
 
     def ended(self, server: Server) -> str:
-        """How it ended, with its last lines."""
+        """Describe how the server ended, with its last lines."""
         begun = next(begun for known, begun in self.running if known is server)
         return self.how(f"{server.name} ended during the attempt", begun.events(), server.name)
 
     def how(self, what: str, events: Sequence[probe.Event], name: str = "timed") -> str:
-        """`what` with how the program of that name ended, by its launcher's events, and with its last lines."""
+        """Return `what` with how the program of that name ended, by its launcher's events, and with its last lines."""
         return f"{what}{how_ended(events)}{self._last(name)}"
 
     def scan(self) -> list[probe.Coverage]:
-        """What backs the servers' named memory now. Raises ProbeError, or ProcedureError when a server is gone."""
+        """Return the pages that back the servers' named memory now. Raises ProbeError, ProcedureError."""
         self.check()
         return self.tested.scan()
 
     @property
     def tested(self) -> UnderTest:
-        """What is measured of it: its processes, what they have used, and what backs their memory."""
+        """System under test: its processes, their resources, and the pages that back their memory."""
         return UnderTest(self.machine, self.sut, self.source, self.running)
 
-    # -- how a program is run
+    # -- running a program
 
     def _run(self, step: Step) -> str | ProcedureError:
         spec = self._spec(step.name, step.argv, step.environment, role=step.role, cwd=step.cwd, timeout=step.timeout)
@@ -492,15 +487,16 @@ class ProcedureRunner:
         if step.stdin is not None:
             spec = msgspec.structs.replace(spec, stdin=step.stdin)
         job = probe.Job.below(self.outputs, step.name, spec)
-        if step.micro:  # its launcher passes on what it says among its own lines
+        if step.micro:  # its launcher passes the output on between its own lines
             spec = msgspec.structs.replace(spec, micro=True)
             job = msgspec.structs.replace(job, spec=spec, events=self.outputs / f"{step.name}.stdout")
         with storing(str(self.outputs)):
-            serving.run([(machine, job)])
-        ended = outcome.last(serving.events(job), probe.Exit)
+            run_launchers([(machine, job)])
+        events = read_events(job)
+        ended, error = outcome.last(events, probe.Exit), outcome.last(events, probe.Error)
         said = self.text(step.name, "stdout")
         if ended is None or ended.timed_out or ended.exceeded is not None or ended.code != 0:
-            how = "did not start"
+            how = "did not start" if error is None else f"did not start: {error.message}"
             if ended is not None:
                 how = f"exit status {ended.code}" if ended.code is not None else f"signal {ended.signal}"
             if ended is not None and ended.timed_out:
@@ -513,7 +509,7 @@ class ProcedureRunner:
         return said
 
     def environment(self, added: Mapping[str, str]) -> dict[str, str]:
-        """What programs of a procedure find in their environment: little of the caller's, nothing of root's."""
+        """Return the environment of a procedure's programs: little of the caller's, nothing of root's."""
         found = dict(self.machine.environment) | {"HOME": self.places.run, "TMPDIR": self.places.run}
         if self.account is not None:
             found |= {"USER": self.account.pw_name, "LOGNAME": self.account.pw_name}
@@ -558,14 +554,14 @@ class ProcedureRunner:
         return self.places.client if self.far is None else self.far.beside
 
     def text(self, name: str, stream: str) -> str:
-        """What a program said; empty when it said nothing. Raises ProcedureError where that is too much to be read."""
+        """Return a program's output, empty if there is none. Raises ProcedureError where the output is too long."""
         try:
             return outcome.printed(self.outputs / f"{name}.{stream}")
         except UnreadableError as error:
             raise ProcedureError(f"{name}: {error.reason}") from error
 
     def _last(self, name: str) -> str:
-        """The last lines that a program said, stderr before stdout, for an error."""
+        """Return the last lines of a program's output, stderr before stdout, for an error."""
         for stream in ("stderr", "stdout"):
             file = stream if name == "timed" else f"{name}.{stream}"
             if lines := outcome.last_lines(self.outputs / file, _LAST_LINES):

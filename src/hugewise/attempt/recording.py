@@ -1,15 +1,12 @@
-"""What is stored of an attempt: its outcome, the proof of its pages, and what the host did meanwhile.
+"""Record of an attempt: its outcome, the proof of its pages, and disturbances of the host.
 
-What disturbed an attempt: rules over the counters before and after it (`hugewise.machine.noise`).
+Rules over the counters before and after an attempt (`hugewise.machine.noise`) flag disturbances. An attempt is never
+dropped for its noise, since noise may be what the treatment itself causes. For the same reason the work of khugepaged,
+kcompactd and kswapd, compaction and pressure are recorded, but no rule judges them.
 
-Everything here only flags: an attempt is never dropped for its noise, since noise may be what the treatment itself
-causes. For the same reason the work of khugepaged, kcompactd and kswapd, compaction and pressure are recorded, but no
-rule judges them.
-
-What may be said of an attempt on an emulated machine: counts and sizes, and never a time. Pure.
-
-QEMU's TCG executes a guest's instructions exactly; it has no TLB, cache or pipeline of the guest's processor, and its
-clock is the host's, or with `-icount shift=0` one nanosecond an instruction (QEMU, docs/devel/tcg-icount.rst).
+An attempt on an emulated machine has counts and sizes, and never a time. QEMU's TCG executes a guest's instructions
+exactly; it has no TLB, cache or pipeline of the guest's processor, and its clock is the host's, or with `-icount
+shift=0` one nanosecond an instruction (QEMU, docs/devel/tcg-icount.rst).
 """
 
 from __future__ import annotations
@@ -25,13 +22,14 @@ from hugewise.attempt.launching import unsampled
 from hugewise.attempt.outcome import Outcome
 from hugewise.host.pool import pool_folder
 from hugewise.machine import noise, probe
-from hugewise.machine.noise import CPU, TICK, Difference
-from hugewise.model.age import pressed
+from hugewise.machine.noise import CPU, Difference
 from hugewise.model.metric import COMMON, NOT_IN_EMULATION, Metric
+from hugewise.model.pages import pressed
 from hugewise.model.policy import Treatment
 from hugewise.model.trial import Attempt, Delivery
-from hugewise.model.workload import Hearing, OwnPool
+from hugewise.model.workload import OutputParser, OwnPool
 from hugewise.plan.plan import Cell
+from hugewise.processes import TICK
 from hugewise.quantity import format_size
 from hugewise.reading import UnreadableError
 from hugewise.store import dataset
@@ -43,16 +41,18 @@ _THP_TOLERANCE = 0.05  # share of memory: see `disturbances`
 
 
 def disturbances(change: Difference, rules: Validity) -> tuple[str, ...]:
-    """What broke the study's rules between two snapshots, a sentence each; empty when the host was quiet.
+    """Return the study's rules that were broken between two snapshots, a sentence each; empty when the host was quiet.
 
     Both snapshots are to be taken while no attempt lives. Three rules need more than a comparison:
 
     - steal is counted in clock ticks, so it must be above the rule by more than one tick;
+
     - the load average contains the attempt itself, and earlier ones. The load of others is the average times their
-      share of the CPU time used between the snapshots, so that a program with many threads does not flag itself;
+    share of the CPU time used between the snapshots, so that a program with many threads does not flag itself;
+
     - huge pages of other programs flag when their amount changed: by any page of a hugetlb pool, or for transparent
-      ones by more than 5% of memory. Under an arm that turns THP on for the whole machine every program gets some;
-      a lower limit would flag that arm for what it does itself.
+    ones by more than 5% of memory. Under an arm that turns THP on for the whole machine every program gets some; a
+    lower limit would flag that arm for what it does itself.
     """
     before, after = change.before, change.after
     found: list[str] = []
@@ -114,12 +114,12 @@ def instructions(events: Sequence[probe.Event]) -> int | None:
     return None if result is None else result.wall_ns
 
 
-# Of the memory of an arm that takes turns: what a server takes and gives back meanwhile may have other pages.
+# Share of the memory of an arm in turns: memory that a server takes and returns meanwhile may have other pages.
 _CHANGED = 0.02
 
 
 def stored(group: Group, work: AttemptState) -> Attempt:
-    """The attempt as it is kept, from everything that its steps have found."""
+    """Return the attempt as it is kept, from everything that its steps have found."""
     bench, cell, arm, trial, driver = group.bench, group.cell, work.arm, work.trial, work.driver
     assert group.before is not None and group.after is not None
     host, change, timeless = noise.difference(group.before, group.after), work.change, work.site.machine.emulated
@@ -156,7 +156,7 @@ def stored(group: Group, work: AttemptState) -> Attempt:
         knobs=work.knobs,
         metrics=result.metrics,
         absent=result.absent,
-        # What happens to this host moves no count.
+        # Events on this host move no count.
         disturbances=(
             *(() if timeless else disturbances(host, _rules(group))),
             *driver.marks,
@@ -181,11 +181,11 @@ def stored(group: Group, work: AttemptState) -> Attempt:
 
 
 def _over_time(group: Group, work: AttemptState, state: str, cpu_s: float | None) -> tuple[launching.OverTime, str]:
-    """What was counted over time, which lies in the attempt's folder then, and why it was not counted."""
+    """Return the series over time, which lie in the attempt's folder then, or the reason why there are none."""
     why = unsampled(group, work) or ("" if work.events else "nothing was launched")
     if state != "accepted" or not group.alone(work):
         return launching.OverTime(), why or f"the attempt was not accepted ({state})"
-    around = None if work.boarded.own else work.driver.around  # which is by the clock of this host
+    around = None if work.boarded.own else work.driver.around  # it is by this host's clock
     found = launching.over_time(work.events, around, cpu_s=cpu_s, base_size=work.site.base_size)
     if found.stored is not None:
         dataset.keep_samples(work.draft, found.stored)
@@ -195,41 +195,39 @@ def _over_time(group: Group, work: AttemptState, state: str, cpu_s: float | None
 
 
 def _rules(group: Group) -> Validity:
-    """What flags the attempt; where programs are to swap, that they do is no disturbance."""
+    # swapping is no disturbance where the study makes programs swap
     rules = group.bench.study.validity
     return msgspec.structs.replace(rules, swap=False) if pressed(group.cell.memory_age) else rules
 
 
 def _aged(group: Group, host: noise.Difference) -> Mapping[str, int | float]:
-    """What the memory was, and what was swapped meanwhile where it was to be short."""
     if not group.aged or not pressed(group.cell.memory_age) or host.swap_pages is None:
         return group.aged
     return {**group.aged, "swapped": host.swap_pages * group.works[0].site.base_size}
 
 
 def _begun(work: AttemptState) -> dict[str, int]:
-    """What the command began, where it was followed."""
     exited = outcome.last(work.events, probe.Exit)
     counts = {} if exited is None else {name: getattr(exited, name) for name in ("forked", "executed", "threads")}
     return {name: count for name, count in counts.items() if count is not None}
 
 
 def _proof(group: Group, work: AttemptState, change: noise.Difference | None) -> Delivery:
-    """What is proven of its pages; a layout that the library did not have, or pages that a server did not take by an
-    option of its own, are not delivered, whatever is demanded.
+    """Return the proof of the attempt's pages. A layout that the library did not apply, or large pages that a server
+    did not take by its own option, are not delivered, whatever is demanded.
     """
     found, cell, treatment = _backed(group, work, change), group.cell, work.arm.treatment
     why = None if work.laid is None else context.undelivered(work.laid, treatment)
     if isinstance(cell.workload, OwnPool):
         why = why or cell.workload.short(treatment, cell.given(work.arm), found.coverage)
-    if work.arm.kernel is None:  # in a guest the pages are of a pool of its own
+    if work.arm.kernel is None:  # a guest has pools of its own
         why = why or _of_others(group, treatment, found.coverage)
     return found if why is None else msgspec.structs.replace(found, delivered=False, reason=why)
 
 
 def _of_others(group: Group, treatment: Treatment, coverage: Mapping[str, int]) -> str | None:
-    """Why an arm that asks for no pool has what was reserved for others: its server takes what it finds. Of a pool that
-    was there before nobody can tell whose its pages are.
+    """Return why an arm that asks for no pool has pages reserved for others: its server takes pool pages that it finds.
+    For a pool that existed before, nobody can tell whose its pages are.
     """
     if treatment.target.kind == "hugetlb" or treatment.layout:
         return None
@@ -242,8 +240,25 @@ def _of_others(group: Group, treatment: Treatment, coverage: Mapping[str, int]) 
     return None
 
 
+def needs_twin(group: Group, work: AttemptState) -> bool:
+    """Return whether the pages of a command are to be seen in an untimed twin, while its memory grows: as its workload
+    asks, or where what a scan at its exit saw proves nothing. A process left before the root did; pages of a pool may
+    have been given back; or most of the memory was, and the kernel's counters do not show the promised pages.
+    """
+    if work.command.proof != "exit":
+        return work.command.proof == "twin"
+    seen = outcome.total_coverage(event.bytes for event in work.events if isinstance(event, probe.Coverage))
+    exited = outcome.last(work.events, probe.Exit)
+    if exited is not None and exited.early_exits > 0:
+        return True
+    if outcome.pool_unseen(seen, work.arm.treatment.target, group.cell.threshold(work.arm).share):
+        return True
+    given_back = outcome.gave_back(work.events, seen)
+    return given_back and _judged(group, work, work.driver.coverage, work.change).delivered is not True
+
+
 def _backed(group: Group, work: AttemptState, change: noise.Difference | None) -> Delivery:
-    """What its pages are; where it took turns, both before and after them."""
+    # an attempt that took turns is judged both before and after them
     if work.driver.filled is None:
         return _judged(group, work, work.driver.coverage, change)
     before, after = (_judged(group, work, seen, change) for seen in (work.driver.filled, work.driver.coverage))
@@ -259,7 +274,7 @@ def _backed(group: Group, work: AttemptState, change: noise.Difference | None) -
 def _judged(
     group: Group, work: AttemptState, seen: Sequence[probe.Coverage], change: noise.Difference | None
 ) -> Delivery:
-    """The proof by what was `seen` of its servers, or by its own events."""
+    """Return the proof by what was `seen` of the servers, or by the attempt's own events."""
     cell, arm, command, site = group.cell, work.arm, work.command, work.site
     faults = work.cgroup_faults if work.cgroup_faults is not None else _faults(work.events)
     return outcome.coverage_proof(
@@ -280,7 +295,7 @@ def _judged(
 
 
 def _outcome(group: Group, work: AttemptState, change: noise.Difference | None, proof: Delivery) -> Outcome:
-    """What came of it: each step adds what it knows, and goes before those above it."""
+    # each step adds its knowledge, and overrides the steps above it
     cell, driver, command, site = group.cell, work.driver, work.command, work.site
     # A client of servers has its own event with its figures, which the workload reads.
     elsewhere = group.bench.counting.elsewhere(work.trial.block) if work.arm.kernel is None else {}
@@ -308,8 +323,8 @@ def _outcome(group: Group, work: AttemptState, change: noise.Difference | None, 
         result = result.adding({"peak_bytes": max(driver.peaks)})
     if driver.visited:
         result = result.adding({"wall_s": None}, "one client was timed, which visited the servers of all arms")
-    if isinstance(cell.workload, Hearing) and work.broken is None:  # what it said may have gone with its guest
-        result = outcome.with_work(outcome.with_output(result, _heard(cell.workload, cell, work)))
+    if isinstance(cell.workload, OutputParser) and work.broken is None:  # the output may have gone with its guest
+        result = outcome.with_work(outcome.with_output(result, _parsed_output(cell.workload, cell, work)))
     result = outcome.with_footprint(result, proof).adding(
         {"lifetime_faults": work.cgroup_faults, "charged_peak_bytes": work.cgroup_peak}, "no cgroup counted it"
     )
@@ -320,15 +335,16 @@ def _outcome(group: Group, work: AttemptState, change: noise.Difference | None, 
         served = {format_size(size): count for size, (count, _) in change.faults_by_size.items()}
         result = result.adding({f"allocations_{size}": count for size, count in served.items()})
     if work.broken is not None:
-        # What its command had done by then is no doing of the emulator.
+        # The emulator is not to blame for what the command had done by then.
         return result.failed(work.broken, "rejected" if work.let_down and not work.events else "failed")
+    if group.faults_in_turns and result.state == "accepted" and (result.wall_s or 0.0) > cell.timeout:
+        return result.failed(f"timed out after {cell.timeout:g} s of its turns")
     if work.backed.problem is not None and result.state == "accepted":
         return msgspec.structs.replace(result, state="rejected", reason=work.backed.problem)
     return result
 
 
-def _heard(workload: Hearing, cell: Cell, work: AttemptState) -> Mapping[str, float] | str:
-    """The metrics in what the command said, or why they are not there."""
+def _parsed_output(workload: OutputParser, cell: Cell, work: AttemptState) -> Mapping[str, float] | str:
     try:
         return outcome.parse_output(workload, work.draft, cell.given(work.arm))
     except UnreadableError as error:

@@ -1,24 +1,17 @@
 """One attempt, or several at once, in `STEPS`: from observing the host to storing what was found.
 
-The steps are a list, walked by `attempt`; whoever passes `on_step` is told of each before it happens (the kill test is
-made from this list, so that a new step is killed too). Nothing here decides what runs next: the conductor does.
+`attempt` walks the list of steps; `on_step` is called before each (the kill test is made from this list, so that a new
+step is killed too). The conductor decides what runs next.
 
-A command that is run before each attempt of another, outside its timed region: it clears what a run left behind.
+A study may name a covariate, which is measured before the knobs of the attempt's treatment are turned, so that the
+treatment cannot have moved it. The attempt before may have: the second arm of a block is measured after the first. So a
+wash-out comes before it: a pause, then loops that are thrown away. That makes the effect smaller and proves nothing;
+`hugewise.stats.covariate` bounds the rest.
 
-What is measured of the host just before an attempt, for a study that names it as its covariate.
-
-Each is taken before the knobs of the attempt's treatment are turned, so that its own treatment cannot have moved it.
-What the attempt before it left behind can be in it: the second arm of a block is measured after the first. A study that
-names a covariate therefore washes out before it: a pause, then loops that are thrown away. That makes such a mark
-smaller and proves nothing; what is left of it is bounded by `hugewise.stats.covariate`.
-
-What all attempts of a cell must have in common where nothing is there to hold it against: the first one says it.
-
-A build in a guest has no reference beside it. Its attempts start from the same sources with the same compiler, whatever
-pages they have: what they make must be the same, and an attempt that made something else has failed.
-
-The first attempt is one coin's choice. Where an arm makes another thing again and again, nothing says which of the two
-is right: then no attempt of the cell holds any more, so that no arm is judged by who happened to be first.
+Some attempts of a cell must produce the same result without a reference, such as a build in a guest: all start from the
+same sources with the same compiler. The first attempt then is the reference, and an attempt with another result has
+failed. Which arm came first is a coin's choice: where an arm produces another result again and again, neither is known
+to be right, and no attempt of the cell counts any more.
 """
 
 from __future__ import annotations
@@ -37,26 +30,25 @@ from pathlib import Path
 
 import msgspec
 
-from hugewise.attempt import context, outcome, resident
+from hugewise.attempt import context, interleaved, outcome
 from hugewise.attempt.context import AttemptState, Disturbed, Group, RunContext, turn_knobs
 from hugewise.attempt.driver import CommandDriver, Surroundings
-from hugewise.attempt.launching import probes
+from hugewise.attempt.launching import probes, untimed_spec
 from hugewise.attempt.procedure import ProcedureError
-from hugewise.attempt.recording import stored
+from hugewise.attempt.recording import needs_twin, stored
 from hugewise.attempt.service import ServiceDriver, idle
 from hugewise.beneath import DirFd
 from hugewise.errors import AttemptLostError, MachineError, UserError
 from hugewise.files import storing
-from hugewise.host.account import is_caller
-from hugewise.host.local_machine import cleans_ipc, groups_of
+from hugewise.host.local_host import is_caller
 from hugewise.host.pool import hold
 from hugewise.host.scratch import Scratch, copy
-from hugewise.machine import noise, probe, serving
-from hugewise.machine.machine import Machine
+from hugewise.machine import noise, probe
+from hugewise.machine.machine import Machine, read_events, run_launchers
 from hugewise.machine.messages import parse_foreign
-from hugewise.model.age import pressed
 from hugewise.model.design import Layered
 from hugewise.model.host import Host
+from hugewise.model.pages import pressed
 from hugewise.model.procedure import Staged
 from hugewise.model.trial import BESIDE, Attempt, Trial
 from hugewise.model.workload import Direct
@@ -85,31 +77,23 @@ class Before:
 
     def __call__(self, around: Surroundings) -> None:
         """Run it to its end. Raises UserError where it fails, ProbeError."""
-        environment, cwd, cpus = around
-        who = self.account
-        spec = probe.Spec(
-            argv=self.argv,
-            env=environment,
-            cwd=cwd,
-            stdout=str(self.outputs / "prepare.stdout"),
-            stderr=str(self.outputs / "prepare.stderr"),
-            uid=None if who is None else who.pw_uid,
-            gid=None if who is None else who.pw_gid,
-            cpus=cpus,
-            timeout_s=self.timeout,
-            limits=probe.Limits(rooms=(cwd,)),
-            own_ipc=cleans_ipc(self.machine, who),
-            groups=groups_of(self.machine, who),
+        spec = untimed_spec(
+            self.argv,
+            around,
+            self.outputs,
+            "prepare",
+            machine=self.machine,
+            account=self.account,
+            timeout=self.timeout,
         )
         job = probe.Job.below(self.outputs, "prepare", spec)
         with storing(str(self.outputs)):
-            serving.run([(self.machine, job)])
+            run_launchers([(self.machine, job)])
         if (why := self._failed(job)) is not None:
             raise UserError(f"the command that prepares an attempt fails: {shlex.join(self.argv)}: {why}", hint=_HINT)
 
     def _failed(self, job: probe.Job) -> str | None:
-        """Why it did not do its work, with its last lines; None where it did."""
-        events = serving.events(job)
+        events = read_events(job)
         ended = outcome.last(events, probe.Exit)
         if ended is None:
             said = outcome.last(events, probe.Error)
@@ -126,11 +110,11 @@ class Before:
 
 
 _TURNS = 20_000  # 1.3 ms of one 2.1 GHz core under CPython 3.11
-_PAUSE, _DISCARDED = 0.05, 8  # of the wash-out: seconds without work, and loops (some 10 ms) to warm up again
+_PAUSE, _DISCARDED = 0.05, 8  # of the wash-out: seconds of pause, and loops (some 10 ms) to warm up again
 
 
 def measure_covariates(host: Host, *, wash_out: bool = False) -> dict[str, float]:
-    """Every covariate that this host has, by name. Takes about 1.5 ms; allocates no memory worth a page.
+    """Return every covariate that this host has, by name. Takes about 1.5 ms; allocates no memory worth a page.
 
     With `wash_out` some 60 ms more, the same before every attempt: short marks of the one before it (a frequency that
     is still low or high, cold caches, work that is left to the kernel) have then passed.
@@ -146,7 +130,7 @@ def measure_covariates(host: Host, *, wash_out: bool = False) -> dict[str, float
 
 
 def _canary() -> float:
-    """Seconds of wall time, so that a stolen or shared CPU shows as well as a slow one."""
+    # wall time, so that a stolen or shared CPU shows as well as a slow one
     state, started = 1, time.perf_counter()
     for _ in range(_TURNS):
         state = (state * 1103515245 + 12345) & 0x7FFFFFFF
@@ -172,9 +156,9 @@ def held(attempt: Attempt, names: Sequence[str], cell: Cell, earlier: Iterable[A
 
 
 def telling(attempts: Iterable[Attempt], names: Sequence[str]) -> list[Attempt]:
-    """Those of a cell's `attempts` that say all that `held` asks of them, however many there are. Pure.
+    """Return the attempts of a cell that report all facts that `held` compares. Pure.
 
-    An arm that made the same thing again has said nothing new, nor has one that failed with the same thing twice.
+    An arm that made the same thing again adds nothing, nor does one that failed with the same thing twice.
     """
     times: Counter[tuple[object, ...]] = Counter()
     found = []
@@ -187,7 +171,7 @@ def telling(attempts: Iterable[Attempt], names: Sequence[str]) -> list[Attempt]:
 
 
 def disputed(names: Sequence[str], earlier: Sequence[Attempt]) -> str | None:
-    """Why nothing can be held against the cell's first attempt any more: an arm made the same other thing twice."""
+    """Return why the cell's first attempt is no longer the reference: an arm made another thing twice. Else None."""
     for name in names:
         made = [a for a in earlier if name in a.facts]
         first = next((a for a in made if a.state == "accepted"), None)
@@ -202,7 +186,7 @@ def disputed(names: Sequence[str], earlier: Sequence[Attempt]) -> str | None:
 
 
 def disagreement(attempt: Attempt, names: Sequence[str], earlier: Sequence[Attempt]) -> str | None:
-    """In what fact `attempt` is not as the first of `earlier` that has it; None where there is no such fact. Pure."""
+    """Return the fact in which `attempt` differs from the first of `earlier` that has the fact, or None. Pure."""
     for name in names:
         first = next((each for each in earlier if name in each.facts), None)
         if first is not None and attempt.facts.get(name) != first.facts[name]:
@@ -264,13 +248,13 @@ def run_together(
 
 
 def _hearing(group: Group) -> AbstractContextManager[None]:
-    """A guest may say anything: what makes no sense takes the guest away, as if it were gone, and not the run."""
+    # nonsense from a guest ends the guest, and not the run
     guests = [work.site.host.name for work in group.works if work.aboard is not None and work.aboard.own]
     return parse_foreign(" or ".join(guests), "what it said") if guests else nullcontext()
 
 
 def _broken(group: Group, error: MachineError) -> None:
-    """A guest that is gone takes its attempts with it, and those beside them: what is known of them is stored."""
+    """Store what is known of the attempts of a guest that is gone, and of those beside them."""
     for work in group.works:
         if work.broken is None:
             work.broken, work.let_down = error.message, error.emulator
@@ -301,9 +285,14 @@ def age(group: Group) -> None:
 def apply(group: Group) -> None:
     """Turn the knobs of the treatment; whatever somebody else turned since is a disturbance, seen here first."""
     for site, work in group.sites:
-        turn_knobs(site, {} if group.resident else work.arm.treatment.knobs)  # then each arm when it is its turn
+        if not group.interleaved:
+            turn_knobs(site, work.arm.treatment.knobs)
+        elif group.faults_in_turns:
+            interleaved.share_settings(group)
+        else:  # each arm when its servers are started
+            turn_knobs(site, {})
         if work.arm.treatment.surplus and not work.boarded.own:
-            work.held = hold(site.host, work.arm.treatment.target.size)  # those of the other arms
+            work.held = hold(site.host, work.arm.treatment.target.size)  # pages of the other arms
 
 
 def settle(group: Group) -> None:
@@ -338,17 +327,17 @@ def check(group: Group) -> None:
 
 
 def supply(group: Group) -> None:
-    """What will be timed; for a staged workload the data, laid out anew, and what comes before its servers."""
+    """Prepare the timed command; for a staged workload also its data and the steps before its servers."""
     bench, cell = group.bench, group.cell
     for work in group.each():
         site = work.site
         if not isinstance(cell.workload, Staged):
-            if work.launch is None:  # else it is of all at once
+            if work.launch is None:  # else they are launched together
                 assert isinstance(cell.workload, Direct)
                 work.launch = cell.workload.launch(work.arm.treatment, cell.given(work.arm))
                 _have_reported(group, work)
             start, boarded = work.launch, work.boarded
-            # What a person has in their environment, such as a token, is for their own commands.
+            # A person's environment, such as a token in it, is for their own commands.
             whole = not start.micro and (is_caller(cell.account) or boarded.own)
             before = Before(start.prepare, site.machine, work.draft, cell.account, cell.timeout)
             work.driver = CommandDriver(
@@ -361,7 +350,7 @@ def supply(group: Group) -> None:
             work.driver.supply()
             continue
         scratch = site.scratch(cell.storage)
-        if isinstance(scratch, Scratch):  # of this host, where every cell has its account
+        if isinstance(scratch, Scratch):  # on this host, where every cell has its account
             scratch = scratch.of(cell.stage_account)
         work.driver = driver = ServiceDriver(
             site=site,
@@ -382,9 +371,8 @@ def supply(group: Group) -> None:
 
 
 def _have_reported(group: Group, work: AttemptState) -> None:
-    """Give the layout library a file to which it says what it did."""
     cell, launch = group.cell, work.command
-    if work.arm.treatment.layout:  # which are of this host
+    if work.arm.treatment.layout:  # layouts are on this host
         below = work.site.scratch(cell.storage).path
         work.report, variable = context.reporting(below, work.trial.order, cell.account)
         work.launch = msgspec.structs.replace(launch, environment={**launch.environment, **variable})
@@ -393,26 +381,27 @@ def _have_reported(group: Group, work: AttemptState) -> None:
 def serve(group: Group) -> None:
     """Start the servers of a staged workload, and warm them."""
     for work in group.each():
-        if group.resident:
-            resident.turn_to(work)
+        if group.interleaved and work.driver.served:
+            interleaved.turn_to(group, work)
         work.driver.serve()
-        if group.resident:
-            resident.leave_to_itself(work)
-    if group.resident:
-        resident.quieten(group)
+        if group.interleaved and work.driver.served:
+            interleaved.leave_to_itself(work)
+    if group.interleaved:
+        interleaved.quieten(group)
 
 
 def launch(group: Group) -> None:
-    """The probe starts the workload, holds its memory, scans it, and kills what is left."""
+    """Launch the workload by the probe, which holds its memory, scans it, and kills what is left."""
     group.started, begun = time.time(), time.monotonic()
     works = [work for work in group.launched if work.driver.problem is None]
-    if group.resident and len(works) < len(group.works):
+    if group.interleaved and len(works) < len(group.works):
         works = []  # all or none
     try:
         together = len({id(work.site) for work in works}) < 2
         found = _launch(group, works) if together else _launch_apart(group, works)
     finally:
-        # Also of attempts whose guest is gone, which are stored; and by no clock that somebody may have set meanwhile.
+        # Also for attempts whose guest is gone, which are stored; and not by the wall clock, which may be set
+        # meanwhile.
         group.ended = group.started + (time.monotonic() - begun)
     if group.shared:
         for index, work in enumerate(group.works):
@@ -427,7 +416,7 @@ def launch(group: Group) -> None:
 
 
 def _launch_apart(group: Group, works: Sequence[AttemptState]) -> list[list[probe.Event]]:
-    """Each of `works` on its own machine, at once. When one fails, the others are not waited for."""
+    """Launch each of `works` on its own machine, at once. When one fails, the others are not waited for."""
     with ThreadPoolExecutor(len(works)) as pool:
         try:
             launched = [pool.submit(_launch, group, [work]) for work in works]
@@ -437,14 +426,14 @@ def _launch_apart(group: Group, works: Sequence[AttemptState]) -> list[list[prob
             return [events for each in launched for events in each.result()]
         except BaseException:
             for work in works:
-                work.clear()  # what waits for its guest waits no longer
+                work.clear()  # waiters for the guest stop waiting
             raise
 
 
 def _launch(group: Group, works: Sequence[AttemptState]) -> list[list[probe.Event]]:
-    """Run the timed commands of `works` at once; the events of each, empty where its procedure failed meanwhile."""
-    if group.resident:
-        return resident.launch(group, works) if works else []
+    """Run the timed commands of `works` at once; return the events of each, empty where its procedure failed."""
+    if group.interleaved:
+        return interleaved.launch(group, works) if works else []
     try:
         return probes(group, works, "spec.json", "events.jsonl", twin=False) if works else []
     except ProcedureError as error:
@@ -455,8 +444,8 @@ def _launch(group: Group, works: Sequence[AttemptState]) -> list[list[probe.Even
 
 def recheck(group: Group) -> None:
     """Look at the machines and at the knobs after it."""
-    # In a guest there is nobody else. A knob of this host cannot change what an emulated one counts, and what backs its
-    # memory is proven of each.
+    # A guest has no other users. A knob of this host cannot change an emulated guest's counts, and the backing of its
+    # memory is proven for each attempt.
     if not all(site.machine.emulated for site, _ in group.sites):
         group.drift = group.bench.settings.drift()
     if (ageing := group.bench.ageing) is not None:
@@ -467,12 +456,12 @@ def recheck(group: Group) -> None:
     for work in group.works:
         if work.broken is None:
             work.after = work.boarded.look(group.after)
-        if work.report is not None:  # before a twin says more
+        if work.report is not None:  # before a twin adds to it
             work.laid = context.reported(work.report)
     for site, _ in group.sites:
         values = site.knobs.values()
         for work in group.works:
-            if work.site is site and not group.resident:  # of which each was started under its own
+            if work.site is site and not group.interleaved:  # interleaved arms started under settings of their own
                 work.knobs = values
     for work in group.works:
         if not group.shared:
@@ -481,14 +470,14 @@ def recheck(group: Group) -> None:
 
 
 def prove(group: Group) -> None:
-    """Where processes came and went before the root's exit, an untimed twin of the attempt is scanned instead."""
+    """Prove the pages; by an untimed twin of the attempt where its own scan cannot."""
     for work in group.launched:
         work.driver.conclude()
         if work.driver.problem is not None:
             continue
-        exited = outcome.last(work.events, probe.Exit)
-        short_lived = work.command.proof == "exit" and exited is not None and exited.early_exits > 0
-        if group.cell.proof_wanted(work.arm) and (work.command.proof == "twin" or short_lived):
+        if group.cell.proof_wanted(work.arm) and needs_twin(group, work):
+            if group.alternation is not None:
+                interleaved.turn_to(group, work)
             work.driver.supply()  # make on a tree that was built has nothing to do
             work.twin = probes(group, [work], "twin-spec.json", "twin.jsonl", twin=True)[0]
 
@@ -511,7 +500,7 @@ def dismiss(group: Group) -> None:
 
 
 def leave(group: Group) -> None:
-    """Give the machines up: guests are powered off, with the proof of what backed them."""
+    """Give the machines up: guests are powered off, after the proof of their backing."""
     for work in group.works:
         work.backed = work.boarded.leave()
 
@@ -529,7 +518,7 @@ def store(group: Group) -> None:
     rejected = next((attempt for attempt in found if attempt.state == "rejected"), None)
     for work, attempt in zip(group.works, found, strict=True):
         if rejected is not None and attempt.state != "rejected":
-            problem = work.driver.problem  # of its own: it stays known, though it is made again
+            problem = work.driver.problem  # kept, though the attempt is made again
             why = f"{rejected.arm}{BESIDE}{rejected.reason}" if problem is None else problem.reason
             attempt = msgspec.structs.replace(attempt, state="rejected", reason=why)  # noqa: PLW2901
         if group.drift:  # said here, as the run may be killed before its block is closed as disturbed

@@ -1,20 +1,14 @@
-"""One attempt of a staged workload: what the runner's steps call, from laying out the data to reading the outputs.
+"""One attempt of a staged workload, from laying out the data to reading the outputs, called by the runner's steps.
 
-A driver never raises for what happens in its procedure: `problem` says what went wrong and whether that
-was before the measured part (then the attempt is tried again) or in it (then it failed).
+A driver never raises for a failure of its procedure: `problem` describes it, and whether it came before the measured
+part (then the attempt is tried again) or in it (then it failed).
 
-The ends of an attempt's measured part: what both roles and the machine had counted at each.
+Data of workloads are made once, by running their recipe, and kept.
 
-What a procedure left behind, for the workload that reads it.
-
-Makes the data of staged workloads, once: their recipe is run by itself, and what came out is
-kept.
-
-The memory of idle servers when khugepaged has looked at all of it: what a policy costs beside what it wins.
-
-A server's footprint at the end of the measured part has what faults gave it; khugepaged adds to that later, at a pace
-of 16 MiB in ten seconds by default. Here it scans without pauses until two passes have ended (of one that was under way
-nobody knows where it began), in a bounded time.
+The footprint of idle servers is measured after khugepaged has scanned all of it: the price of a policy. At the end of
+the measured part a server has the pages that faults gave it; khugepaged adds to them later, at a pace of 16 MiB in ten
+seconds by default. Here it scans without pauses until two passes have ended (it is unknown where a pass under way
+began), in a bounded time.
 
 Source: Documentation/admin-guide/mm/transhuge.rst of the Linux kernel (khugepaged controls, full_scans).
 """
@@ -43,12 +37,10 @@ from hugewise.host.knob import Settings
 from hugewise.host.local_machine import Counting, LocalMachine
 from hugewise.host.scratch import Scratch, file_system, fresh, need_room
 from hugewise.machine import noise, probe
-from hugewise.machine.machine import Contained, Folders, Machine, Running, roles
-from hugewise.machine.serving import ClientSite, Site
-from hugewise.model.age import pressed
+from hugewise.machine.machine import ClientSite, Contained, Folders, Machine, Running, Site, roles
 from hugewise.model.design import FixedWork, Slicing, Visited
 from hugewise.model.host import number_of
-from hugewise.model.pages import THP
+from hugewise.model.pages import THP, pressed
 from hugewise.model.procedure import Data, Part, Parted, Places, Procedure, Reading, RoleUse, Staged, Write, counted
 from hugewise.model.workload import ParameterValue
 from hugewise.plan.arms import Arm
@@ -79,29 +71,28 @@ class MarkedEnds:
     seen: list[MarkedMoment] = field(default_factory=list)
 
     def mark(self, site: Site, sut: RoleUse, client: Callable[[], RoleUse], far: ClientSite | None) -> None:
-        """The measured part begins or ends now. Raises MachineError where clients elsewhere are gone."""
+        """Mark the begin or the end of the measured part. Raises MachineError where clients elsewhere are gone."""
         t = time.time() if far is None else far.clock()
         used = client() if far is None else far.contain.used()
         carried = None if far is None else far.carried()
         self.seen.append(MarkedMoment(t, noise.snapshot(site.host), sut, used, carried))
 
     def begin_anew(self) -> None:
-        """What was marked does not count."""
         self.seen.clear()
 
     @property
     def begun(self) -> bool:
-        """Whether it has begun."""
+        """True if the measured part has begun."""
         return bool(self.seen)
 
     @property
     def whole(self) -> bool:
-        """Whether it is over."""
+        """True if the measured part is over."""
         return len(self.seen) >= 2
 
     @property
     def first(self) -> bool:
-        """Whether it has begun and is not over."""
+        """True if the measured part has begun and is not over."""
         return len(self.seen) == 1
 
     @property
@@ -115,7 +106,7 @@ class MarkedEnds:
         return self.seen[0].host, self.seen[-1].host
 
     def use(self, role: Literal["sut", "client"]) -> RoleUse:
-        """What a role used in it."""
+        """Return what a role used in the measured part."""
         if not self.whole:
             return RoleUse()
         first, last = self.seen[0], self.seen[-1]
@@ -131,7 +122,7 @@ class MarkedEnds:
 
 @dataclass
 class WorkloadOutputs:
-    """What an attempt left behind: `hugewise.model.procedure.Outputs`."""
+    """Outputs of an attempt: `hugewise.model.procedure.Outputs`."""
 
     procedure_runner: ProcedureRunner
     begin: float
@@ -141,16 +132,15 @@ class WorkloadOutputs:
     parts: tuple[Part, ...]
 
     def stdout(self, step: str = "timed") -> str:
-        """What a step said."""
-        # Of a micro-workload the probe's JSON Lines.
+        """Return a step's standard output."""
+        # A micro-workload's output is in the probe's JSON Lines.
         return self._said(f"{step}.stdout", *(("stdout", "events.jsonl") if step == "timed" else ()))
 
     def stderr(self, step: str = "timed") -> str:
-        """What a step said on stderr."""
+        """Return a step's standard error."""
         return self._said(f"{step}.stderr", *(("stderr",) if step == "timed" else ()))
 
     def _said(self, *names: str) -> str:
-        """What stands in the first of these files that has anything. Raises UnreadableError."""
         return next(filter(None, (outcome.printed(self.procedure_runner.outputs / name) for name in names)), "")
 
     def files(self, pattern: re.Pattern[str]) -> Iterator[bytes]:
@@ -181,20 +171,20 @@ class ServiceDriver(AttemptDriver):
     sut: Contained
     client: Contained
     kept: dataset.Kept | None = None
-    turns: Slicing | None = None  # how it takes turns with other arms, where it does
-    cwd: str | None = None  # where commands of the user's own run
-    events: tuple[str, ...] = ()  # of the processor, which are counted of the servers
-    far: ClientSite | None = None  # where the clients are, if on a host of their own
+    turns: Slicing | None = None  # turns with other arms, if any
+    cwd: str | None = None  # folder of the user's own commands
+    events: tuple[str, ...] = ()  # processor events counted for the servers
+    far: ClientSite | None = None  # site of the clients, if on a host of their own
     problem: Problem | None = None
     reading: Reading = field(default_factory=Reading)
     filled: list[probe.Coverage] | None = None
     coverage: list[probe.Coverage] = field(default_factory=list)
-    parts: tuple[Part, ...] = ()  # what counts of the measured part, where that is not all of it
+    parts: tuple[Part, ...] = ()  # parts that count, if not the whole measured part
     footprint: int | None = None
     peaks: list[int] = field(default_factory=list)
     begun: Mapping[str, int] = field(default_factory=dict)
     marks: list[str] = field(default_factory=list)
-    counted: probe.Counters | str = "the measured part was not completed"  # of the servers, or why not
+    counted: probe.Counters | str = "the measured part was not completed"  # the servers', or why there are none
     _unheld: bool = False
     _counting: Counting | None = None
     _runner: ProcedureRunner | None = None
@@ -219,13 +209,13 @@ class ServiceDriver(AttemptDriver):
 
     @property
     def procedure(self) -> Procedure:
-        """What is played; known once it is supplied."""
+        """Procedure of the attempt; known once it is supplied."""
         assert self._procedure is not None
         return self._procedure
 
     @property
     def procedure_runner(self) -> ProcedureRunner:
-        """Where it is played; there once it is supplied."""
+        """Runner of the procedure; there once it is supplied."""
         assert self._runner is not None
         return self._runner
 
@@ -275,11 +265,11 @@ class ServiceDriver(AttemptDriver):
         self._try(self._before, "rejected")
 
     def _set(self, given: Mapping[str, ParameterValue], places: Places) -> tuple[Places, Procedure]:
-        """The procedure; where others have their turns meanwhile, one whose client outlasts them."""
+        """Return the procedure; where others have turns meanwhile, one whose client outlasts them."""
         if self.turns is None or self.visited:
             return places, self.workload.procedure(self.arm.treatment, given, places)
         procedure = self.workload.procedure(self.arm.treatment, given, msgspec.structs.replace(places, idle=1.0))
-        if (window := procedure.window) is None:  # its client ends when it has done its work, whoever has had turns
+        if (window := procedure.window) is None:  # its client ends after its work, whichever arms have had turns
             return places, procedure
         places = msgspec.structs.replace(places, idle=self.turns.idle(window.lead, window.length))
         return places, self.workload.procedure(self.arm.treatment, given, places)
@@ -329,7 +319,7 @@ class ServiceDriver(AttemptDriver):
                 self.counted = "the counters of a guest's servers are not read"
 
     def timing(self, *, held: bool) -> Callable[[Sequence[Running]], None]:
-        """What to do while the timed command runs. `held`: a client with a gate waits there to be let go.
+        """Return the action while the timed command runs. `held`: a client with a gate waits there to be let go.
 
         One that cannot be held stores its keys within the measured part, and memory is whole only at its end.
         """
@@ -342,21 +332,21 @@ class ServiceDriver(AttemptDriver):
         )
 
     def begin_work(self) -> None:
-        """Its clients have warmed up: what is given to do may begin."""
+        """Let the clients begin their quota of work; they have warmed up."""
         if self.procedure.window is not None and self.procedure.window.quota is not None:
             self.procedure_runner.write(self.procedure.window.quota.begin)
 
     def has_done(self) -> bool:
-        """Whether its clients were given work, and have done it. Raises ProcedureError."""
+        """Return whether the clients had a quota of work and have done it. Raises ProcedureError."""
         quota = None if self.procedure.window is None else self.procedure.window.quota
         return quota is not None and self.procedure_runner.has_done(quota)
 
     def let_end(self) -> None:
-        """Its turns are over, and its memory was looked at."""
+        """Let the client end; its turns are over, and its memory was scanned."""
         self.procedure_runner.let_end(self.procedure.enough)
 
     def mark(self) -> None:
-        """The measured part begins or ends."""
+        """Mark the begin or the end of the measured part."""
         if self._moments.begun and self._counting is not None:
             self._count(self._counting.end)
         sut = self.procedure_runner.tested.used() if self.fixed else self.sut.used()
@@ -373,7 +363,7 @@ class ServiceDriver(AttemptDriver):
         self._counting = Counting(self.procedure_runner.tested.processes(), (*faults, *self.events))
 
     def _count(self, act: Callable[[], None]) -> None:
-        """Counters explain what is measured: an attempt that lacks them says why, and goes on."""
+        # counters explain the result: an attempt without them records why, and goes on
         try:
             act()
         except ProbeError as error:
@@ -386,7 +376,7 @@ class ServiceDriver(AttemptDriver):
             counting.close()
 
     def timed(self, *, failed: bool = False) -> None:
-        """The timed command has ended; where it has `failed`, the reason may be that a server is about to be gone."""
+        """Note the end of the timed command; if it `failed`, the reason may be that a server is about to end."""
         if self.procedure.window is None and not self._moments.whole:  # else its turns were over before
             self.mark()
         if self._counting is not None and self._moments.whole:
@@ -431,7 +421,7 @@ class ServiceDriver(AttemptDriver):
             self.problem = Problem("rejected", error.message)
 
     def begin_anew(self) -> None:
-        """The measured part was broken off for the sake of another, and begins once more."""
+        """Begin the measured part once more, after it was broken off for another attempt's sake."""
         self._moments.begin_anew()
         if self._counting is not None:
             self._stop_counting()
@@ -478,10 +468,10 @@ class ServiceDriver(AttemptDriver):
         with suppress(OSError):
             self.scratch.clear()
 
-    # -- what came out
+    # -- results
 
     def use(self, role: Literal["sut", "client"]) -> RoleUse:
-        """What a role used in the measured part."""
+        """Return what a role used in the measured part."""
         return self._moments.use(role)
 
     @property
@@ -494,7 +484,7 @@ class ServiceDriver(AttemptDriver):
         return self.parts or (Part(*self._moments.ends),)
 
     def facts(self) -> Mapping[str, str | int | float]:
-        """What was done, with what data, and where they lay."""
+        """Return facts about the attempt: its work, its data, and where the data lay."""
         found = {name: fact for name, fact in self.reading.facts.items() if self._told(name)}
         if self.kept is not None:
             found |= {"data_sha256": self.kept.digest, "data_bytes": self.kept.bytes}
@@ -505,7 +495,7 @@ class ServiceDriver(AttemptDriver):
         return found
 
     def _told(self, name: str) -> bool:
-        """Whether a mark, or the fact of that name, means something here."""
+        # on an emulated machine nothing that depends on time means anything
         return not self.site.machine.emulated or name not in self.reading.of_time
 
     def _outputs(self) -> WorkloadOutputs:
@@ -514,7 +504,7 @@ class ServiceDriver(AttemptDriver):
         )
 
     def _try(self, act: Callable[[], object], state: Literal["rejected", "failed"]) -> None:
-        """Do it unless something went wrong before; a failure is kept."""
+        """Call `act` unless something failed before; keep a failure."""
         if self.problem is not None:
             return
         try:
@@ -539,7 +529,7 @@ def prepared(  # noqa: PLR0917 (what is made, where, and by whom)
     contain: Callable[[str], Contained],
     say: Callable[[str], None],
 ) -> dataset.Kept:
-    """The data as they are kept below `results`, made now if need be.
+    """Return the data as they are kept below `results`, made now if need be.
 
     Raises UserError where there is no room for a copy, HugewiseError with the last lines of the step that failed.
     """
@@ -558,7 +548,7 @@ def prepared(  # noqa: PLR0917 (what is made, where, and by whom)
     )
     leaf = contain("data")
     outputs = scratch.path / "outputs"
-    fresh(outputs, None, None)  # nobody else writes there
+    fresh(outputs, None, None)  # no other account writes there
     procedure_runner = ProcedureRunner(machine, outputs, places, account, leaf, leaf, None, "smaps")
     try:
         procedure_runner.run_all(data.recipe(places))
@@ -606,7 +596,7 @@ def idle(group: Group, work: AttemptState) -> IdleFootprint:
 
 
 def _passed(group: Group, work: AttemptState, patience: float) -> str | None:
-    """Why khugepaged has not passed twice; None where it has, or has nothing to do under these settings."""
+    """Return why khugepaged has not passed twice, or None where it has, or has nothing to do under these settings."""
     host = work.site.host
     if never_collapses(work.site.knobs.values()):
         return None
@@ -618,7 +608,7 @@ def _passed(group: Group, work: AttemptState, patience: float) -> str | None:
 
 
 def _hurried(group: Group, site: Site, knobs: Mapping[str, str]) -> str | None:
-    """Have khugepaged scan without pauses, until the next attempt's knobs are turned; why not, where it cannot be."""
+    """Have khugepaged scan without pauses until the next attempt; return why that is impossible, or None."""
     if SLEEP not in site.knobs.values():
         return None
     try:
@@ -646,7 +636,7 @@ def _waited(
 
 
 def never_collapses(knobs: Mapping[str, str]) -> bool:
-    """Whether khugepaged does not run: no size of anonymous or shared memory is on."""
+    """Return whether khugepaged does not run: no size of anonymous or shared memory is on."""
     off = {"never", "deny"}
     whole = knobs.get(f"{THP}/enabled"), knobs.get(f"{THP}/shmem_enabled", "never")
     if whole[0] not in off or whole[1] not in off:

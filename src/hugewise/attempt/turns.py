@@ -1,8 +1,8 @@
-"""Taking turns: of several that could play at once, one plays for a while and all others are frozen.
+"""Turns of several participants: one runs for a while and all others are frozen.
 
-Each turn begins with a wash-out, in which caches and queues are filled again, and which does not count. Time is told by
-CLOCK_MONOTONIC, that of the probe: what stands for the wall's time is computed from it, so that a clock that somebody
-sets in between changes no turn.
+Each turn begins with a wash-out, in which caches and queues fill again, and which does not count. Times are by
+CLOCK_MONOTONIC, as the probe's; wall-clock times are computed from it, so that setting the clock meanwhile changes no
+turn.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _READINGS = 5
 
 
 class Player(Protocol):
-    """Who takes turns with others. Each method raises HugewiseError."""
+    """Participant that takes turns with others. Each method raises HugewiseError."""
 
     def thaw(self) -> None:
-        """Go on."""
+        """Let the participant go on."""
         ...
 
     def freeze(self) -> None:
@@ -103,11 +103,11 @@ class Side:
     """One arm as a `Player`.
 
     groups   its servers' groups before its client's: who is asked goes on before who asks, and stands still after
-    running  the launcher of its timed command, which is in none of the groups
+    running  the launcher of its timed command, which is in none of the groups; None before it is started
     """
 
     groups: Sequence[Contained]
-    running: Running
+    running: Running | None = None
 
     def thaw(self) -> None:
         """Have the servers go on, then the client."""
@@ -121,6 +121,7 @@ class Side:
 
     def wait(self, until: float) -> bool:
         """Wait until then, or until the launcher has ended."""
+        assert self.running is not None
         ending = select.poll()
         ending.register(self.running.fileno(), select.POLLIN)
         while not ending.poll(max(0.0, until - time.monotonic()) * 1000):

@@ -38,7 +38,7 @@ class TrapFound(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What `hugewise audit --json` prints. `format` rises when a meaning changes; new keys may come without that.
+    """Output of `hugewise audit --json`. `format` rises when a meaning changes; new keys may come without that.
 
     root      the folder whose files were read; units: the services that were asked for, none: all
     machine   the machine's id, as in report.json; null where it has none, and then no run counts
@@ -62,20 +62,20 @@ class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
     unread: tuple[str, ...]
 
     def worst(self) -> Severity | None:
-        """The gravest of the severities found."""
-        found = {trap.severity for trap in self.traps}
-        return next((severity for severity in SEVERITIES if severity in found), None)
+        """Return the gravest of the severities found."""
+        severities = {trap.severity for trap in self.traps}
+        return next((severity for severity in SEVERITIES if severity in severities), None)
 
 
 def audit(root: Root, results: Path, units: Sequence[str] = ()) -> AuditReport:
-    """All that can be said of the host below `root`, with the runs below `results`; `units`: of these services alone.
+    """Audit the host below `root`, with the runs below `results`; `units`: these services alone.
 
     Raises UserError for a unit that is not there, and where there is no host.
     """
     facts = collect(root, map(_service, units))
     named = units_named(facts, units)
-    # What a process is by the kernel's word has no links; a program that a run names is made so too.
-    programs = {each.program for each in facts.processes if not named or each.unit in named}
+    # The kernel's path of a process has no links; resolve the programs of runs likewise.
+    programs = {process.program for process in facts.processes if not named or process.unit in named}
     strange = _of_others(results)
     searched = Searched() if strange else search(results, facts, root, programs)
     shown = tuple(one for one in inventory(facts, searched) if not named or one.unit is None or one.unit in named)
@@ -88,7 +88,7 @@ def audit(root: Root, results: Path, units: Sequence[str] = ()) -> AuditReport:
         glibc=None if facts.glibc is None else f"{facts.glibc[0]}.{facts.glibc[1]}",
         units=named,
         settings=_of_named(shown, facts, named),
-        traps=tuple(one for one in traps(facts) if not named or one.unit is None or one.unit in named),
+        traps=tuple(trap for trap in traps(facts) if not named or trap.unit is None or trap.unit in named),
         searched=searched,
         unread=(*facts.unread, *strange),
     )
@@ -96,7 +96,7 @@ def audit(root: Root, results: Path, units: Sequence[str] = ()) -> AuditReport:
 
 
 def _of_others(results: Path) -> tuple[str, ...]:
-    """Why root does not believe the runs of a folder: another account could have written them."""
+    """Return why root does not trust the runs of a folder: another account could have written them."""
     try:
         why = changeable(results) if os.geteuid() == 0 else None
     except OSError as error:
@@ -105,7 +105,7 @@ def _of_others(results: Path) -> tuple[str, ...]:
 
 
 def _encodable(value: Any) -> Any:
-    """The same with every text one that UTF-8 has: names of files may be none."""
+    """Return the value with every text valid UTF-8: names of files may be invalid."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, dict):
@@ -114,8 +114,8 @@ def _encodable(value: Any) -> Any:
 
 
 def _of_named(shown: Sequence[SettingShown], facts: HostFacts, named: Sequence[str]) -> tuple[SettingShown, ...]:
-    """Where services are named, programs and servers of no service are left out, and a service that is masked or has no
-    setting of its own is said to be so.
+    """Return the settings shown where services are named: without programs and servers of no service, and with a note
+    for a service that is masked or has no setting of its own.
     """
     if not named:
         return tuple(shown)
@@ -132,7 +132,7 @@ def _of_named(shown: Sequence[SettingShown], facts: HostFacts, named: Sequence[s
 
 
 def traps(facts: HostFacts) -> tuple[TrapFound, ...]:
-    """What the rules find, errors first, in the order of the rules. Pure."""
+    """Return the traps that the rules find, errors first, in the order of the rules. Pure."""
     found = [
         TrapFound(
             rule=rule.id,
@@ -151,13 +151,15 @@ def traps(facts: HostFacts) -> tuple[TrapFound, ...]:
 
 
 def _service(text: str) -> str:
-    """The service that is meant: `redis` is redis.service."""
+    """Return the full name of a service: `redis` is redis.service."""
     return text if re.search(r"\.[a-z]+$", text) else f"{text}.service"
 
 
 def units_named(facts: HostFacts, asked: Sequence[str]) -> tuple[str, ...]:
-    """The services that are meant, by their own names: without `.service`, or by an alias. Raises UserError."""
-    known = {unit.name for unit in facts.units} | {each.unit for each in facts.processes if each.unit is not None}
+    """Return the services that are meant, by their own names: without `.service`, or by an alias. Raises UserError."""
+    known = {unit.name for unit in facts.units} | {
+        process.unit for process in facts.processes if process.unit is not None
+    }
     named = []
     for text in asked:
         name = _service(text)

@@ -1,24 +1,16 @@
-"""From the files of a host to its facts. Only this host itself is asked what no file says.
+"""Facts of a host, from its files. Only on this host itself, calls answer what no file tells.
 
-What sets pages when a host boots, from files: sysctl.d, tmpfiles.d, profiles of tuned.
+The facts come from files that set pages at boot (sysctl.d, tmpfiles.d, profiles of tuned), the kernel's state (THP at
+every size, hugetlb pools, limits of cgroups, its command line), the virtual machines, and root's journal.
 
-Sources: sysctl.d(5), tmpfiles.d(5), tuned.conf(5).
+libvirt is not asked: the files of its system daemon are read. The file of a running machine describes its present
+state, and takes precedence over the file for its next start.
 
-What the kernel says of itself: THP at every size, hugetlb pools, limits of cgroups, its command line.
+A run of hugewise turns knobs and adds pages to pools, and puts both back at its end. An audit meanwhile reports the
+run, and judges the settings that the host will have then.
 
-Sources: transhuge.rst, hugetlbpage.rst, cgroup-v2.rst, cgroup-v1/hugetlb.rst, kernel-parameters.txt of Linux.
-
-The virtual machines of a host: the XML that libvirt keeps of them, and what of the kernel is about them.
-
-libvirt is not asked: the files of its system daemon are read. That of a machine that runs says what it has now, and
-stands before the one by which it is started the next time.
-
-Sources: libvirt, "Directory locations"; Documentation/admin-guide/mm/ksm.rst and hw-vuln/multihit.rst of Linux.
-
-What of a host's settings is a run's of hugewise: by root's journal, which everybody may read.
-
-Such a run adds pages to pools and gives them back at its end. Whoever audits the host meanwhile is to be told of the
-run, and not that its pages are idle, or lost at the next boot.
+Sources: sysctl.d(5), tmpfiles.d(5), tuned.conf(5); transhuge.rst, hugetlbpage.rst, ksm.rst, multihit.rst,
+cgroup-v2.rst, cgroup-v1/hugetlb.rst and kernel-parameters.txt of the Linux kernel; libvirt, "Directory locations".
 """
 
 from __future__ import annotations
@@ -28,14 +20,24 @@ import fnmatch
 import os
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 import msgspec
 
-from hugewise.audit import running, servers, systemd
-from hugewise.audit.facts import HostFacts, HugePool, HugetlbGroup, MemoryGroup, OwnRun, Placed
+from hugewise.audit import boot, running, servers, shell, systemd
+from hugewise.audit.facts import (
+    COMMAND_LINE,
+    BootLine,
+    Hidden,
+    HostFacts,
+    HugePool,
+    HugetlbGroup,
+    MemoryGroup,
+    OwnRun,
+    Placed,
+)
 from hugewise.audit.root import Root
 from hugewise.audit.running import shown_value
 from hugewise.audit.systemd import directives, words
@@ -59,10 +61,11 @@ _SYSCTL = "/proc/sys/"
 _MOST_INCLUDED = 16
 _VM = {"transparent_hugepages": "enabled", "transparent_hugepage": "enabled", "transparent_hugepage.defrag": "defrag"}
 _THP = "/sys/kernel/mm/transparent_hugepage"
+_VARIABLE = re.compile(r"\$\{(\w{1,64})\}")
 
 
 def _files(root: Root, kind: str) -> list[str]:
-    """The files of a kind in the order in which they are read; of one name the one that decides."""
+    """Return the files of a kind in the order of reading; of several with one name, the one that decides."""
     chosen: dict[str, str] = {}
     for folder in (each.format(kind) for each in _FOLDERS):
         for name in root.names(folder):
@@ -73,24 +76,25 @@ def _files(root: Root, kind: str) -> list[str]:
 
 def sysctl_values(root: Root) -> dict[str, Placed]:
     """Sysctls about huge pages by name, the last word of all files; /etc/sysctl.conf is read last (procps)."""
-    found = {}
+    values = {}
     for path in dict.fromkeys([*_files(root, "sysctl.d"), "/etc/sysctl.conf"]):
         for line, text in _lines(root.text(path)):
             key, equals, value = text.partition("=")
             name = key.strip().removeprefix("-").strip()
             name = name.replace("/", ".") if "/" in name and "." not in name.partition("/")[0] else name
             if equals and _KEY.fullmatch(name):
-                found[name] = Placed(shown_value(name), shown_value(value.strip()), f"{path}:{line}")
-    return found
+                values[name] = Placed(shown_value(name), shown_value(value.strip()), f"{path}:{line}")
+    return values
 
 
 def tmpfiles_values(root: Root, known: Iterable[str]) -> dict[str, Placed]:
-    """What lines of type `w` write below /sys/kernel/mm, by path; `known` are those that a pattern may mean.
+    """Return the values that lines of type `w` write below /sys/kernel/mm, by path; `known` are the paths that a
+    pattern may match.
 
     A sysctl that is so written is here by its path below /proc/sys.
     """
     paths = list(known)
-    found = {}
+    values = {}
     for path in _files(root, "tmpfiles.d"):
         for line, text in _lines(root.text(path)):
             fields = words(text)
@@ -101,82 +105,141 @@ def tmpfiles_values(root: Root, known: Iterable[str]) -> dict[str, Placed]:
             if not huge and not _PAGES.fullmatch(wanted):
                 continue
             for each in [one for one in paths if fnmatch.fnmatchcase(one, wanted)] or [wanted]:
-                found[each] = Placed(shown_value(each), value, f"{path}:{line}")
-    return found
+                values[each] = Placed(shown_value(each), value, f"{path}:{line}")
+    return values
 
 
-def boot_scripts(root: Root) -> tuple[str, ...]:
-    """Knobs that rc.local, /etc/sysfs.conf and files of sysfs.d write: with what is not looked at."""
-    found: list[str] = []
-    for path in ("/etc/rc.local", "/etc/rc.d/rc.local"):
-        for _, text in _lines(root.text(path)):
-            found += _PATHS.findall(text)
+def boot_scripts(root: Root) -> tuple[tuple[str, ...], tuple[Placed, ...]]:
+    """Knobs that rc.local, /etc/sysfs.conf and files of sysfs.d name, and those whose value is known."""
+    named: list[str] = []
+    found: dict[str, Placed] = {}
+    for path in ("/etc/rc.local", "/etc/rc.d/rc.local", "/etc/init.d/boot.local"):
+        text = root.text(path) or ""
+        for _, line in _lines(text):
+            named += _PATHS.findall(line)
+        for one in systemd.knobs_written(shell.commands(text, {})):
+            named.append(one.path)
+            if one.value:
+                found[one.path] = Placed(one.path, shown_value(one.value), path)
     more = [f"/etc/sysfs.d/{name}" for name in root.names("/etc/sysfs.d") if name.endswith(".conf")]
     for path in ("/etc/sysfs.conf", *more):
-        for _, text in _lines(root.text(path)):
-            found += _PATHS.findall(f"/sys/{text.lstrip('/')}")
-    return tuple(dict.fromkeys(found))
+        for number, text in _lines(root.text(path)):
+            knobs = _PATHS.findall(f"/sys/{text.lstrip('/')}")
+            named += knobs
+            value = text.partition("=")[2].strip()
+            for knob in knobs if value else ():
+                found[knob] = Placed(knob, shown_value(value), f"{path}:{number}")
+    return tuple(dict.fromkeys(named)), tuple(found.values())
 
 
-def tuned_profiles(root: Root, known: Iterable[str]) -> tuple[dict[str, Placed], tuple[str, ...], tuple[str, ...]]:
-    """What the active profiles of tuned set: paths and sysctls with their values; the profiles; those that are nowhere.
-    `known` are the paths that a pattern may mean.
+class TunedProfiles(msgspec.Struct, frozen=True):
+    """Settings of tuned's active profiles: paths and sysctls with their values, words of the kernel's command line; the
+    profiles, and the profiles that were not found.
+    """
 
-    Files of the kernel are here by their paths, sysctls by their names, words of the command line as `boot:NAME`.
+    values: Mapping[str, Placed]
+    boot: tuple[BootLine, ...]
+    names: tuple[str, ...]
+    lost: tuple[str, ...]
+
+
+def tuned_profiles(root: Root, known: Iterable[str]) -> TunedProfiles:
+    """Return the settings of the active profiles; `known` are the paths that a pattern may match.
+
+    Files of the kernel are here by their paths, sysctls by their names.
     """
     active = tuple((root.text("/etc/tuned/active_profile", 4096) or "").split())[:_MOST_INCLUDED]
-    found: dict[str, Placed] = {}
-    lost: list[str] = []
+    reading = _Tuned(root)
     for name in active:
-        _profile(root, name, found, lost, [])
+        reading.profile(name, ())
+    found = reading.found
     paths = list(known)
     for pattern in [key for key in found if "*" in key or "?" in key]:
         for each in fnmatch.filter(paths, pattern):
             found.setdefault(each, Placed(each, found[pattern].value, found[pattern].where))
         if fnmatch.filter(paths, pattern):
             del found[pattern]
-    return found, tuple(map(shown_value, active)), tuple(map(shown_value, lost))
+    lines = tuple(line for line in reading.boot_lines() if line.words)
+    return TunedProfiles(found, lines, tuple(map(shown_value, active)), tuple(map(shown_value, reading.lost)))
 
 
-def _profile(root: Root, name: str, found: dict[str, Placed], lost: list[str], above: list[str]) -> None:
-    if name in above or len(above) > _MOST_INCLUDED or re.fullmatch(r"[\w.+-]{1,100}", name) is None or name == "..":
-        return
-    places = [f"{top}/{name}/tuned.conf" for top in ("/etc/tuned/profiles", "/etc/tuned")]
-    places += [f"{top}/{name}/tuned.conf" for top in ("/usr/lib/tuned/profiles", "/usr/lib/tuned")]
-    for path in places:
-        text = root.text(path)
-        if text is not None:
-            break
-        if root.there(path) is not False:
-            return  # which profile it is, is not to be seen
-    else:
-        lost.append(name)
-        return
-    read = list(directives(text))
-    for each in read:
-        if (each.section, each.key) == ("main", "include"):
-            for included in re.split(r"[\s,;]+", each.value):
-                _profile(root, included.strip("-"), found, lost, [*above, name])
-    for each in read:
-        value = each.value.strip("\"'")
-        where = f"{path}:{each.line}"
-        if "${" in value:  # a variable of the profile: what it comes to is not known here
-            continue
-        for key, meant in _meant(each.section, each.key, value):
-            found[key] = Placed(shown_value(key), shown_value(meant), where)
+class _Tuned:
+    """One reading of profiles: the later word of a key decides."""
 
+    def __init__(self, root: Root) -> None:
+        self.root = root
+        self.found: dict[str, Placed] = {}
+        self.lost: list[str] = []
+        self.variables: dict[str, str] = {}
+        self.command_lines: dict[str, tuple[str, str]] = {}
 
-def _meant(section: str, key: str, value: str) -> Iterator[tuple[str, str]]:
-    """What an assignment of a profile sets."""
-    if section == "vm" and key in _VM:
-        yield f"{_THP}/{_VM[key]}", value
-    elif (section == "sysfs" and _PAGES.fullmatch(key)) or (section == "sysctl" and _KEY.fullmatch(key)):
-        yield key, value
-    elif section == "bootloader" and key.startswith("cmdline"):
-        for word in value.split():
-            name, equals, said = word.lstrip("+").partition("=")  # `+` adds to what is inherited
-            if equals and re.fullmatch(r"transparent_hugepage|hugepagesz?|default_hugepagesz", name):
-                yield f"boot:{name}", said
+    def profile(self, name: str, above: tuple[str, ...]) -> None:
+        if (
+            name in above
+            or len(above) > _MOST_INCLUDED
+            or re.fullmatch(r"[\w.+-]{1,100}", name) is None
+            or name == ".."
+        ):
+            return
+        places = [f"{top}/{name}/tuned.conf" for top in ("/etc/tuned/profiles", "/etc/tuned")]
+        places += [f"{top}/{name}/tuned.conf" for top in ("/usr/lib/tuned/profiles", "/usr/lib/tuned")]
+        for path in places:
+            text = self.root.text(path)
+            if text is not None:
+                break
+            if self.root.there(path) is not False:
+                return  # which profile it is, is not to be seen
+        else:
+            self.lost.append(name)
+            return
+        read = list(directives(text))
+        for each in read:
+            if (each.section, each.key) == ("main", "include"):
+                for included in re.split(r"[\s,;]+", each.value):
+                    self.profile(included.strip("-"), (*above, name))
+        for each in read:
+            if each.section == "variables":
+                self.variable(each.key, each.value)
+        for each in read:
+            self.take(each.section, each.key, each.value.strip("\"'"), f"{path}:{each.line}")
+
+    def variable(self, key: str, value: str) -> None:
+        """A variable of the profile, or a file of them."""
+        if key != "include":
+            self.variables[key] = self.resolved(value.strip("\"'"))
+            return
+        for each in directives(self.root.text(value) or ""):
+            if each.section in ("", "variables"):
+                self.variables[each.key] = self.resolved(each.value.strip("\"'"))
+
+    def resolved(self, value: str) -> str:
+        return _VARIABLE.sub(lambda match: self.variables.get(match[1], match[0]), value[: 1 << 14])[: 1 << 14]
+
+    def take(self, section: str, key: str, value: str, where: str) -> None:
+        """An assignment, where it is about pages."""
+        wanted = section in ("vm", "sysfs", "sysctl") or (section == "bootloader" and key.startswith("cmdline"))
+        value = self.resolved(value) if wanted else value
+        if section == "bootloader" and wanted:
+            self.command_lines[key] = (value, where)
+            return
+        path = f"{_THP}/{_VM[key]}" if section == "vm" and key in _VM else ""
+        own = (section == "sysfs" and _PAGES.fullmatch(key)) or (section == "sysctl" and _KEY.fullmatch(key))
+        name = path or (key if own else "")
+        if name and "${" in value:
+            self.root.tell(where, f"{shown_value(key)} has a function of tuned: what it comes to is not known")
+        elif name:
+            self.found[name] = Placed(shown_value(name), shown_value(value), where)
+
+    def boot_lines(self) -> Iterator[BootLine]:
+        """The words of each option whose name begins with cmdline: `+` adds what follows, `-` takes it away."""
+        removed = set[str]()
+        for value, where in self.command_lines.values():
+            given = list(boot.words_of(value.lstrip("+&")))
+            removed |= {word.removeprefix("-") for word in given if word.startswith("-")}
+            kept = boot.about_pages(word.lstrip("+") for word in given if not word.startswith("-"))
+            if any("${" in word for word in given) or "${" in value:
+                self.root.tell(where, "its words for the kernel have a function of tuned: not all of them are known")
+            yield BootLine(by="tuned", where=where, words=tuple(word for word in kept if word not in removed))
 
 
 def _lines(text: str | None) -> Iterator[tuple[int, str]]:
@@ -191,9 +254,7 @@ _MOST_ORDER = 20
 _DEEPEST = 12
 _CHOSEN = re.compile(r"\[([\w+]{1,32})\]")
 _NUMBER = re.compile(r"\d{1,18}", re.ASCII)
-_ABOUT_PAGES = re.compile(
-    r"(?:transparent_hugepage\w{0,12}|thp_anon|thp_shmem|(?:default_)?hugepagesz|hugepages|hugetlb_\w{1,20})=[\w.,:;+-]{0,200}"
-)
+_COUNTS = re.compile(r"^(HugePages_\w{1,8}|Hugepagesize):\s{1,20}(\d{1,12})(?: kB)?$", re.MULTILINE)
 _LIMIT_1 = re.compile(r"hugetlb\.(\d{1,6})([KMG])B\.limit_in_bytes")
 _LIMIT_2 = re.compile(r"hugetlb\.(\d{1,6})([KMG])B\.max")
 _SHIFT = {"K": 10, "M": 20, "G": 30}
@@ -204,25 +265,25 @@ _CONFIG = re.compile(rb"^CONFIG_TRANSPARENT_HUGEPAGE_(ALWAYS|MADVISE|NEVER)=y$",
 
 def thp_settings(root: Root) -> dict[str, str]:
     """Path below `transparent_hugepage` -> its value; of `always [madvise] never` the chosen word."""
-    found = {}
+    settings = {}
     for name in root.names(THP):
         inner = root.listed(f"{THP}/{name}") if name == "khugepaged" or name.startswith("hugepages-") else None
         for key in [name] if inner is None else [f"{name}/{each}" for each in inner if each != "stats"]:
-            said = root.text(f"{THP}/{key}", 4096)
-            if said is not None:
-                chosen = _CHOSEN.search(said)
-                found[key] = chosen[1] if chosen else said.strip()[:64]
-    return found
+            text = root.text(f"{THP}/{key}", 4096)
+            if text is not None:
+                chosen = _CHOSEN.search(text)
+                settings[key] = chosen[1] if chosen else text.strip()[:64]
+    return settings
 
 
 def reported_order(root: Root) -> int | None:
-    """The smallest order of free pages that are reported to the hypervisor; None where nobody is told of any."""
+    """Return the smallest order of free pages that are reported to the hypervisor; None where nobody is told of any."""
     said = (root.text("/sys/module/page_reporting/parameters/page_reporting_order", 64) or "").strip()
     return int(said) if said.isdecimal() and int(said) <= _MOST_ORDER else None  # -1, as unsigned, until there is one
 
 
 def collapses_below_pmd(root: Root) -> bool:
-    """Whether khugepaged can collapse to sizes below the PMD's: their statistics tell."""
+    """Return whether khugepaged can collapse to sizes below the PMD's, which their statistics show."""
     sizes = sizes_in(root, THP)
     return any(
         root.status(f"{THP}/hugepages-{size >> 10}kB/stats/collapse_exceed_none_pte") is not None for size in sizes[:-1]
@@ -230,14 +291,14 @@ def collapses_below_pmd(root: Root) -> bool:
 
 
 def hugetlb_pools(root: Root, own: Mapping[int, int]) -> tuple[HugePool, ...]:
-    """The pools of hugetlb pages of each size that the kernel has; `own`: pages of a run of hugewise, by size."""
-    found = []
+    """Return the kernel's pools of hugetlb pages by size; `own`: pages of a run of hugewise, by size."""
+    pools = []
     for size in filter(None, sizes_in(root, HUGETLB)):
         folder = f"{HUGETLB}/hugepages-{size >> 10}kB"
         names = ("nr_hugepages", "free_hugepages", "resv_hugepages", "surplus_hugepages", "nr_overcommit_hugepages")
         total, free, reserved, surplus, overcommit = (_number(root.text(f"{folder}/{name}", 64)) for name in names)
         if total is not None and free is not None:
-            found.append(
+            pools.append(
                 HugePool(
                     size=size,
                     total=total,
@@ -248,22 +309,33 @@ def hugetlb_pools(root: Root, own: Mapping[int, int]) -> tuple[HugePool, ...]:
                     own=min(total, own.get(size, 0)),
                 )
             )
-    return tuple(found)
+    return tuple(pools) or _default_pool(root)
+
+
+def _default_pool(root: Root) -> tuple[HugePool, ...]:
+    """The pool of the default size by /proc/meminfo, where there is no sysfs: a captured host often has that alone."""
+    said = {key: int(value) for key, value in _COUNTS.findall(root.text("/proc/meminfo", 1 << 16) or "")}
+    size = said.get("Hugepagesize", 0) << 10
+    if not size or "HugePages_Total" not in said or size & (size - 1):
+        return ()
+    total, free = said["HugePages_Total"], said.get("HugePages_Free", 0)
+    reserved, surplus = said.get("HugePages_Rsvd", 0), said.get("HugePages_Surp", 0)
+    return (HugePool(size=size, total=total, free=free, reserved=reserved, surplus=surplus, overcommit=0),)
 
 
 def _number(text: str | None) -> int | None:
-    found = None if text is None else _NUMBER.fullmatch(text.strip())
-    return None if found is None else int(found[0])
+    match = None if text is None else _NUMBER.fullmatch(text.strip())
+    return None if match is None else int(match[0])
 
 
 def _limit(text: str | None) -> int | None:
-    """Bytes; None for no limit (`max`, or the largest counter)."""
+    """Return a limit in bytes; None for no limit (`max`, or the largest counter)."""
     number = _number(text)
     return None if number is None or number >= _UNLIMITED else number
 
 
 def limited_groups(root: Root) -> tuple[tuple[HugetlbGroup, ...], tuple[MemoryGroup, ...]]:
-    """The cgroups that limit hugetlb pages, and those of version 2 that limit memory."""
+    """Return the cgroups that limit hugetlb pages, and those of version 2 that limit memory."""
     hugetlb: list[HugetlbGroup] = []
     memory: list[MemoryGroup] = []
     for mount in _mounts(root):
@@ -281,13 +353,13 @@ def limited_groups(root: Root) -> tuple[tuple[HugetlbGroup, ...], tuple[MemoryGr
 def _mounts(root: Root) -> list[Mount]:
     try:
         return list(mounts(root.text("/proc/self/mountinfo") or ""))
-    except ValueError:  # of a host that is a folder, and was written by hand
+    except ValueError:  # a host given as a folder, with a file written by hand
         root.tell("/proc/self/mountinfo", "it is not as proc(5) says")
         return []
 
 
 def _below(root: Root, point: str) -> Iterator[tuple[str, list[str]]]:
-    """Each cgroup of a hierarchy below its mount, with the names of its files."""
+    """Yield each cgroup of a hierarchy below its mount, with the names of its files."""
     left, seen = [""], 0
     while left and seen < _MOST_GROUPS:
         group = left.pop()
@@ -326,18 +398,18 @@ def _memory(root: Root, folder: str, group: str) -> Iterator[MemoryGroup]:
 
 
 def boot_parameters(root: Root) -> tuple[str, ...]:
-    """What of the kernel's command line is about pages, in its order."""
-    return tuple(word for word in (root.text("/proc/cmdline", 1 << 16) or "").split() if _ABOUT_PAGES.fullmatch(word))
+    """Return the words of the kernel's command line that concern pages, in order."""
+    return boot.about_pages(boot.words_of(root.text("/proc/cmdline", 1 << 16) or ""))
 
 
 def kernel_config(root: Root, release: str) -> str | None:
-    """The THP mode that the kernel was built with: always, madvise or never; None where that is not kept."""
+    """Return the THP mode that the kernel was built with: always, madvise or never; None where that is not kept."""
     packed = root.data("/proc/config.gz")
     plain = b"" if packed is None else _unpacked(packed)
     if not plain and "/" not in release:
         plain = root.data(f"/boot/config-{release}") or b""
-    found = _CONFIG.search(plain)
-    return found[1].decode().lower() if found else None
+    match = _CONFIG.search(plain)
+    return match[1].decode().lower() if match else None
 
 
 def _unpacked(packed: bytes) -> bytes:
@@ -354,7 +426,7 @@ _KVM, _KSM = "/sys/module/kvm/parameters", "/sys/kernel/mm/ksm"
 
 @dataclass(frozen=True)
 class Machines:
-    """What was found; see `facts.HostFacts`."""
+    """Virtual machines that were found; see `facts.HostFacts`."""
 
     domains: tuple[Domain, ...]
     running: frozenset[str]
@@ -363,7 +435,7 @@ class Machines:
 
 
 def virtual_machines(root: Root) -> Machines:
-    """All that can be read of them; a file that is no domain is told, and left out."""
+    """Return the virtual machines that can be read; a file that is no domain is noted, and left out."""
     found: dict[str, Domain] = {}
     running = set[str]()
     for folder in (_LIVE, _KEPT):
@@ -381,22 +453,38 @@ def virtual_machines(root: Root) -> Machines:
     )
 
 
+_BACKING_DIR = re.compile(r"""^\s*memory_backing_dir\s*=\s*["']([^"'\n]{1,512})["']""", re.MULTILINE)
+
+
+def backing_dir(root: Root) -> Placed:
+    """Where libvirt keeps files that back memory (qemu.conf): its key is the kind of the file system, where known."""
+    path = "/etc/libvirt/qemu.conf"
+    match = _BACKING_DIR.search(root.text(path) or "")
+    folder, where = (match[1], path) if match else ("/var/lib/libvirt/qemu/ram", "libvirt's default")
+    above = [mount for mount in _mounts(root) if f"{folder}/".startswith(f"{mount.point.rstrip('/')}/")]
+    kind = max(above, key=lambda mount: len(mount.point)).kind if above else ""
+    return Placed(shown_value(kind), shown_value(folder), where)
+
+
 def about(root: Root, domain: Domain, *, running: bool = False) -> HostFacts:
-    """What the rules of virtual machines know of one domain on the host below `root`, without what they do not ask."""
+    """Return the facts that the rules of virtual machines need of one domain on the host below `root`."""
     names = frozenset({domain.name}) if running else frozenset()
     return msgspec.structs.replace(of_host(root), domains=(domain,), running=names)
 
 
 def of_host(root: Root) -> HostFacts:
-    """What they know of all domains on the host, and what of it could not be read."""
+    """Return the facts of all domains on the host, and what could not be read."""
     found = virtual_machines(root)
+    rest = settings_at_rest(root)
     return HostFacts(
-        thp=thp_settings(root),
-        pools=hugetlb_pools(root, {}),
+        thp=rest.thp,
+        pools=hugetlb_pools(root, rest.added),
+        run=rest.run,
         memory_groups=limited_groups(root)[1],
         boot=boot_parameters(root),
         domains=found.domains,
         running=found.running,
+        backing_dir=backing_dir(root),
         kvm=found.kvm,
         ksm=found.ksm,
         unread=root.unread(),
@@ -415,41 +503,60 @@ def _domain(root: Root, path: str) -> Domain | None:
 
 
 def _values(root: Root, folder: str, names: tuple[str, ...]) -> dict[str, str]:
-    said = {name: root.text(f"{folder}/{name}", 64) for name in names}
-    return {name: text.strip() for name, text in said.items() if text is not None}
+    texts = {name: root.text(f"{folder}/{name}", 64) for name in names}
+    return {name: text.strip() for name, text in texts.items() if text is not None}
 
 
 _MOST = 64 << 20  # bytes of a journal
 _POOL = re.compile(r"/hugepages-(\d{1,12})kB/nr_hugepages$")
 
 
-def own_run(root: Root) -> tuple[OwnRun | None, dict[int, int]]:
-    """The run that has settings of this host turned, and the pages that it has added, by their size in bytes; no run
-    where the journal is closed, of another boot, or not to be read (which is noted).
+@dataclass(frozen=True)
+class SettingsAtRest:
+    """Settings that the host has when the run in its journal has put everything back: THP as `thp_settings`, and the
+    pages that the run has added to pools, by their size in bytes.
     """
+
+    thp: Mapping[str, str]
+    run: OwnRun | None = None
+    added: Mapping[int, int] = field(default_factory=dict)
+
+
+def settings_at_rest(root: Root) -> SettingsAtRest:
+    """Return the settings without those of a run; of no run where the journal is closed, of another boot, or not to be
+    read (which is noted).
+    """
+    now = thp_settings(root)
     data = root.data(str(JOURNAL), _MOST)
     if data is None:
-        return None, {}
+        return SettingsAtRest(now)
     try:
         ledger = ledger_of(data, JOURNAL)
     except UserError as error:
         root.tell(str(JOURNAL), error.message.removeprefix(f"{JOURNAL}, "))
-        return None, {}
+        return SettingsAtRest(now)
     owner = ledger.owner
-    boot = (root.text("/proc/sys/kernel/random/boot_id", 256) or "").strip()
-    if owner is None or ledger.closed or owner.boot_id != boot:
-        return None, {}
+    this_boot = (root.text("/proc/sys/kernel/random/boot_id", 256) or "").strip()
+    if owner is None or ledger.closed or owner.boot_id != this_boot:
+        return SettingsAtRest(now)
     added: dict[int, int] = {}
     for path, share in ledger.pools.items():
         if (match := _POOL.search(path)) is not None:
             size = int(match[1]) << 10
             added[size] = added.get(size, 0) + _own(share)
     alive = start_time(root, owner.pid) == owner.pid_start
-    return OwnRun(name=owner.run, pid=owner.pid, alive=alive), added
+    before = {
+        path.removeprefix(f"{THP}/"): original
+        for path, (original, ours) in ledger.turned.items()
+        if now.get(path.removeprefix(f"{THP}/")) in ours
+    }
+    turned = {key: now[key] for key, original in before.items() if now[key] != original}
+    run = OwnRun(name=owner.run, pid=owner.pid, alive=alive, turned=turned)
+    return SettingsAtRest({**now, **before}, run, added)
 
 
 def _own(share: Share) -> int:
-    """Pages of it that are still the run's."""
+    """Return the pages of the share that are still the run's."""
     if share.returned is not None:
         return max(0, share.returned.wrote - share.before)
     return share.added or 0
@@ -466,7 +573,7 @@ _MOST_PRELOADS = 100
 
 
 def collect(root: Root, instances: Iterable[str] = ()) -> HostFacts:
-    """All that can be read; `instances` are services of templates that are wanted though they do not run.
+    """Collect the facts that can be read; `instances` are services of templates that are wanted though they do not run.
 
     Raises UserError where there is no host.
     """
@@ -477,9 +584,8 @@ def collect(root: Root, instances: Iterable[str] = ()) -> HostFacts:
         )
     here = root.folder == Path("/")
     kernel = (root.text("/proc/sys/kernel/osrelease", 256) or "").strip()
-    thp = thp_settings(root)
-    run, added = own_run(root)
-    pools = hugetlb_pools(root, added)
+    rest = settings_at_rest(root)
+    thp, pools = rest.thp, hugetlb_pools(root, rest.added)
     hugetlb_groups, memory_groups = limited_groups(root)
     paths = systemd.service_files(root)
     others = systemd.service_aliases(root, paths)
@@ -488,8 +594,9 @@ def collect(root: Root, instances: Iterable[str] = ()) -> HostFacts:
     also: dict[str, list[str]] = {}
     for other, real in others.items():
         also.setdefault(real, []).append(other)
+    linked = systemd.wanted(root)
     loaded = [
-        systemd.load_service(root, name, path, also.get(name, ()))
+        systemd.load_service(root, name, path, also.get(name, ()), linked)
         for name, path in sorted(paths.items())
         if name not in others
     ]
@@ -501,6 +608,11 @@ def collect(root: Root, instances: Iterable[str] = ()) -> HostFacts:
     known += [f"{HUGETLB}/hugepages-{pool.size >> 10}kB/nr_hugepages" for pool in pools]
     profile = tuned_profiles(root, known)
     found = virtual_machines(root)
+    lines = boot.boot_lines(root)
+    scripts = boot_scripts(root)
+    words, boot_from, hidden = _booted(root, lines)
+    if not here:
+        hidden |= _not_captured(root, thp, pools)
     return HostFacts(
         kernel=kernel,
         machine=machine_id(root),
@@ -517,32 +629,64 @@ def collect(root: Root, instances: Iterable[str] = ()) -> HostFacts:
         pools=pools,
         hugetlb_groups=hugetlb_groups,
         memory_groups=memory_groups,
-        boot=boot_parameters(root),
+        boot=words,
+        boot_from=boot_from,
+        boot_lines=(*lines, *profile.boot),
+        hidden=frozenset(hidden),
         sysctl=sysctl_values(root),
         tmpfiles=tmpfiles_values(root, known),
-        tuned=profile[0],
-        scripts=boot_scripts(root),
-        profile=profile[1],
-        lost_profiles=profile[2],
+        tuned=profile.values,
+        scripts=scripts[0],
+        written=scripts[1],
+        profile=profile.names,
+        lost_profiles=profile.lost,
         units=tuple(each.config for each in loaded),
         aliases=others,
         defaults=systemd.defaults(root),
         processes=tuple(each.process for each in seen),
         servers=servers.find_servers(root, seen, loaded),
         preloads=_preloads(root, loaded),
-        run=run,
+        run=rest.run,
         domains=found.domains,
         running=found.running,
+        backing_dir=backing_dir(root),
         kvm=found.kvm,
         ksm=found.ksm,
         unread=root.unread(),
     )
 
 
-def except_advised(root: Root) -> bool | None:
-    """Whether prctl takes PR_THP_DISABLE_EXCEPT_ADVISED: tried on this process, and taken back at once.
+def _booted(root: Root, lines: Iterable[BootLine]) -> tuple[tuple[str, ...], str, set[Hidden]]:
+    """The words about pages that the kernel was booted with, and where they stand; of an image those that it is booted
+    with the next time.
+    """
+    if root.text("/proc/cmdline", 1 << 16):
+        return boot_parameters(root), COMMAND_LINE, set()
+    line = boot.to_be_booted(lines)
+    taken = "nothing is known of it" if line is None else f"the words of {line.where} are taken for it"
+    root.tell("/proc/cmdline", f"it is not in this folder: {taken}")
+    return ((), COMMAND_LINE, {"cmdline"}) if line is None else (line.words, line.where, {"cmdline"})
 
-    None for another host, and where THP is disabled for this process already: it would have to be set again.
+
+def _not_captured(root: Root, thp: Mapping[str, str], pools: Sequence[HugePool]) -> set[Hidden]:
+    """Return what the folder of another host lacks, and report each."""
+    hidden: set[Hidden] = set()
+    if not thp:
+        hidden.add("thp")
+        root.tell(THP, "it is not in this folder: which transparent huge pages are in force is not known")
+    if not pools:
+        hidden.add("pools")
+        root.tell(HUGETLB, "it is not in this folder: how many pages pools have is not known")
+    if not any(name.isdecimal() for name in root.names("/proc")):
+        hidden.add("processes")
+        root.tell("/proc", "no process is in this folder: who runs, and who holds pages of pools, is not known")
+    return hidden
+
+
+def except_advised(root: Root) -> bool | None:
+    """Return whether prctl takes PR_THP_DISABLE_EXCEPT_ADVISED: tried on this process, and reverted at once.
+
+    None for another host, and where THP is already disabled for this process: it would have to be set again.
     """
     if root.folder != Path("/"):
         return None
@@ -560,7 +704,6 @@ def _multiarch(root: Root, top: str) -> list[str]:
 
 
 def _glibc(root: Root) -> tuple[int, int] | None:
-    """Of the C library's file: it says its version in words."""
     for folder in (*_multiarch(root, "/usr/lib"), *_multiarch(root, "/lib"), *_LIBC_PLACES):
         data = root.data(f"{folder}/libc.so.6", _MOST_LIBC)
         if data is not None and (match := _GLIBC.search(data)) is not None:
@@ -569,7 +712,7 @@ def _glibc(root: Root) -> tuple[int, int] | None:
 
 
 def _systemd(root: Root) -> int | None:
-    """Of the name of systemd's own library."""
+    """Read systemd's version from the name of its own library."""
     for folder in (*_LIBRARIES, *(f"{each}/systemd" for each in _multiarch(root, "/usr/lib"))):
         for name in root.names(folder):
             if match := _SYSTEMD.fullmatch(name):
@@ -578,15 +721,14 @@ def _systemd(root: Root) -> int | None:
 
 
 def _swap(root: Root) -> int:
-    """Bytes of swap."""
     match = re.search(r"^SwapTotal:\s{1,20}(\d{1,15}) kB$", root.text("/proc/meminfo", 1 << 16) or "", re.MULTILINE)
     return int(match[1]) << 10 if match else 0
 
 
 def _preloads(root: Root, loaded: list[systemd.LoadedUnit]) -> dict[str, bool]:
-    """Whether the files that units preload are there; those without a path are the loader's affair."""
-    said = [one.value for unit in loaded for one in unit.config.environment if one.key == "LD_PRELOAD"]
-    files = [each for value in said for each in re.split(r"[ :]+", value) if PurePosixPath(each).is_absolute()]
-    plain = [each for each in files if "$" not in each and "%" not in each]
-    found = {each: root.there(each) for each in plain[:_MOST_PRELOADS]}
-    return {each: is_there for each, is_there in found.items() if is_there is not None}
+    """Return whether the files that units preload exist. The loader looks for those without a path."""
+    paths = [one.value for unit in loaded for one in unit.config.environment if one.key == "LD_PRELOAD"]
+    files = [each for value in paths for each in re.split(r"[ :]+", value) if PurePosixPath(each).is_absolute()]
+    plain = [file for file in files if "$" not in file and "%" not in file]
+    existing = {each: root.there(each) for each in plain[:_MOST_PRELOADS]}
+    return {each: is_there for each, is_there in existing.items() if is_there is not None}

@@ -1,4 +1,4 @@
-"""What an audit knows of a host, as values: what was read, and nothing that was concluded. Pure.
+"""Facts that an audit reads from a host, without conclusions. Pure.
 
 Sizes are bytes, pools are counted in pages. What could not be read is None or absent, and `HostFacts.unread` says why.
 """
@@ -14,6 +14,10 @@ import msgspec
 from hugewise.model.guest import Domain
 
 ServerKind = Literal["postgresql", "mysql", "redis", "memcached", "jvm", "mongodb"]
+Hidden = Literal["thp", "pools", "processes", "cmdline"]
+
+COMMAND_LINE = "the kernel's command line"
+NOT_KNOWN = "not known"
 
 _SIZE_FOLDER = re.compile(r"hugepages-(\d{1,12})kB/enabled")
 
@@ -24,6 +28,19 @@ class Placed(msgspec.Struct, frozen=True):
     key: str
     value: str
     where: str
+
+
+class BootLine(msgspec.Struct, frozen=True, kw_only=True):
+    """Words about pages that a file asks for on the kernel's command line at boot.
+
+    by       whose file it is: GRUB, boot entry, grub.cfg, boot loader, tuned
+    release  the kernel that it is for; None: for all
+    """
+
+    by: str
+    where: str
+    words: tuple[str, ...]
+    release: str | None = None
 
 
 class HugePool(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,11 +79,18 @@ class OwnRun(msgspec.Struct, frozen=True, kw_only=True):
     """A run of hugewise that has turned settings here, and has not put them back: root's journal names it.
 
     alive   it goes on; else it was killed
+    turned  the values that it has given to knobs below transparent_hugepage, by path there
     """
 
     name: str
     pid: int
     alive: bool
+    turned: Mapping[str, str] = {}
+
+    @property
+    def told(self) -> str:
+        """Name and process of the run."""
+        return f"the run {self.name} (process {self.pid})" if self.alive else f"the run {self.name}, which was killed"
 
 
 class HugetlbGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,7 +113,7 @@ class MemoryGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UnitCommand(msgspec.Struct, frozen=True, kw_only=True):
-    """What a unit starts: the program, and what its file says (None: it could not be looked at).
+    """Program that a unit starts, and the properties of its file (None: it could not be read).
 
     setuid   it has a setuid or setgid bit, so that the loader ignores tunables and preloads
     static   it has no interpreter: no loader, no preload, and often no malloc of the system's glibc
@@ -108,7 +132,9 @@ class UnitConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     memory_thp   MemoryTHP=, as written; environment has the known variables alone
     invented     settings that no version of systemd has, although web pages print them
-    turned       knobs below /sys/kernel/mm that its commands write
+    turned       knobs below /sys/kernel/mm that its commands name
+    writes       those that they write, with the value (empty: it is not known) and the place
+    disabled     it is to be wanted by another unit at boot, and no link of this host says so
     """
 
     name: str
@@ -120,6 +146,8 @@ class UnitConfig(msgspec.Struct, frozen=True, kw_only=True):
     commands: tuple[UnitCommand, ...] = ()
     invented: tuple[Placed, ...] = ()
     turned: tuple[str, ...] = ()
+    writes: tuple[Placed, ...] = ()
+    disabled: bool = False
 
 
 class RunningProcess(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,6 +157,7 @@ class RunningProcess(msgspec.Struct, frozen=True, kw_only=True):
     secure       AT_SECURE: the loader ignored the environment; static: it has no interpreter
     libraries    names of known allocators and C libraries that it has mapped; None: not looked at, or not allowed to
     shared       bytes of its largest shared anonymous mapping, and whether that is of hugetlb pages
+    hugetlb      bytes in pages of pools that it has mapped, as its status says
     """
 
     pid: int
@@ -144,6 +173,7 @@ class RunningProcess(msgspec.Struct, frozen=True, kw_only=True):
     rss: int | None = None
     shared: int = 0
     shared_huge: bool = False
+    hugetlb: int = 0
 
     @property
     def carrier(self) -> Carrier:
@@ -155,11 +185,15 @@ class RunningProcess(msgspec.Struct, frozen=True, kw_only=True):
             secure=self.secure,
             static=self.static,
             libraries=self.libraries,
+            without_thp="THP is disabled for it" if self.thp_enabled is False else "",
         )
 
 
 class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The page settings of a server: of one that runs (`pid`), else of the files in the usual places."""
+    """The page settings of a server: of one that runs (`pid`), else of the files in the usual places.
+
+    hugetlb  bytes in pages of pools that it holds now
+    """
 
     kind: ServerKind
     what: str
@@ -170,20 +204,24 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     settings: Mapping[str, Placed] = {}
     shared: int = 0
     shared_huge: bool = False
+    hugetlb: int = 0
 
     def value(self, key: str, default: str = "") -> str:
-        """A setting in lower case, or what holds without it."""
-        found = self.settings.get(key)
-        return default if found is None else found.value.lower()
+        """Return a setting in lower case, or what holds without it."""
+        setting = self.settings.get(key)
+        return default if setting is None else setting.value.lower()
 
     def where(self, key: str) -> str:
-        """Where a setting stands; the server itself where it stands nowhere."""
-        found = self.settings.get(key)
-        return self.what if found is None else found.where
+        """Return where a setting stands; the server itself where it stands nowhere."""
+        setting = self.settings.get(key)
+        return self.what if setting is None else setting.where
 
 
 class Carrier(msgspec.Struct, frozen=True, kw_only=True):
-    """Whatever has an environment: a process, or a service that does not run now."""
+    """Whatever has an environment: a process, or a service that does not run now.
+
+    without_thp  why it has no transparent huge pages, whatever the host says; empty where that is not known
+    """
 
     what: str
     unit: str | None
@@ -191,15 +229,26 @@ class Carrier(msgspec.Struct, frozen=True, kw_only=True):
     secure: bool | None
     static: bool | None
     libraries: frozenset[str] | None
+    without_thp: str = ""
+
+    @property
+    def jemalloc(self) -> Iterator[tuple[str, dict[str, str]]]:
+        """The variables that a jemalloc reads, with their options; the last word of each."""
+        for name, one in self.environment.items():
+            if "MALLOC_CONF" in name:
+                yield name, jemalloc_options(one.value)
 
 
 class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     """All that was read of a host.
 
     thp            path below /sys/kernel/mm/transparent_hugepage -> value; of a choice the chosen word
-    boot           words of the kernel's command line about pages, in their order
+    boot           words of the kernel's command line about pages, in their order; `boot_from` is where they stand
+    boot_lines     what files of the boot loader, and tuned, ask for at the next boot
+    hidden         what a captured host does not have: thp and pools of sysfs, processes, cmdline
     sysctl, tmpfiles, tuned   settings that files hold, the last word of each key: sysctls by name, files by path
-    scripts        files below /sys that scripts at boot and sysfs.conf write
+    scripts        files below /sys that scripts at boot and sysfs.conf name
+    written        those of them whose value is known
     profile        active profiles of tuned; lost_profiles: those of them that are nowhere
     config         the kernel's own choice of THP when it was built: always, madvise or never
     collapses      khugepaged can collapse to sizes below the PMD's
@@ -210,6 +259,8 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     preloads       files named by an LD_PRELOAD of a unit -> whether they are there
     run            a run of hugewise's own that has settings turned now
     domains        virtual machines of libvirt, as it keeps their XML; those that run have their name in `running`
+    backing_dir    memory_backing_dir of libvirt: the folder of files that back memory; its key is the kind of file
+                   system that it is on, empty where that is not known
     kvm            parameters of the module kvm
     ksm            what says whether equal pages are merged, by the file's name
     unread         what could not be read, and why
@@ -231,10 +282,14 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     hugetlb_groups: tuple[HugetlbGroup, ...] = ()
     memory_groups: tuple[MemoryGroup, ...] = ()
     boot: tuple[str, ...] = ()
+    boot_from: str = COMMAND_LINE
+    boot_lines: tuple[BootLine, ...] = ()
+    hidden: frozenset[Hidden] = frozenset()
     sysctl: Mapping[str, Placed] = {}
     tmpfiles: Mapping[str, Placed] = {}
     tuned: Mapping[str, Placed] = {}
     scripts: tuple[str, ...] = ()
+    written: tuple[Placed, ...] = ()
     profile: tuple[str, ...] = ()
     lost_profiles: tuple[str, ...] = ()
     units: tuple[UnitConfig, ...] = ()
@@ -246,33 +301,41 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     run: OwnRun | None = None
     domains: tuple[Domain, ...] = ()
     running: frozenset[str] = frozenset()
+    backing_dir: Placed = Placed("", "/var/lib/libvirt/qemu/ram", "libvirt's default")
     kvm: Mapping[str, str] = {}
     ksm: Mapping[str, str] = {}
     unread: tuple[str, ...] = ()
 
     @property
     def top(self) -> str:
-        """The chosen word of the top-level `enabled`; `never` on a kernel without THP."""
-        return self.thp.get("enabled", "never")
+        """The chosen word of the top-level `enabled`; `never` on a kernel without THP, NOT_KNOWN of a capture without
+        sysfs.
+        """
+        return self.thp.get("enabled", NOT_KNOWN if "thp" in self.hidden else "never")
 
     @property
     def pmd(self) -> int:
         """Bytes of a huge page that one entry of a page-table directory maps; 2 MiB where it is not said."""
-        said = self.thp.get("hpage_pmd_size", "")
-        return (int(said) if said.isascii() and said.isdigit() and len(said) < 16 else 0) or 2 << 20
+        text = self.thp.get("hpage_pmd_size", "")
+        return (int(text) if text.isascii() and text.isdigit() and len(text) < 16 else 0) or 2 << 20
 
     @property
     def sizes(self) -> dict[int, str]:
-        """What holds for anonymous memory at each THP size in bytes, with `inherit` resolved."""
-        found = {int(m[1]) << 10: value for key, value in self.thp.items() if (m := _SIZE_FOLDER.fullmatch(key))}
-        if not found and "enabled" in self.thp:
-            found = {self.pmd: "inherit"}  # kernels before mTHP have one size, that follows the top level
-        return {size: self.top if value == "inherit" else value for size, value in sorted(found.items())}
+        """Mode of anonymous memory at each THP size in bytes, with `inherit` resolved."""
+        modes = {int(m[1]) << 10: value for key, value in self.thp.items() if (m := _SIZE_FOLDER.fullmatch(key))}
+        if not modes and "enabled" in self.thp:
+            modes = {self.pmd: "inherit"}  # kernels before mTHP have one size, that follows the top level
+        return {size: self.top if value == "inherit" else value for size, value in sorted(modes.items())}
 
     @property
     def thp_possible(self) -> bool:
-        """Whether any anonymous memory can get huge pages."""
+        """True if any anonymous memory can get huge pages."""
         return any(value != "never" for value in self.sizes.values())
+
+    @property
+    def thp_off(self) -> bool:
+        """True if no anonymous memory can get huge pages; False where that is not known."""
+        return "thp" not in self.hidden and not self.thp_possible
 
     @property
     def most_none(self) -> int:
@@ -282,12 +345,24 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def max_ptes_none(self) -> int | None:
         """khugepaged's max_ptes_none."""
-        said = self.thp.get("khugepaged/max_ptes_none", "")
-        return int(said) if said.isascii() and said.isdigit() and len(said) < 10 else None
+        text = self.thp.get("khugepaged/max_ptes_none", "")
+        return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
     def pool(self, size: int) -> HugePool | None:
-        """The pool of pages of so many bytes."""
+        """Return the pool of pages of so many bytes."""
         return next((pool for pool in self.pools if pool.size == size), None)
+
+    def short(self, size: int, pages: int = 1, own: int = 0) -> bool:
+        """Return whether a program that asks for `pages` of that size gets fewer; it holds `own` of them already. False
+        where that is not known: a captured host without sysfs shows the default pool, or none.
+
+        On a captured host without processes, the held pages may be those of the program that asks.
+        """
+        pool = self.pool(size)
+        if pool is None:
+            return not self.hidden & {"thp", "pools"}
+        held = pool.total + pool.overcommit if "processes" in self.hidden else pool.available + own
+        return held < pages
 
     @property
     def default_pool(self) -> HugePool | None:
@@ -296,17 +371,17 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def default_huge_size(self) -> int:
-        """Bytes of the page that vm.nr_hugepages counts."""
-        for word in reversed(self.boot):
+        """Bytes of the page that vm.nr_hugepages counts: of the first default_hugepagesz= that the kernel takes."""
+        for word in self.boot:
             key, _, value = word.partition("=")
             if key == "default_hugepagesz" and (found := boot_size(value)):
                 return found
         return self.pmd
 
     def carriers(self) -> Iterator[Carrier]:
-        """The processes, and those services that none of them belongs to."""
+        """Yield the processes, and those services that none of them belongs to."""
         yield from (each.carrier for each in self.processes)
-        running = {each.unit for each in self.processes}
+        running = {process.unit for process in self.processes}
         for unit in self.units:
             if unit.name not in running and not unit.masked:
                 yield Carrier(
@@ -316,31 +391,62 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
                     secure=_any(command.setuid for command in unit.commands),
                     static=_any(command.static for command in unit.commands),
                     libraries=None,
+                    without_thp=self._without_thp(unit),
                 )
 
+    def _without_thp(self, unit: UnitConfig) -> str:
+        if unit.memory_thp is not None and unit.memory_thp.value.lower() == "disable":
+            return f"MemoryTHP=disable ({unit.memory_thp.where})"
+        for server in self.servers:
+            if server.unit == unit.name and server.kind == "redis" and server.value("disable-thp", "yes") == "yes":
+                said = server.where("disable-thp") if "disable-thp" in server.settings else "its default"
+                return f"disable-thp yes ({said})"
+        return ""
+
     def unit(self, name: str | None) -> UnitConfig | None:
-        """The service of that name, also the template that it is an instance of."""
+        """Return the service of that name, also the template that it is an instance of."""
         if name is None:
             return None
         template = re.sub(r"@[^@]*(?=\.service$)", "@", name)
-        found = {unit.name: unit for unit in self.units}
-        return found.get(name) or found.get(template)
+        by_name = {unit.name: unit for unit in self.units}
+        return by_name.get(name) or by_name.get(template)
 
 
 def _any(said: Iterator[bool | None]) -> bool | None:
-    """Whether one is so; None where none says so and one does not say."""
-    found = list(said)
-    return True if True in found else None if None in found or not found else False
+    """Return True if any is true, None if none is but one is unknown, else False."""
+    members = list(said)
+    return True if True in members else None if None in members or not members else False
+
+
+_MEMPARSE = re.compile(r"(0[xX][0-9a-fA-F]{1,16}|0[0-7]{0,22}|[1-9][0-9]{0,18})([kKmMgGtTpPeE]?)")
 
 
 def boot_size(text: str) -> int | None:
-    """Bytes in a size on the kernel's command line: 2M, 1G, 64K; None where it is none."""
-    match = re.fullmatch(r"(\d{1,9})([kKmMgG]?)", text)
-    return int(match[1]) << {"": 0, "k": 10, "m": 20, "g": 30}[match[2].lower()] if match else None
+    """Bytes in a size on the kernel's command line, as its memparse reads it: 2M, 1G, 1GB, 1024M, 0x200000; what
+    follows the letter is passed over. None where it is none, or no power of 2.
+    """
+    match = _MEMPARSE.match(text)
+    if match is None:
+        return None
+    digits = match[1]
+    base = 16 if digits[:2].lower() == "0x" else 8 if digits[0] == "0" else 10
+    size = int(digits, base) << 10 * ("kmgtpe".find(match[2].lower()) + 1 if match[2] else 0)
+    return size if 0 < size < 1 << 63 and not size & (size - 1) else None
+
+
+def jemalloc_options(text: str) -> dict[str, str]:
+    """Options of jemalloc as it reads them: between commas; it ends at what is none."""
+    found = {}
+    for part in text.split(","):
+        key, colon, value = part.partition(":")
+        if not colon or re.fullmatch(r"\w{1,64}", key, re.ASCII) is None:
+            break
+        found[key] = value
+    return found
 
 
 def tunables(environment: Mapping[str, Placed]) -> dict[str, str]:
-    """The tunables of glibc in GLIBC_TUNABLES, by name, as ld.so reads them: between colons."""
-    said = environment.get("GLIBC_TUNABLES")
-    pairs = [] if said is None else [part.partition("=") for part in said.value.split(":")]
+    """Return the tunables of glibc in GLIBC_TUNABLES, by name, as ld.so reads them: between colons."""
+    text = environment.get("GLIBC_TUNABLES")
+    pairs = [] if text is None else [part.partition("=") for part in text.value.split(":")]
     return {name: value for name, equals, value in pairs if equals}

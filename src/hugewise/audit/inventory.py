@@ -1,25 +1,19 @@
-"""The settings in force, as they are shown: sections of name, value, place, and what runs here say of each. Pure.
+"""Settings in force: sections of name, value, place, and the label that runs here give each. Pure.
 
-Runs compare policies for a program. So what is labelled by them are the pages that a program gets here, and the host's
-own mode and pools by the programs that they hold for; of a knob that no policy varies the label is *not tested here*.
+Runs compare policies for a program. So labels belong to the pages that a program gets here, and to the host's own mode
+and pools by the programs that they affect; a knob that no policy varies is *not tested here*.
 
-Which surfaces of a host ask for what: a knob's value, and the pages of each pool. Pure.
-
-What makers of programs say of page sizes: claims that a run on this host can support.
-
-A claim says that one set of policies (`hugewise list policies`) serves a program better than another; they are the data
-of `published.folklore`. The audit shows those about the programs that it finds, and what this host's own runs say of
-each; docs/reference/audit.md lists all.
-
-What this host's own runs say of a setting: for the same program, on the same machine, under the same kernel.
-
-A run counts where its machine and kernel are this host's, and what it measured is the very file that runs here: the
-same path, and not changed since the run began (its ctime, which an upgrade sets). Interpreters and shells are no such
-file: what they run decides. Runs in guests speak for guests.
+A run counts where its machine and kernel are this host's, and its program is the very file that runs here: the same
+path, and not changed since the run began (its ctime, which an upgrade sets). Interpreters and shells do not count: the
+script decides. Runs in guests count for guests alone.
 
 A setting is *contradicted here* where the newest run that decided between it and another policy found the other one
 better; *supported here* where runs decided and none did (better, or equivalent within the margin); else *not tested
-here*. Each pair of policies is judged by its newest decided run: an older one is never chosen for what it says.
+here*. Each pair of policies is judged by its newest decided run: an older run is never chosen for its result.
+
+A claim of a program's maker says that one set of policies (`hugewise list policies`) serves it better than another;
+claims are the data of `published.claims`. Claims about the programs that the audit finds are shown;
+docs/reference/audit.md lists all.
 """
 
 from __future__ import annotations
@@ -33,14 +27,16 @@ from typing import Literal
 
 import msgspec
 
-from hugewise.audit.facts import Carrier, HostFacts, Placed, RunningProcess, boot_size, tunables
+from hugewise.audit.boot import misread, pool_words
+from hugewise.audit.demand import POSTGRESQL_SIZES
+from hugewise.audit.facts import NOT_KNOWN, Carrier, HostFacts, Placed, RunningProcess, tunables
 from hugewise.audit.root import Root
 from hugewise.audit.running import server_kind
 from hugewise.errors import UserError
 from hugewise.model.pages import HUGETLB, THP
-from hugewise.model.results import CellResult, Comparison, Results, Verdict
+from hugewise.model.results import DECIDED, VERDICTS, CellResult, Comparison, Results, Verdict
 from hugewise.model.workload import ParameterValue
-from hugewise.published.folklore import CommonClaim, claims
+from hugewise.published import CommonClaim, claims
 from hugewise.quantity import format_size, readable_size
 from hugewise.store.folder import RunFolder
 from hugewise.store.records import CellRecord, Opened
@@ -58,67 +54,60 @@ class RequestedValue(msgspec.Struct, frozen=True):
 
 
 def knob_wishes(facts: HostFacts, key: str) -> list[RequestedValue]:
-    """Who asks for the knob `key` below transparent_hugepage, the earliest first."""
+    """Return the requests for the knob `key` below transparent_hugepage, the earliest first."""
     path = f"{THP}/{key}"
-    found = []
+    wishes = []
     if key == "enabled":
-        said = [word.partition("=")[2] for word in facts.boot if word.startswith("transparent_hugepage=")]
-        found += [RequestedValue("boot", value, "the kernel's command line") for value in said[-1:]]
+        words = [word for word in facts.boot if word.startswith("transparent_hugepage=") and not misread(word)]
+        said = [word.partition("=")[2] for word in words]
+        wishes += [RequestedValue("boot", value, facts.boot_from) for value in said[-1:]]
     for by, held in (("tmpfiles.d", facts.tmpfiles), ("tuned", facts.tuned)):
         if path in held:
-            found.append(RequestedValue(by, held[path].value, held[path].where))
+            wishes.append(RequestedValue(by, held[path].value, held[path].where))
+    return wishes
+
+
+def written_at_boot(facts: HostFacts) -> dict[str, list[RequestedValue]]:
+    """Return the values that services, scripts, tmpfiles.d and tuned write at boot, by knob, where they are known."""
+    found: dict[str, list[RequestedValue]] = {}
+    for unit in facts.units:
+        for one in unit.writes if not unit.masked and not unit.disabled else ():
+            if one.value:
+                found.setdefault(one.key, []).append(RequestedValue(unit.name, one.value, one.where))
+    for one in facts.written:
+        found.setdefault(one.key, []).append(RequestedValue("a script at boot", one.value, one.where))
+    for by, held in (("tmpfiles.d", facts.tmpfiles), ("tuned", facts.tuned), ("sysctl.d", facts.sysctl)):
+        for key, one in held.items():
+            if key in found:
+                found[key].append(RequestedValue(by, one.value, one.where))
     return found
 
 
 def turned(facts: HostFacts, path: str) -> bool:
-    """Whether a service or a script at boot writes the file, or what does the same: with what value is not known."""
+    """Return whether a service or a script at boot writes the file, or an equivalent one; the value is unknown."""
     patterns = [each for unit in facts.units if not unit.masked for each in unit.turned]
     patterns += [*facts.scripts, *(each for each in (*facts.tmpfiles, *facts.tuned) if each.startswith(_NODES))]
     default = path == f"{HUGETLB}/hugepages-{facts.default_huge_size >> 10}kB/nr_hugepages"
     if default and _SYSCTL in patterns:
         return True
     # The pool of a node is a part of the pool.
-    whole = (f"{HUGETLB}/{each.partition('/hugepages/')[2]}" for each in patterns if each.startswith(_NODES))
+    whole = (f"{HUGETLB}/{pattern.partition('/hugepages/')[2]}" for pattern in patterns if pattern.startswith(_NODES))
     return any(fnmatch.fnmatchcase(path, each) for each in (*patterns, *whole))
 
 
-def boot_pools(facts: HostFacts) -> Iterator[tuple[int | None, int | None]]:
-    """Page size and pages of each pool on the kernel's command line: `hugepagesz=` and the `hugepages=` behind it.
-
-    None for a size that is none, and for a `hugepagesz=` without pages.
-    """
-    size: int | None = facts.default_huge_size
-    open_ = False
-    for word in facts.boot:
-        key, _, value = word.partition("=")
-        if key == "hugepagesz":
-            if open_:
-                yield size, None
-            size, open_ = boot_size(value), True
-        elif key == "hugepages":
-            yield size, _pages(value)
-            open_ = False
-    if open_:
-        yield size, None
-
-
-def _pages(value: str) -> int | None:
-    """A number, or the sum over nodes: `0:2,1:2`."""
-    parts = [part.rpartition(":")[2] for part in value.split(",")]
-    return sum(map(int, parts)) if all(part.isdecimal() and len(part) < 12 for part in parts) else None
-
-
 def pool_wishes(facts: HostFacts, size: int) -> list[RequestedValue]:
-    """Who asks for how many pages of the pool of that size, the earliest first."""
-    found = [
-        RequestedValue("boot", str(n), "the kernel's command line") for at, n in boot_pools(facts) if at == size and n
+    """Return the requests for pages of the pool of that size, the earliest first."""
+    wishes = [
+        RequestedValue("boot", str(one.pages), facts.boot_from)
+        for one in pool_words(facts.boot, facts.default_huge_size)
+        if one.size == size and one.pages and not one.why
     ]
     path = f"{HUGETLB}/hugepages-{size >> 10}kB/nr_hugepages"
     default = size == facts.default_huge_size
     for by, held in (("sysctl.d", facts.sysctl), ("tmpfiles.d", facts.tmpfiles), ("tuned", facts.tuned)):
         for key in (path, *((_SYSCTL, f"/proc/sys/{_SYSCTL.replace('.', '/')}") if default else ())):
-            found += [RequestedValue(by, held[key].value, held[key].where)] if key in held else []
-    return found
+            wishes += [RequestedValue(by, held[key].value, held[key].where)] if key in held else []
+    return wishes
 
 
 HUGETLB_POOLS = ("hugetlb-2m", "hugetlb-1g", "hugetlb-32m", "hugetlb-512m", "hugetlb-16g")
@@ -127,14 +116,18 @@ CLAIMS = tuple(claim for claim in claims() if claim.programs)
 
 
 def about(facts: HostFacts) -> Iterator[tuple[CommonClaim, RunningProcess]]:
-    """The claims about each program that runs, for each program once."""
+    """Yield the claims about each program that runs, for each program once."""
     seen = set()
-    for each in facts.processes:
-        names = {each.name, server_kind(each.name, each.program), *(f"lib:{one}" for one in each.libraries or ())}
+    for process in facts.processes:
+        names = {
+            process.name,
+            server_kind(process.name, process.program),
+            *(f"lib:{library}" for library in process.libraries or ()),
+        }
         for claim in CLAIMS:
-            if not names.isdisjoint(claim.programs) and (claim.id, each.program, each.unit) not in seen:
-                seen.add((claim.id, each.program, each.unit))
-                yield claim, each
+            if not names.isdisjoint(claim.programs) and (claim.id, process.program, process.unit) not in seen:
+                seen.add((claim.id, process.program, process.unit))
+                yield claim, process
 
 
 State = Literal["supported here", "contradicted here", "not tested here"]
@@ -148,7 +141,7 @@ _OPPOSITE: dict[Verdict, Verdict] = {"better": "worse", "worse": "better"}
 
 
 class Label(msgspec.Struct, frozen=True):
-    """What runs say of a setting: in words, and the folders of the runs that say so, the newest first."""
+    """Evidence of runs about a setting: in words, and the folders of the runs, the newest first."""
 
     state: State = "not tested here"
     said: str = ""
@@ -170,8 +163,8 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Searched(msgspec.Struct, frozen=True, kw_only=True):
-    """What the results folder held: comparisons that count; runs of this machine and kernel of other programs; those of
-    another machine or kernel; folders that cannot be read; runs left out because there were too many.
+    """Contents of the results folder: comparisons that count; runs of this machine and kernel of other programs; those
+    of another machine or kernel; folders that cannot be read; runs left out because there were too many.
     """
 
     tried: tuple[Tried, ...] = ()
@@ -183,7 +176,7 @@ class Searched(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def search(results: Path, facts: HostFacts, root: Root, programs: Iterable[str]) -> Searched:
-    """The comparisons of `programs` (paths without links) in the runs below `results`."""
+    """Return the comparisons of `programs` (paths without links) in the runs below `results`."""
     wanted = set(programs)
     counting: list[tuple[Opened, RunFolder, dict[str, str]]] = []
     of_others = elsewhere = unread = 0
@@ -242,7 +235,7 @@ def _same_host(opened: Opened, facts: HostFacts) -> bool:
 
 
 def _program(root: Root, opened: Opened, cell: CellRecord) -> str | None:
-    """The path without links of what a cell measured, where it is still the file that was measured."""
+    """Return the resolved path of a cell's program, where it is still the file that was measured."""
     named = _named(root, cell.workload, cell.values)
     if not named:
         return None
@@ -251,15 +244,14 @@ def _program(root: Root, opened: Opened, cell: CellRecord) -> str | None:
     else:
         here = os.environ.get("PATH", "") if root.folder == Path("/") else ""
         candidates = [f"{folder}/{named}" for folder in f"{here}:{_SEARCHED}".split(":") if folder.startswith("/")]
-    found = next((real for each in candidates if (real := root.real(each)) is not None), None)
-    status = None if found is None else root.status(found)
-    if found is None or status is None or status.st_ctime > opened.t:
+    path = next((real for candidate in candidates if (real := root.real(candidate)) is not None), None)
+    status = None if path is None else root.status(path)
+    if path is None or status is None or status.st_ctime > opened.t:
         return None
-    return None if PurePosixPath(found).name.rstrip("0123456789.") in _INTERPRETERS else found
+    return None if PurePosixPath(path).name.rstrip("0123456789.") in _INTERPRETERS else path
 
 
 def _named(root: Root, workload: str, values: dict[str, ParameterValue] | object) -> str | None:
-    """The program of a workload as its parameters name it."""
     told = values if isinstance(values, dict) else {}
     if workload in ("command", "service"):
         argv = told.get("argv" if workload == "command" else "server")
@@ -279,8 +271,8 @@ def _named(root: Root, workload: str, values: dict[str, ParameterValue] | object
 def _tried(results: Results, cells: dict[str, str]) -> Iterator[Tried]:
     for cell in results.cells:
         if cell.cell in cells:
-            for one in cell.comparisons:
-                yield _of(results, cell, one, cells[cell.cell])
+            for comparison in cell.comparisons:
+                yield _of(results, cell, comparison, cells[cell.cell])
 
 
 def _of(results: Results, cell: CellResult, one: Comparison, program: str) -> Tried:
@@ -301,7 +293,7 @@ def _of(results: Results, cell: CellResult, one: Comparison, program: str) -> Tr
 def judge(
     tried: Iterable[Tried], programs: Iterable[str], policies: Sequence[str], others: Sequence[str] | None = None
 ) -> Label:
-    """What the comparisons of `programs` say of `policies` against `others` (None: against any other).
+    """Return what the comparisons of `programs` show of `policies` against `others` (None: against any other).
 
     See the head of this file. Comparisons of different cells or metrics are different questions: each has its newest.
     """
@@ -316,7 +308,7 @@ def judge(
         if others is not None and other not in others:
             continue
         verdict = _OPPOSITE.get(one.verdict, one.verdict) if inverse else one.verdict
-        if verdict in ("undecided", "none"):
+        if verdict not in DECIDED:
             undecided.append(one)
         else:
             newest.setdefault((one.program, one.cell, one.metric, other), (one, other, verdict))
@@ -332,9 +324,9 @@ def judge(
 
 def _words(one: Tried, other: str, verdict: Verdict) -> str:
     own = one.arm if one.baseline == other else one.baseline
-    found = {"better": "better than", "worse": "worse than", "equivalent": "equivalent to"}.get(verdict, verdict)
+    relation = VERDICTS[verdict].relation.removeprefix("is ")
     change = "" if one.ratio is None else f" ({one.metric}, {one.arm}/{one.baseline} {one.ratio:.3f})"
-    return f"{own} was {found} {other}{change}"
+    return f"{own} was {relation} {other}{change}"
 
 
 _COUNTERS = ("khugepaged/full_scans", "khugepaged/pages_collapsed")
@@ -358,10 +350,12 @@ class SettingShown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def program_policies(facts: HostFacts, process: RunningProcess) -> tuple[tuple[str, ...], str]:
-    """The policies (`hugewise list policies`) that a process runs under here, and the same in words."""
+    """Return the policies (`hugewise list policies`) that a process runs under here, and the same in words."""
     if process.thp_enabled is False:
         return ("base",), "base pages: THP is disabled for it"
     huge = tuple(f"hugetlb-{format_size(pool.size)}" for pool in facts.pools if pool.total)
+    if "thp" in facts.hidden:
+        return (), f"{NOT_KNOWN}: the host's settings are not in this folder"
     if process.shared_huge:
         return huge, "hugetlb pages for its shared memory"
     advised = _advises(facts, process.carrier)
@@ -401,7 +395,9 @@ def inventory(facts: HostFacts, searched: Searched) -> tuple[SettingShown, ...]:
 def _thp(facts: HostFacts, searched: Searched) -> Iterator[SettingShown]:
     section = "transparent huge pages"
     if not facts.thp:
-        yield SettingShown(section=section, name="enabled", value="not there: this kernel has none, or hides them")
+        none = "not there: this kernel has none, or hides them"
+        value = f"{NOT_KNOWN}: it is not in this folder" if "thp" in facts.hidden else none
+        yield SettingShown(section=section, name="enabled", value=value)
         return
     host_wide = _host_label(facts, searched)
     yield SettingShown(section=section, name="enabled", value=facts.top, label=host_wide)
@@ -426,7 +422,7 @@ def _thp(facts: HostFacts, searched: Searched) -> Iterator[SettingShown]:
 
 
 def _host_label(facts: HostFacts, searched: Searched) -> Label:
-    """Of the host's own THP mode: by the programs that it holds for."""
+    """Return the label of the host's own THP mode, from the programs that it affects."""
     labels = []
     for program in {each.program for each in facts.processes if each.thp_enabled is not False}:
         process = next(each for each in facts.processes if each.program == program)
@@ -437,10 +433,10 @@ def _host_label(facts: HostFacts, searched: Searched) -> Label:
 
 
 def _together(labels: Iterable[Label]) -> Label:
-    """One label of several programs: contradicted where one of them is."""
-    found = list(labels)
+    """Return one label of several programs: contradicted where one of them is."""
+    sides = list(labels)
     for state in ("contradicted here", "supported here"):
-        if of_state := [label for label in found if label.state == state]:
+        if of_state := [label for label in sides if label.state == state]:
             runs = tuple(dict.fromkeys(run for label in of_state for run in label.runs))
             return Label(of_state[0].state, "; ".join(label.said for label in of_state[:3]), runs)
     return Label()
@@ -449,8 +445,9 @@ def _together(labels: Iterable[Label]) -> Label:
 def _pools(facts: HostFacts, searched: Searched) -> Iterator[SettingShown]:
     section = "hugetlb pools"
     if not facts.pools:
-        yield SettingShown(section=section, name="pools", value="none")
-    users = [each.program for each in facts.processes if each.shared_huge]
+        value = f"{NOT_KNOWN}: they are not in this folder" if "pools" in facts.hidden else "none"
+        yield SettingShown(section=section, name="pools", value=value)
+    users = [process.program for process in facts.processes if process.shared_huge]
     for pool in facts.pools:
         value = (
             f"{pool.total} pages: {pool.free} free, {pool.reserved} reserved, {pool.surplus} surplus, "
@@ -459,27 +456,34 @@ def _pools(facts: HostFacts, searched: Searched) -> Iterator[SettingShown]:
         value += f" ({readable_size(pool.stranded * pool.size)})" if pool.stranded else ""
         value += f"; {pool.own} of a run of hugewise" if pool.own else ""
         value += f"; may grow by {pool.overcommit}" if pool.overcommit else ""
-        where = ", ".join(f"{one.by}: {one.value}" for one in pool_wishes(facts, pool.size))
+        where = ", ".join(f"{wish.by}: {wish.value}" for wish in pool_wishes(facts, pool.size))
         policy = f"hugetlb-{format_size(pool.size)}"
         label = judge(searched.tried, users, [policy]) if pool.total and policy in HUGETLB_POOLS else Label()
         yield SettingShown(section=section, name=format_size(pool.size), value=value, where=where, label=label)
 
 
 def _groups(facts: HostFacts) -> Iterator[SettingShown]:
-    for each in facts.hugetlb_groups:
-        limit, reserved = ("none" if at is None else readable_size(at) for at in (each.limit, each.reserved_limit))
+    for group in facts.hugetlb_groups:
+        limit, reserved = ("none" if at is None else readable_size(at) for at in (group.limit, group.reserved_limit))
         yield SettingShown(
             section="cgroup limits on hugetlb pages",
-            name=f"{each.group}, {format_size(each.size)}",
+            name=f"{group.group}, {format_size(group.size)}",
             value=f"limit {limit}, of reservations {reserved}",
-            where=f"cgroup version {each.version}",
+            where=f"cgroup version {group.version}",
         )
 
 
 def _files(facts: HostFacts) -> Iterator[SettingShown]:
-    for word in facts.boot:
-        name, _, value = word.partition("=")
-        yield SettingShown(section="kernel command line", name=name, value=value)
+    if "cmdline" not in facts.hidden:
+        for word in facts.boot:
+            name, _, value = word.partition("=")
+            yield SettingShown(section="kernel command line", name=name, value=value)
+    for line in facts.boot_lines:
+        for word in line.words:
+            name, _, value = word.partition("=")
+            section = f"tuned ({' '.join(facts.profile)})" if line.by == "tuned" else "files of the boot loader"
+            name = f"boot:{name}" if line.by == "tuned" else name
+            yield SettingShown(section=section, name=name, value=value, where=line.where)
     for section, held in (
         ("sysctl.d", facts.sysctl),
         ("tmpfiles.d", facts.tmpfiles),
@@ -487,22 +491,26 @@ def _files(facts: HostFacts) -> Iterator[SettingShown]:
     ):
         for key, one in held.items():
             yield SettingShown(section=section, name=key, value=one.value, where=one.where)
-    if facts.profile and not facts.tuned:
+    if facts.profile and not facts.tuned and not any(line.by == "tuned" for line in facts.boot_lines):
         yield SettingShown(section="tuned", name="profile", value=f"{' '.join(facts.profile)}: nothing about pages")
+    written = {one.key: one for one in facts.written}
     for path in facts.scripts:
-        yield SettingShown(section="scripts at boot", name=path, value="written")
+        said = written.get(path, Placed(path, "written", ""))
+        yield SettingShown(section="scripts at boot", name=path, value=said.value, where=said.where)
 
 
 def _label(facts: HostFacts, searched: Searched, process: RunningProcess | None) -> Label:
-    """Of the pages that a process gets, and so of the settings that give them; a service that does not run has none."""
+    """Return the label of the pages that a process gets, and so of the settings that give them; a service that does not
+    run has none.
+    """
     return Label() if process is None else judge(searched.tried, [process.program], program_policies(facts, process)[0])
 
 
 def _units(facts: HostFacts, searched: Searched) -> Iterator[SettingShown]:
-    for one in facts.defaults:
-        name = f"every service: {one.key}"
-        yield SettingShown(section="services", name=name, value=one.value, where=one.where)
-    running = {each.unit: each for each in reversed(facts.processes) if each.unit is not None}
+    for default in facts.defaults:
+        name = f"every service: {default.key}"
+        yield SettingShown(section="services", name=name, value=default.value, where=default.where)
+    running = {process.unit: process for process in reversed(facts.processes) if process.unit is not None}
     for unit in facts.units:
         label = _label(facts, searched, running.get(unit.name))
         placed: Sequence[Placed] = [*([unit.memory_thp] if unit.memory_thp else []), *unit.environment, *unit.invented]
@@ -515,9 +523,12 @@ def _units(facts: HostFacts, searched: Searched) -> Iterator[SettingShown]:
                 unit=unit.name,
                 label=label,
             )
+        written = {one.key: one for one in unit.writes}
         for path in unit.turned:
+            said = written.get(path, Placed(path, "", unit.path))
+            value, where = f"{path} = {said.value}" if said.value else path, said.where
             yield SettingShown(
-                section="services", name=f"{unit.name}: writes", value=path, where=unit.path, unit=unit.name
+                section="services", name=f"{unit.name}: writes", value=value, where=where, unit=unit.name
             )
         for command in unit.commands:
             if command.wrappers:
@@ -533,7 +544,7 @@ def _units(facts: HostFacts, searched: Searched) -> Iterator[SettingShown]:
 
 
 def _programs(facts: HostFacts, searched: Searched) -> Iterator[SettingShown]:
-    """The pages that programs get: one line for all processes of a program that are the same in this."""
+    """Yield the pages that programs get: one line for all processes of a program with the same pages."""
     lines: dict[tuple[str, str, str | None, tuple[str, ...]], list[RunningProcess]] = {}
     for each in facts.processes:
         policies, words = program_policies(facts, each)
@@ -543,7 +554,7 @@ def _programs(facts: HostFacts, searched: Searched) -> Iterator[SettingShown]:
         pids = ", ".join(str(each.pid) for each in several[:4]) + (", ..." if len(several) > 4 else "")
         said = sorted({f"{one.key}={one.value}" for each in several for one in each.environment})
         libraries = sorted({one for each in several for one in each.libraries or ()} - {"glibc", "jvm"})
-        value = "; ".join([words, *said, *(f"with {one}" for one in libraries)])
+        value = "; ".join([words, *said, *(f"with {library}" for library in libraries)])
         yield SettingShown(
             section="programs that run",
             name=several[0].name,
@@ -565,16 +576,16 @@ def _programs(facts: HostFacts, searched: Searched) -> Iterator[SettingShown]:
 
 
 def _servers(facts: HostFacts, searched: Searched) -> Iterator[SettingShown]:
-    running = {each.pid: each for each in facts.processes}
-    for each in facts.servers:
-        label = _label(facts, searched, running.get(each.pid or -1))
-        for one in each.settings.values():
-            name = f"{each.what}: {one.key}"
+    running = {process.pid: process for process in facts.processes}
+    for server in facts.servers:
+        label = _label(facts, searched, running.get(server.pid or -1))
+        for setting in (one for key, one in server.settings.items() if key not in POSTGRESQL_SIZES):
+            name = f"{server.what}: {setting.key}"
             yield SettingShown(
                 section="settings of servers",
                 name=name,
-                value=one.value,
-                where=one.where,
-                unit=each.unit,
-                label=label if one.key in _OF_PAGES else Label(),
+                value=setting.value,
+                where=setting.where,
+                unit=server.unit,
+                label=label if setting.key in _OF_PAGES else Label(),
             )

@@ -1,4 +1,4 @@
-"""The files of a host below a folder, read and never written: whatever is there, it ends, and leads nowhere else.
+"""Files of a host below a folder, read and never written. Reading always ends, and no link leads out of the folder.
 
 A path is walked name by name below a descriptor. A link is followed within the folder alone: an absolute one begins at
 the folder again, and `..` ends there. Nothing is opened before it is known to be a regular file or a folder, so no pipe
@@ -21,7 +21,7 @@ MOST = 1 << 20
 """Bytes of a file of settings that are read; a larger one is none."""
 
 _MOST_NAMES = 1 << 16
-_MOST_LINKS = 40  # as the kernel
+_MOST_LINKS = 40  # the kernel's limit
 _LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESRCH)
@@ -41,27 +41,28 @@ class Root:
         self._unread: Counter[tuple[str, str]] = Counter()
 
     def privileged(self) -> bool:
-        """Whether the caller is root."""
+        """Return whether the caller is root."""
         return os.geteuid() == 0
 
     def read(self, path: str) -> str:
-        """The file's text, stripped. Raises OSError."""
+        """Read the file's text, stripped. Raises OSError."""
         return self.content(path).decode("utf-8", "replace").strip()
 
     def write(self, path: str, text: str) -> None:
-        """An audit writes nothing. Raises OSError."""
+        """Raise OSError: an audit writes nothing."""
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
 
     def writable(self, path: str) -> bool:
-        """Nothing is."""
+        # nothing is writable
         return False
 
     def names(self, path: str) -> list[str]:
-        """The sorted names in a folder; empty where there is none."""
+        """Return the sorted names in a folder; empty where there is none."""
         return self.listed(path) or []
 
     def content(self, path: str, most: int = MOST, *, whole: bool = True) -> bytes:
-        """The bytes of a regular file: of no larger one than `most` if it is to be `whole`, else the first so many.
+        """Return the bytes of a regular file: of no larger one than `most` if it is to be `whole`, else the first so
+        many.
 
         Raises OSError.
         """
@@ -79,12 +80,12 @@ class Root:
         return bytes(data[:most])
 
     def text(self, path: str, most: int = MOST, *, whole: bool = True) -> str | None:
-        """The file's text; None where it is not there or cannot be read."""
+        """Read the file as text; None where it is not there or cannot be read."""
         data = self.data(path, most, whole=whole)
         return None if data is None else data.decode("utf-8", "replace")
 
     def data(self, path: str, most: int = MOST, *, whole: bool = True) -> bytes | None:
-        """The file's bytes; None where it is not there or cannot be read."""
+        """Read the file; None where it is not there or cannot be read."""
         try:
             return self.content(path, most, whole=whole)
         except OSError as error:
@@ -92,12 +93,12 @@ class Root:
             return None
 
     def listed(self, path: str) -> list[str] | None:
-        """The sorted names in a folder; None where there is none."""
+        """Return the sorted names in a folder; None where there is none."""
         entries = self.entries(path)
         return None if entries is None else sorted(entries)
 
     def entries(self, path: str) -> dict[str, bool] | None:
-        """The names in a folder, and whether each is a folder (a link is none); None where there is none."""
+        """Return the names in a folder, and whether each is a folder (a link is none); None where there is none."""
         try:
             with self._found(path) as (descriptor, status, _):
                 if not stat.S_ISDIR(status.st_mode):
@@ -114,7 +115,7 @@ class Root:
             return None
 
     def status(self, path: str) -> os.stat_result | None:
-        """What a path leads to; None where it leads nowhere."""
+        """Return the status of a path, following links; None where the path leads nowhere."""
         try:
             with self._found(path) as (_, status, _):
                 return status
@@ -123,7 +124,7 @@ class Root:
             return None
 
     def there(self, path: str) -> bool | None:
-        """Whether a path leads somewhere; None where that cannot be known, which is noted."""
+        """Return whether a path leads somewhere; None where that cannot be known, which is noted."""
         try:
             with self._found(path):
                 return True
@@ -132,7 +133,7 @@ class Root:
             return False if error.errno in _GONE else None
 
     def target(self, path: str) -> str | None:
-        """What a link says; None where there is no link. A link of /proc is not followed either."""
+        """Return the target of a link; None where there is no link. A link of /proc is not followed either."""
         try:
             with self._found(path, last=False) as (descriptor, status, _):
                 return os.readlink("", dir_fd=descriptor) if stat.S_ISLNK(status.st_mode) else None
@@ -141,7 +142,7 @@ class Root:
             return None
 
     def real(self, path: str) -> str | None:
-        """The path without links that a path means; None where it leads nowhere."""
+        """Return the path without links that a path means; None where it leads nowhere."""
         try:
             with self._found(path) as (_, _, real):
                 return real
@@ -158,20 +159,19 @@ class Root:
         self._unread[what, reason] += 1
 
     def unread(self) -> tuple[str, ...]:
-        """What could not be read, with the reason; processes are counted."""
+        """Return what could not be read, with the reason; processes are counted."""
         return tuple(
             f"{path}: {reason}{f' ({count} processes)' if path.startswith('/proc/PID/') else ''}"
             for (path, reason), count in self._unread.items()
         )
 
     def _entered(self, descriptor: int, path: str) -> None:
-        """A name of the path was looked up, and nothing of it asked. Raises OSError where it goes no further."""
+        """Hook after the look-up of a name of the path; an override raises OSError to stop there."""
 
     @contextmanager
     def _found(self, path: str, *, last: bool = True) -> Iterator[tuple[int, os.stat_result, str]]:
-        """A descriptor of what the path leads to, opened for nothing, its status, and its path without links.
-
-        `last`: follow its last name.
+        """Yield a descriptor of the path's target (O_PATH), its status, and its path without links. `last`: follow a
+        link as the last name.
         """
         try:
             if b"\0" in os.fsencode(path):

@@ -1,4 +1,4 @@
-"""What a rule of the audit is, and what it finds. Pure."""
+"""Rule of the audit, and its findings. Pure."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import msgspec
 
 from hugewise.audit.facts import HostFacts
 
-# error    what somebody set is not in force, or ends the program
+# error    a setting is not in force, or ends the program
 # warning  it costs memory or time here, or will be lost
-# note     to know: whether it matters is what a run tells
+# note     for information: only a run tells whether it matters
 Severity = Literal["error", "warning", "note"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 
@@ -45,7 +45,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def collected(rules: list[Rule]) -> Callable[..., Callable[[Looking], Looking]]:
-    """A decorator that makes a rule of a check, and puts it into `rules`."""
+    """Return a decorator that makes a rule of a check, and puts it into `rules`."""
 
     def declare(
         id: str,
@@ -66,6 +66,6 @@ def collected(rules: list[Rule]) -> Callable[..., Callable[[Looking], Looking]]:
 
 
 def unit_of(group: str) -> str | None:
-    """The service whose cgroup it is."""
-    found = _SERVICE.findall(group)
-    return found[-1] if found else None
+    """Return the service whose cgroup it is."""
+    units = _SERVICE.findall(group)
+    return units[-1] if units else None

@@ -1,9 +1,7 @@
-"""The processes of a host that have to do with page settings, from /proc: what they were started with, what they map.
+"""Processes of a host that have to do with page settings, from /proc: how they were started, and their mappings.
 
-Of a process's environment only known variables are kept, of its command line nothing but what a reader of a server's
-options takes. One that ends meanwhile is passed over. Source: proc(5), getauxval(3).
-
-Which words of environments and command lines an audit keeps: those about pages. All others may be secrets. Pure.
+Only known variables of a process's environment are kept, and of its command line only what a reader of a server's
+options takes: other words may be secrets. A process that ends meanwhile is passed over. Source: proc(5), getauxval(3).
 """
 
 from __future__ import annotations
@@ -32,13 +30,17 @@ from hugewise.machine.proc import (
 
 _LONGEST = 256
 _PLAIN = re.compile(r"[\w./:,=+@%*$-]{0,256}", re.ASCII)
+_AMOUNT = re.compile(r"[0-9]{1,15}(?:\.[0-9]{0,15})? {1,4}[A-Za-z]{1,3}")
+# A jemalloc that was built with a prefix reads a variable of its own: _RJEM_MALLOC_CONF (Rust), JE_MALLOC_CONF (redis).
+_JEMALLOC = re.compile(r"[A-Z0-9_]{0,32}MALLOC_CONF(?:_2_CONF_HARDER)?")
+_OPTIONS = re.compile(r"(?: ?\w{1,40}[:=][\w./-]{0,40}(?:,|$)){1,16}", re.ASCII)
 _WHOLE = {
-    *("LD_PRELOAD", "MALLOC_CONF", "NUMPY_MADVISE_HUGEPAGE", "PYTHON_PYMALLOC_HUGEPAGES", "PYTHONMALLOC"),
+    *("LD_PRELOAD", "NUMPY_MADVISE_HUGEPAGE", "PYTHON_PYMALLOC_HUGEPAGES", "PYTHONMALLOC"),
     *("MIMALLOC_ALLOW_THP", "MIMALLOC_ALLOW_LARGE_OS_PAGES", "MIMALLOC_LARGE_OS_PAGES"),
     *("MIMALLOC_RESERVE_HUGE_OS_PAGES", "TCMALLOC_MEMFS_MALLOC_PATH"),
     *("HUGETLB_MORECORE", "HUGETLB_SHM", "HUGETLB_ELFMAP", "HUGETLB_DEFAULT_PAGE_SIZE"),
 }
-# Of these only the words about pages are kept: the rest is the program's own affair.
+# Only the words about pages are kept of these variables; the rest may be private.
 _PARTS = {
     "GLIBC_TUNABLES": (":", re.compile(r"glibc\.malloc\.[a-z_]{1,40}=.*|glibc\.[a-z_.]*huge.*")),
     "GODEBUG": (",", re.compile(r"disablethp=.*")),
@@ -55,21 +57,24 @@ _KINDS: Mapping[str, ServerKind] = {
     "java": "jvm",
     "mongod": "mongodb",
 }
-# What starts another program, and its options that take a word of their own.
+# Programs that start another program, and their options that take a word of their own.
 _WRAPPERS = {
     "env": "uCS", "nice": "n", "ionice": "cnp", "numactl": "iNmCplw", "taskset": "", "chrt": "TPD", "prlimit": "",
-    "hugectl": "", "setarch": "", "stdbuf": "ioe", "hugewise-exec": "",
+    "hugectl": "", "setarch": "", "stdbuf": "ioe", "hugewise-exec": "", "nohup": "", "sudo": "ugCDhprRTtU",
+    "runuser": "ugG", "setpriv": "", "timeout": "ks", "gosu": "", "su-exec": "",
 }  # fmt: skip
+# Of these the first word that is no option is theirs: CPUs, a priority, an architecture, a time, an account.
+_POSITIONAL = ("taskset", "chrt", "setarch", "timeout", "gosu", "su-exec")
 _LONG = {"--pages", "--membind", "--cpunodebind", "--physcpubind", "--interleave", "--preferred", "--unset", "--chdir"}
 
 
 def shown_value(value: str) -> str:
     """A setting as it may be printed: short and of plain characters, else only that it is there."""
-    return value if _PLAIN.fullmatch(value) else "(set; not shown)"
+    return value if _PLAIN.fullmatch(value) or _AMOUNT.fullmatch(value) else "(set; not shown)"
 
 
 def known_environment(pairs: Iterable[tuple[str, str, str]]) -> tuple[Placed, ...]:
-    """What is known of name, value and place: of each name the last."""
+    """Return the known variables, from name, value and place; the last of each name counts."""
     found: dict[str, Placed] = {}
     for name, value, where in pairs:
         kept = _kept(name, value)
@@ -79,14 +84,16 @@ def known_environment(pairs: Iterable[tuple[str, str, str]]) -> tuple[Placed, ..
 
 
 def _kept(name: str, value: str) -> str | None:
-    if name == "LD_PRELOAD":  # its files stand between blanks or colons
+    if name == "LD_PRELOAD":  # its files are separated by blanks or colons
         value = ":".join(value[: 1 << 16].split())
+    if _JEMALLOC.fullmatch(name):
+        return value if _OPTIONS.fullmatch(value) else shown_value(value)
     if name in _WHOLE:
         return shown_value(value)
     if name not in _PARTS:
         return None
     between, pattern = _PARTS[name]
-    # Matched by its begin alone: what is longer is not shown, and a pattern may take the square of a length.
+    # Matched by its beginning alone: longer values are not shown, and a pattern may take quadratic time.
     parts = [
         shown_value(part) for part in value[: 1 << 16].split(between) if pattern.fullmatch(part.strip()[:_LONGEST])
     ]
@@ -94,13 +101,13 @@ def _kept(name: str, value: str) -> str | None:
 
 
 def server_kind(*names: str) -> ServerKind | None:
-    """Which server a program is, by the last part of one of its names."""
+    """Return the kind of server that a program is, by the last part of one of its names."""
     found = (_KINDS.get(PurePosixPath(name).name) for name in names)
     return next((kind for kind in found if kind is not None), None)
 
 
 def wrapped(argv: list[str]) -> tuple[list[str], tuple[str, ...], list[tuple[str, str]]]:
-    """The command that wrappers such as `env` and `numactl` start at last, their names, and what `env` sets."""
+    """Return the command that wrappers such as `env` and `numactl` start at last, their names, and what `env` sets."""
     wrappers: list[str] = []
     assigned: list[tuple[str, str]] = []
     while argv and (name := PurePosixPath(argv[0]).name) in _WRAPPERS:
@@ -108,7 +115,7 @@ def wrapped(argv: list[str]) -> tuple[list[str], tuple[str, ...], list[tuple[str
         while name == "env" and rest and "=" in rest[0]:
             key, _, value = rest.pop(0).partition("=")
             assigned.append((key, value))
-        rest = rest[1:] if name in ("taskset", "chrt", "setarch") and len(rest) > 1 else rest
+        rest = rest[1:] if name in _POSITIONAL and len(rest) > 1 else rest
         if not rest:
             break
         wrappers.append(name)
@@ -117,7 +124,7 @@ def wrapped(argv: list[str]) -> tuple[list[str], tuple[str, ...], list[tuple[str
 
 
 def _without_options(argv: list[str], taking: str) -> Iterator[str]:
-    """The words from the first one that is no option; `taking` are the letters whose options take a word."""
+    """Yield the words from the first one that is no option; `taking` are the letters whose options take a word."""
     at = 0
     while at < len(argv) and argv[at].startswith("-"):
         word = argv[at]
@@ -146,7 +153,7 @@ _LIBRARIES = {
     "libc.musl": "musl",
 }
 _HUGE = re.compile(r"/anon_hugepage|/dev/hugepages|/mnt/huge")
-_PATIENCE_S = 10.0  # for a file of a process; of the next one that cannot be read, a second
+_PATIENCE_S = 10.0  # for a file of a process; one second for each later one that cannot be read
 _SHARED = re.compile(r"/dev/zero \(deleted\)|/anon_hugepage \(deleted\)|/SYSV[0-9a-f]+ \(deleted\)")
 _SERVICE = re.compile(r"[A-Za-z0-9:_.\\@-]{1,240}\.service")
 # The groups that container managers make, not the services that these are themselves (docker.service).
@@ -173,7 +180,7 @@ class Seen(msgspec.Struct, frozen=True):
 
 
 def processes(root: Root) -> list[Seen]:
-    """Those that are servers, have a known variable, belong to a service, are large, or have THP turned off."""
+    """Return processes that are servers or services, have a known variable, are large, or have THP turned off."""
     pids = sorted(int(name) for name in root.names("/proc") if name.isascii() and name.isdigit() and len(name) < 10)
     reader = _Reader(root)
     found = (_process(root, pid, reader) for pid in pids[:_MOST_PROCESSES])
@@ -192,19 +199,19 @@ class _Reader:
         self._patience = Patience(_PATIENCE_S)
 
     def data(self, path: str, most: int, of: str | None) -> bytes | None:
-        """The first so many bytes; nothing where too much was read `of` the account (None: one without a limit)."""
+        """Return the first `most` bytes; empty where too much was read `of` the account (None: no limit)."""
         if of is not None and (self._read[of] >= _MOST_OF_ONE or self._read[""] >= _MOST_OF_ALL):
             self.root.tell(f"processes of {of}", "they have too much to read: not all of it was looked at")
             return None
         try:
-            found = self._patience.of(lambda: self.root.data(path, most, whole=False))
+            content = self._patience.of(lambda: self.root.data(path, most, whole=False))
         except StuckError as error:
             self.root.tell(path, str(error))
             return None
-        if of is not None and found:
-            self._read[of] += len(found)
-            self._read[""] += len(found)
-        return found
+        if of is not None and content:
+            self._read[of] += len(content)
+            self._read[""] += len(content)
+        return content
 
 
 def _process(root: Root, pid: int, reader: _Reader) -> Seen | None:
@@ -249,6 +256,7 @@ def _process(root: Root, pid: int, reader: _Reader) -> Seen | None:
         rss=rss,
         shared=shared,
         shared_huge=huge,
+        hugetlb=_kib(said.get("HugetlbPages")) or 0,
     )
     parent = said.get("PPid", "0")
     return Seen(process, kind, tuple(argv) if kind else (), int(parent) if parent.isdecimal() else 0, contained, of)
@@ -264,7 +272,7 @@ def _words(raw: bytes | None) -> list[str]:
 
 
 def _group(text: str, above: str) -> tuple[str, str | None, bool]:
-    """The cgroup that limits hugetlb pages, the service, and whether it looks like a container's."""
+    """Return the cgroup that limits hugetlb pages, the service, and whether the cgroup looks like a container's."""
     paths = {parts[1]: parts[2] for line in text.split("\n") if len(parts := line.split(":", 2)) == 3}
     hugetlb = next((path for names, path in paths.items() if "hugetlb" in names.split(",")), None)
     unit = proc.service(text, above)
@@ -275,23 +283,23 @@ def _group(text: str, above: str) -> tuple[str, str | None, bool]:
 
 
 def _auxiliary(raw: bytes | None) -> tuple[bool | None, bool | None]:
-    """AT_SECURE, and whether there is no interpreter; None for a process of another word length."""
+    """Return AT_SECURE, and whether there is no interpreter; None for a process of another word length."""
     if not raw:
         return None, None
-    found = auxiliary(raw)
-    if AT_SECURE not in found:
+    vector = auxiliary(raw)
+    if AT_SECURE not in vector:
         return None, None
-    return found[AT_SECURE] == 1, found.get(AT_BASE, 0) == 0
+    return vector[AT_SECURE] == 1, vector.get(AT_BASE, 0) == 0
 
 
 def _mapped(maps: str) -> tuple[frozenset[str], int, bool]:
-    """Known libraries, and the largest shared anonymous mapping."""
+    """Return the known libraries, the bytes of the largest shared mapping, and whether that is of huge pages."""
     libraries = set()
     largest, name = 0, ""
-    for each in mappings(maps):
-        if each.shared and each.size > largest and (_SHARED.fullmatch(each.name) or _HUGE.match(each.name)):
-            largest, name = each.size, each.name
-        if each.name.startswith("/"):
-            file = PurePosixPath(each.name).name
+    for mapping in mappings(maps):
+        if mapping.shared and mapping.size > largest and (_SHARED.fullmatch(mapping.name) or _HUGE.match(mapping.name)):
+            largest, name = mapping.size, mapping.name
+        if mapping.name.startswith("/"):
+            file = PurePosixPath(mapping.name).name
             libraries |= {kind for begin, kind in _LIBRARIES.items() if file.startswith(begin)}
     return frozenset(libraries), largest, _HUGE.match(name) is not None

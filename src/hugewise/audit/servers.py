@@ -1,17 +1,14 @@
-"""The servers of a host with their settings about pages: those that run, those of services, those of the usual places.
+"""Servers of a host with their settings about pages: running ones, those of services, those of the usual places.
 
-A server that runs in a container names files that are not this host's: of it only what stands on its command line.
+Files of PostgreSQL, MySQL and MariaDB, redis and valkey, memcached and MongoDB are read: the last value of each known
+key; other keys may be secrets and are not kept. Included files are followed for some levels. A server in a container
+names files that are not this host's: only its command line is read.
 
-The files that others name: in a command line that anybody may have, in a file that includes another.
+Files named by others (in a command line that anybody may have, in a file that includes another) are read only on a file
+system that stores files. Some of the kernel's own files act when they are read (the kernel's log is then lost to its
+logger), and a file system served by a program answers when the program likes.
 
-They lead to files alone that lie on a file system which keeps files. Some of the kernel's own files do something when
-they are read (the log of the kernel is gone then for who logs it), and a file system that a program serves answers
-when that program likes.
-
-The settings about pages in files of servers: PostgreSQL, MySQL and MariaDB, redis and valkey, memcached, MongoDB.
-
-Each reader gives the last word of each known key; other keys may be secrets and are not kept. Files that include others
-are followed for some levels. Sources: each server's own documentation of its file.
+Sources: each server's own documentation of its file.
 """
 
 from __future__ import annotations
@@ -27,7 +24,9 @@ from pathlib import Path, PurePosixPath
 
 import msgspec
 
+from hugewise.audit.demand import POSTGRESQL_SIZES, SYNTAX_ERROR
 from hugewise.audit.facts import Placed, ServerConfig, ServerKind
+from hugewise.audit.packages import version_of
 from hugewise.audit.root import Root
 from hugewise.audit.running import Seen, server_kind, shown_value
 from hugewise.audit.systemd import LoadedUnit, words
@@ -54,13 +53,13 @@ class NamedFiles(Root):
         self._kinds: dict[str, str] = {}
 
     def content(self, path: str, most: int = MOST_NAMED, *, whole: bool = True) -> bytes:
-        """As `Root.content`."""
+        """Read a file as `Root.content`, within the limits on named files."""
         if self._left <= 0 or self._files <= 0:
             raise OSError(errno.EFBIG, "not read: too much was named beside it", path)
         self._files -= 1
-        found = super().content(path, most, whole=whole)
-        self._left -= len(found)
-        return found
+        data = super().content(path, most, whole=whole)
+        self._left -= len(data)
+        return data
 
     def _entered(self, descriptor: int, path: str) -> None:
         kind = self._kind(descriptor)
@@ -68,24 +67,27 @@ class NamedFiles(Root):
             raise OSError(errno.EACCES, f"no place of settings: a file system of the kind {kind}", path)
 
     def _kind(self, descriptor: int) -> str:
-        """That of the file system, asked of the kernel: a program that serves it does not hear of it."""
+        # asked of the kernel: a program that serves a file system does not hear of it
         try:
-            told = _MOUNT.search(Path(f"/proc/self/fdinfo/{descriptor}").read_text(encoding="ascii"))
-            if told is None:
+            match = _MOUNT.search(Path(f"/proc/self/fdinfo/{descriptor}").read_text(encoding="ascii"))
+            if match is None:
                 return "unknown"
-            if told[1] not in self._kinds:
+            if match[1] not in self._kinds:
                 text = os.fsdecode(Path("/proc/self/mountinfo").read_bytes())
                 lines = (line.partition(" - ") for line in text.split("\n"))
                 self._kinds = {before.partition(" ")[0]: after.partition(" ")[0] for before, _, after in lines}
         except OSError:
             return "unknown"
-        return self._kinds.get(told[1], "unknown")
+        return self._kinds.get(match[1], "unknown")
 
 
 _DEEPEST = 8
 _MOST_FILES = 200
-_POSTGRESQL = {"huge_pages", "huge_page_size", "shared_buffers", "data_directory", "min_dynamic_shared_memory"}
-_MYSQL = {"large_pages", "skip_large_pages", "innodb_buffer_pool_size", "super_large_pages"}
+_POSTGRESQL = {"huge_pages", "huge_page_size", "shared_buffers", "data_directory", *POSTGRESQL_SIZES}
+_POSTGRESQL_WORD = re.compile(
+    r"[+-]?(?:\d+|0x[\da-f]+)[a-z]*|[+-]?(?=\.?\d)\d*\.\d*(?:e[+-]?\d+)?|[a-z_][\w.:/-]*", re.IGNORECASE
+)
+_MYSQL = {"large_pages", "innodb_buffer_pool_size", "super_large_pages"}
 _REDIS = {"disable-thp", "include"}
 _MONGODB = {"cacheSizeGB", "tcmallocEnableBackgroundThread", "tcmallocReleaseRate"}
 _ASSIGNED = re.compile(r"([A-Za-z_.]{1,64})\s*(?:=|\s)\s*(?:'([^']{0,400})'|([^\s#']{0,400}))")
@@ -103,7 +105,7 @@ class _Reading:
         self.left = _MOST_FILES
 
     def lines(self, path: str, depth: int) -> Iterator[tuple[str, str]]:
-        """The file's lines without comments, each with its place."""
+        """Yield the file's lines without comments, each with its place."""
         self.left -= 1
         if self.left < 0 or depth > _DEEPEST or not path.startswith("/"):
             return
@@ -122,7 +124,7 @@ class _Reading:
 
 
 def _beside(path: str, other: str) -> str:
-    """A path that a file names, against that file's folder."""
+    """Resolve a path that a file names, against that file's folder."""
     return str(PurePosixPath(path).parent / other)
 
 
@@ -142,12 +144,24 @@ def postgresql_settings(root: Root, path: str) -> dict[str, Placed]:
                 reading.folder(_beside(file, value), lambda each: read(each, depth + 1), ".conf")
             elif key in _POSTGRESQL:
                 # PostgreSQL's paths are wanted whole.
-                reading.found[key] = Placed(key, value if key == "data_directory" else shown_value(value), where)
+                kept = value if key == "data_directory" else _postgresql_value(text, match)
+                reading.found[key] = Placed(key, kept, where)
 
     read(path)
     data = reading.found.get("data_directory")
     read(f"{data.value if data is not None else PurePosixPath(path).parent}/postgresql.auto.conf")
     return reading.found
+
+
+def _postgresql_value(text: str, match: re.Match[str]) -> str:
+    """The value of a line as it may be printed, marked where the server cannot parse the line: without quotes, a value
+    is a word, a whole number with its unit, or a fraction alone.
+    """
+    rest = text[match.end() :].strip()
+    if (match[2] is None and _POSTGRESQL_WORD.fullmatch(match[3]) is None) or (rest and not rest.startswith("#")):
+        written = text[match.start(3) if match[2] is None else match.start(2) - 1 :].partition("#")[0].strip()
+        return f"{shown_value(written)} {SYNTAX_ERROR}"
+    return shown_value(match[3] if match[2] is None else match[2].strip())
 
 
 def mysql_settings(root: Root, paths: Iterable[str]) -> dict[str, Placed]:
@@ -165,13 +179,32 @@ def mysql_settings(root: Root, paths: Iterable[str]) -> dict[str, Placed]:
                 group = text.strip("[] ")
             elif MYSQL_GROUPS.fullmatch(group):
                 key, equals, value = text.partition("=")
-                name = key.strip().replace("-", "_").lower()
-                if name in _MYSQL:
-                    reading.keep(name, value.strip() if equals else "ON", where)
+                given = _mysql_option(key.strip(), _unquoted(value) if equals else None)
+                if given is not None:
+                    reading.keep(*given, where)
 
     for path in paths:
         read(path)
     return reading.found
+
+
+def _mysql_option(key: str, value: str | None) -> tuple[str, str] | None:
+    """Name and value of an option about pages: `-` is `_`; loose_, enable_, disable_ and skip_ may stand before it."""
+    name = key.replace("-", "_").lower().removeprefix("loose_")
+    if name in _MYSQL:
+        return name, "ON" if value is None else value
+    before, _, rest = name.partition("_")
+    if before in ("enable", "disable", "skip") and rest == "large_pages":
+        return rest, "ON" if before == "enable" else "OFF"
+    return None
+
+
+def _unquoted(value: str) -> str:
+    """A value of an option file: a comment may follow it, and quotes may stand around it."""
+    stripped = value.strip()
+    if stripped[:1] in ("'", '"') and (end := stripped.find(stripped[0], 1)) > 0:
+        return stripped[1:end]
+    return stripped.partition("#")[0].strip()
 
 
 def _rest(text: str) -> str:
@@ -184,19 +217,19 @@ def redis_settings(root: Root, path: str) -> dict[str, Placed]:
 
     def read(file: str, depth: int = 0) -> None:
         for text, where in reading.lines(file, depth):
-            said = words(text)
-            if len(said) > 1 and (key := said[0].lower()) in _REDIS:
+            line_words = words(text)
+            if len(line_words) > 1 and (key := line_words[0].lower()) in _REDIS:
                 if key == "include":
-                    read(_beside(file, said[1]), depth + 1)
+                    read(_beside(file, line_words[1]), depth + 1)
                 else:
-                    reading.keep(key, said[1], where)
+                    reading.keep(key, line_words[1], where)
 
     read(path)
     return reading.found
 
 
 def memcached_settings(root: Root, path: str) -> list[str]:
-    """The options in Debian's /etc/memcached.conf, one a line, or in OPTIONS= of Red Hat's /etc/sysconfig/memcached."""
+    """Return the options in Debian's /etc/memcached.conf, or in OPTIONS= of Red Hat's /etc/sysconfig/memcached."""
     found: list[str] = []
     for text, _ in _Reading(root).lines(path, 0):
         if text.startswith("-"):
@@ -229,22 +262,31 @@ _USUAL: Mapping[ServerKind, tuple[str, ...]] = {
     "mongodb": ("/etc/mongod.conf",),
 }
 _ON_LINE = "on its command line"
+_JAVA_VARIABLE = re.compile(r"JAVA|JVM|CATALINA_OPTS|(?:^|_)OPTS$", re.IGNORECASE)
 _JVM = re.compile(
-    r"-XX:(?:([+-])(UseTransparentHugePages|UseLargePages|UseHugeTLBFS|UseSHM)|"
-    r"(LargePageSizeInBytes|ThreadStackSize)=([\w.]{1,32}))"
+    r"-XX:(?:([+-])(UseTransparentHugePages|UseLargePages|UseHugeTLBFS|UseSHM|UseZGC)|"
+    r"(LargePageSizeInBytes|ThreadStackSize|MaxHeapSize)=([\w.]{1,32}))"
 )
-_JVM_SHORT = re.compile(r"-(Xss|Xmx|Xms)(\d{1,15}[kKmMgG]?)")
+# Options of java that take the next word; a module begins what is the program's own, as a file of -jar does.
+_JVM_TAKES = {
+    *("-cp", "-classpath", "--class-path", "-p", "--module-path", "--upgrade-module-path", "--add-modules"),
+    *("--limit-modules", "--add-exports", "--add-opens", "--add-reads", "--patch-module", "--source"),
+}
+_JVM_FILE = re.compile(r"@(?P<words>/.{1,4096})|-XX:(?:VMOptionsFile|Flags)=(?P<options>/.{1,4096})")
+# Read by every JVM, by the launcher alone, and by every JVM after its command line.
+_JVM_BEFORE, _JVM_AFTER = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS"), ("_JAVA_OPTIONS",)
+_JVM_SHORT = re.compile(r"-(Xss|Xmx|Xms)(\d[\w.]{0,23})", re.ASCII)
 _JAVA_VERSION = re.compile(r'^JAVA_VERSION="([\w.+-]{1,64})"', re.MULTILINE)
-_MOST_PACKAGES = 64 << 20
-_PACKAGED = re.compile(
-    r"^Package: (?:mongodb-org-server|mongodb-server|percona-server-mongodb-server)\n(?:(?!\n).+\n){0,60}?"
-    r"Version: (?:\d+:)?([\w.+~-]{1,64})$",
-    re.MULTILINE,
+_MONGODB_PACKAGES = (
+    *("mongodb-org-server", "mongodb-enterprise-server", "mongodb-org-unstable-server", "mongodb-server"),
+    "percona-server-mongodb-server",
 )
+# Settings that came with a version: mongod does not start with one that it does not know.
+_MONGODB_SINCE = {"tcmallocEnableBackgroundThread": "8.0 or newer"}
 
 
 class _Launched(msgspec.Struct, frozen=True, kw_only=True):
-    """How a server is started: what it is called, its words, and whether the files they name are not this host's."""
+    """Start of a server: its name, its words, and whether the files that they name are not this host's."""
 
     kind: ServerKind
     what: str
@@ -252,30 +294,43 @@ class _Launched(msgspec.Struct, frozen=True, kw_only=True):
     pid: int | None = None
     unit: str | None = None
     contained: bool = False
+    variables: Sequence[tuple[str, str, str]] = ()
 
 
 def find_servers(root: Root, seen: Sequence[Seen], units: Iterable[LoadedUnit]) -> tuple[ServerConfig, ...]:
-    """All that are found, those that run first."""
+    """Return the servers found, running ones first."""
     loaded = list(units)
-    named: defaultdict[str, NamedFiles] = defaultdict(
-        lambda: NamedFiles(root)
-    )  # by account: more processes name no more
+    named: defaultdict[str, NamedFiles] = defaultdict(lambda: NamedFiles(root))  # limits by account, not by process
     postmasters = {each.process.pid for each in seen if each.kind == "postgresql"}
     # A postmaster's children are not servers of their own.
     running = [each for each in seen if each.kind and not (each.kind == "postgresql" and each.parent in postmasters)]
-    found = [_running(NamedFiles(root) if each.of is None else named[each.of], each, loaded) for each in running]
-    taken = {(each.kind, each.unit) for each in found}
+    servers = [_running(NamedFiles(root) if each.of is None else named[each.of], each, loaded) for each in running]
+    taken = {(each.kind, each.unit) for each in servers}
     for unit in loaded:
         for argv in unit.argvs:
             kind = server_kind(argv[0])
             name = unit.config.name
             # A template starts nothing by itself.
             if kind is not None and (kind, name) not in taken and not name.endswith("@.service"):
-                launched = _Launched(kind=kind, what=name, argv=argv, unit=name)
-                found.append(_configured(NamedFiles(root), launched))
-    kinds = {each.kind for each in found}
-    found += [each for kind in _USUAL if kind not in kinds for each in _at_rest(NamedFiles(root), kind)]
-    return tuple(found)
+                launched = _Launched(kind=kind, what=name, argv=argv, unit=name, variables=unit.variables)
+                servers.append(_configured(NamedFiles(root), launched))
+        if not any(server_kind(argv[0]) == "jvm" for argv in unit.argvs) and ("jvm", unit.config.name) not in taken:
+            servers += _passed_on(unit)
+    kinds = {each.kind for each in servers}
+    servers += [each for kind in _USUAL if kind not in kinds for each in _at_rest(NamedFiles(root), kind)]
+    return tuple(servers)
+
+
+def _passed_on(unit: LoadedUnit) -> Iterator[ServerConfig]:
+    """Yield the settings in a Java variable of a service that starts no java itself: its programs may pass them on."""
+    if unit.config.masked or unit.config.name.endswith("@.service"):
+        return
+    settings: dict[str, Placed] = {}
+    for key, value, where in unit.variables:
+        if _JAVA_VARIABLE.search(key):
+            settings |= _of_jvm(words(value), f"{key}, {where}, where what the service starts passes it on")
+    if any(key in settings for key in ("UseLargePages", "UseTransparentHugePages", "UseHugeTLBFS", "UseSHM")):
+        yield ServerConfig(kind="jvm", what=unit.config.name, unit=unit.config.name, settings=settings)
 
 
 def _running(root: Root, seen: Seen, units: Iterable[LoadedUnit]) -> ServerConfig:
@@ -283,7 +338,7 @@ def _running(root: Root, seen: Seen, units: Iterable[LoadedUnit]) -> ServerConfi
     process = seen.process
     argv: Sequence[str] = seen.argv or (process.program,)
     if seen.kind == "redis":
-        # It writes its own title over its words: those of its service are what it was started with.
+        # The server overwrites its words by a title: the service's words are the original ones.
         by_unit = [argv for unit in units if unit.config.name == process.unit for argv in unit.argvs]
         argv = next((each for each in by_unit if server_kind(each[0]) == "redis"), argv)
         if not any(word.startswith("/") for word in argv[1:]) and not seen.contained:
@@ -296,23 +351,24 @@ def _running(root: Root, seen: Seen, units: Iterable[LoadedUnit]) -> ServerConfi
         unit=process.unit,
         contained=seen.contained,
     )
-    found = _configured(root, launched)
-    version = found.version
+    server = _configured(root, launched)
+    version = server.version
     if seen.kind == "jvm" and not seen.contained:
         version = _java_version(root, process.program)
     environment = {key: placed for one in process.environment for key, placed in _of_jvm_environment(one)}
     return msgspec.structs.replace(
-        found,
+        server,
         version=version,
         group=process.group,
         shared=process.shared,
         shared_huge=process.shared_huge,
-        settings={**environment, **found.settings} if seen.kind == "jvm" else found.settings,
+        hugetlb=process.hugetlb,
+        settings={**environment, **server.settings} if seen.kind == "jvm" else server.settings,
     )
 
 
 def _configured(root: Root, launched: _Launched) -> ServerConfig:
-    """What the files say that its command line names, and over them that line itself."""
+    """Return the configuration from the files that the command line names, overridden by the command line."""
     if launched.contained:
         root = _Nothing()
     settings: dict[str, Placed] = {}
@@ -327,12 +383,12 @@ def _configured(root: Root, launched: _Launched) -> ServerConfig:
         case "memcached":
             settings = _memcached(launched.argv)
         case "jvm":
-            settings = dict(_of_jvm(launched.argv, f"{_ON_LINE}, {launched.what}"))
+            settings = _java(root, launched)
             version = _java_version(root, launched.argv[0])
         case "mongodb":
             path = _option(launched.argv, "--config", "-f")
             settings = mongodb_settings(root, path) if path else {}
-            version = _mongodb_version(root)
+            version = _mongodb_version(root, settings)
     return ServerConfig(
         kind=launched.kind,
         what=launched.what,
@@ -347,18 +403,16 @@ class _Nothing(Root):
     """The files of a host that are not to be seen."""
 
     def content(self, path: str, most: int = 0, *, whole: bool = True) -> bytes:
-        """There is none."""
         del most, whole
         raise FileNotFoundError(2, "in a container", path)
 
     def entries(self, path: str) -> dict[str, bool] | None:
-        """There is none."""
         del path
         return None
 
 
 def _at_rest(root: Root, kind: ServerKind) -> Iterator[ServerConfig]:
-    """Servers of which there are only files."""
+    """Yield servers that are not running, by their files."""
     for path in (each for pattern in _USUAL[kind] for each in _matching(root, pattern)):
         settings: dict[str, Placed] = {}
         version = None
@@ -373,21 +427,22 @@ def _at_rest(root: Root, kind: ServerKind) -> Iterator[ServerConfig]:
             case "memcached":
                 settings = _memcached(memcached_settings(root, path), path)
             case "mongodb":
-                settings, version = mongodb_settings(root, path), _mongodb_version(root)
+                settings = mongodb_settings(root, path)
+                version = _mongodb_version(root, settings)
             case "jvm":
                 continue
         yield ServerConfig(kind=kind, what=path, settings=settings, version=version)
 
 
 def _matching(root: Root, pattern: str) -> Iterator[str]:
-    """The files that a pattern with `*` between slashes means."""
-    found = [""]
+    """Yield the files that a pattern with `*` between slashes matches."""
+    paths = [""]
     for part in pattern.split("/")[1:]:
         if "*" in part:
-            found = [f"{at}/{name}" for at in found for name in root.names(at) if fnmatch.fnmatchcase(name, part)]
+            paths = [f"{at}/{name}" for at in paths for name in root.names(at) if fnmatch.fnmatchcase(name, part)]
         else:
-            found = [f"{at}/{part}" for at in found]
-    for path in found:
+            paths = [f"{at}/{part}" for at in paths]
+    for path in paths:
         if root.status(path) is not None:
             yield path
 
@@ -397,16 +452,16 @@ def _postgresql(root: Root, argv: Sequence[str]) -> tuple[dict[str, Placed], str
     given = dict(_assigned(argv))
     path = given.get("config_file") or (f"{data}/postgresql.conf" if data else "")
     settings = postgresql_settings(root, path) if path.startswith("/") else {}
-    for key in ("huge_pages", "huge_page_size", "shared_buffers"):
+    for key in _POSTGRESQL - {"data_directory"}:
         if key in given:
             settings[key] = Placed(key, shown_value(given[key]), _ON_LINE)
-    said = settings.pop("data_directory", None)
-    version = root.text(f"{data or (said.value if said else '')}/PG_VERSION", 64)
+    directory = settings.pop("data_directory", None)
+    version = root.text(f"{data or (directory.value if directory else '')}/PG_VERSION", 64)
     return settings, version.strip()[:16] if version else None
 
 
 def _assigned(argv: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """What `-c name=value`, `-cname=value` and `--name=value` say; `-B` are PostgreSQL's buffers of 8 KiB."""
+    """Yield the settings of `-c name=value`, `-cname=value`, `--name=value`; `-B` are PostgreSQL's 8 KiB buffers."""
     at = 1
     while at < len(argv):
         word = argv[at]
@@ -427,9 +482,9 @@ def _mysql(root: Root, argv: Sequence[str]) -> dict[str, Placed]:
     settings = {} if "--no-defaults" in argv else mysql_settings(root, paths)
     for word in argv[1:]:
         key, equals, value = word.removeprefix("--").partition("=")
-        name = key.replace("-", "_")
-        if word.startswith("--") and name in ("large_pages", "skip_large_pages", "innodb_buffer_pool_size"):
-            settings[name] = Placed(name, shown_value(value) if equals else "ON", _ON_LINE)
+        option = _mysql_option(key, value if equals else None) if word.startswith("--") else None
+        if option is not None:
+            settings[option[0]] = Placed(option[0], shown_value(option[1]), _ON_LINE)
     return settings
 
 
@@ -447,10 +502,52 @@ def _memcached(argv: Sequence[str], where: str = _ON_LINE) -> dict[str, Placed]:
     return {"large-pages": Placed("large-pages", "on", where)} if large else {}
 
 
+def _java(root: Root, launched: _Launched) -> dict[str, Placed]:
+    """Return the options of java; the last one of variables, command line and files in it decides."""
+    variables = {key: (value, where) for key, value, where in launched.variables}
+    found: dict[str, Placed] = {}
+
+    def take(names: Iterable[str]) -> None:
+        for name in names:
+            if name in variables:
+                value, where = variables[name]
+                found.update(_of_jvm(words(value), f"{name}, {where}"))
+
+    take(_JVM_BEFORE)
+    for argv, where in _java_words(root, launched):
+        found.update(_of_jvm(argv, where))
+    take(_JVM_AFTER)
+    return found
+
+
+def _java_words(root: Root, launched: _Launched) -> Iterator[tuple[list[str], str]]:
+    """The options of a command line, and those of the files that it names by @FILE and VMOptionsFile."""
+    at = 1
+    argv = launched.argv
+    while at < len(argv):
+        word = argv[at]
+        at += 1
+        if (match := _JVM_FILE.fullmatch(word)) is not None:
+            path = match["words"] or match["options"]
+            text = root.text(path)
+            if text is None:
+                root.tell(path, f"{launched.what} names it, and it is not there: the options in it are not known")
+            lines = [line.strip() for line in (text or "").split("\n")]
+            held = " ".join(line for line in lines if not line.startswith("#"))
+            yield words(held), f"{path}, which is {_ON_LINE}, {launched.what}"
+        elif word in _JVM_TAKES:
+            at += 1
+        elif word in ("-jar", "-m", "--module") or not word.startswith("-"):
+            return  # what follows is the program's own
+        else:
+            yield [word], f"{_ON_LINE}, {launched.what}"
+
+
 def _of_jvm(argv: Iterable[str], where: str) -> Iterator[tuple[str, Placed]]:
     for word in argv:
         if match := _JVM.fullmatch(word):
             key, value = (match[2], "on" if match[1] == "+" else "off") if match[2] else (match[3], match[4])
+            key = "Xmx" if key == "MaxHeapSize" else key
             yield key, Placed(key, value, where)
         elif match := _JVM_SHORT.fullmatch(word):
             yield match[1], Placed(match[1], match[2], where)
@@ -462,30 +559,32 @@ def _of_jvm_environment(one: Placed) -> Iterator[tuple[str, Placed]]:
 
 
 def _java_version(root: Root, program: str) -> str | None:
-    """Of JAVA_HOME/release, where the program is JAVA_HOME/bin/java."""
+    """Read the version from JAVA_HOME/release, where the program is JAVA_HOME/bin/java."""
     if not program.startswith("/"):
         return None
-    said = root.text(f"{PurePosixPath(program).parent.parent}/release", 1 << 16)
-    match = _JAVA_VERSION.search(said or "")
+    text = root.text(f"{PurePosixPath(program).parent.parent}/release", 1 << 16)
+    match = _JAVA_VERSION.search(text or "")
     return match[1] if match else None
 
 
-def _mongodb_version(root: Root) -> str | None:
-    """Of the package that brought it, where that is Debian's kind."""
+def _mongodb_version(root: Root, settings: Mapping[str, Placed]) -> str | None:
+    """Return the version of the package that brought the server; else what a versioned setting tells."""
     host = root.host if isinstance(root, NamedFiles) else root  # the list is not what somebody named
-    match = _PACKAGED.search(host.text("/var/lib/dpkg/status", _MOST_PACKAGES) or "")
-    return match[1] if match else None
+    version = None if isinstance(root, _Nothing) else version_of(host, _MONGODB_PACKAGES)
+    if version is not None:
+        return version
+    return next((f"{since}, by {key}" for key, since in _MONGODB_SINCE.items() if key in settings), None)
 
 
 def _option(argv: Sequence[str], *names: str) -> str | None:
-    """The value of an option, as a word of its own or behind `=`; the last one."""
-    found = None
+    """Return the value of an option, as a word of its own or behind `=`; the last one counts."""
+    value = None
     for at, word in enumerate(argv):
         for name in names:
             if word == name and at + 1 < len(argv):
-                found = argv[at + 1]
+                value = argv[at + 1]
             elif word.startswith(f"{name}="):
-                found = word.partition("=")[2]
+                value = word.partition("=")[2]
             elif len(name) == 2 and word.startswith(name) and len(word) > 2:
-                found = word[2:]
-    return found
+                value = word[2:]
+    return value

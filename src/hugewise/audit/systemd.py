@@ -1,13 +1,9 @@
-"""The services of systemd on a host, from their files: the search path, drop-ins, masks, templates. Nothing is asked of
-systemd, which may not run (a container, another host's disk).
+"""Services of systemd on a host, from their files: the search path, drop-ins, masks, templates, command lines.
 
-Source: systemd.unit(5), systemd.service(5), systemd.exec(5).
+systemd is not asked, as it may not run (a container, another host's disk). The start of a service is read for drop-ins
+that keep its words.
 
-The text of systemd's unit files, of environment files and of command lines: words, keys, values. Pure.
-
-Source: systemd.syntax(7), systemd.exec(5), systemd.service(5).
-
-How a service of this host is started, by its files: for a drop-in that keeps its words.
+Sources: systemd.syntax(7), systemd.unit(5), systemd.service(5), systemd.exec(5).
 """
 
 from __future__ import annotations
@@ -19,7 +15,7 @@ from pathlib import PurePosixPath
 
 import msgspec
 
-from hugewise.audit import running
+from hugewise.audit import running, shell
 from hugewise.audit.facts import Placed, UnitCommand, UnitConfig
 from hugewise.audit.root import Root
 from hugewise.deployment.program import UnitStart
@@ -40,7 +36,7 @@ class Directive(msgspec.Struct, frozen=True):
 
 
 def directives(text: str) -> Iterator[Directive]:
-    """The assignments of a unit file, in their order. What is none is passed over, as systemd does.
+    """Yield the assignments of a unit file, in their order. What is none is passed over, as systemd does.
 
     A line that ends with a backslash goes on with the next one, over comments in between.
     """
@@ -63,35 +59,35 @@ def directives(text: str) -> Iterator[Directive]:
 
 
 def words(text: str) -> list[str]:
-    """The words of a value: between blanks, with quotes and C escapes taken off. An open quote ends with the text."""
+    """Return the words of a value: between blanks, without quotes and C escapes. An open quote ends with the text."""
     found: list[str] = []
     word: list[str] = []
     quote, begun, at = "", False, 0
     while at < len(text):
-        one = text[at]
+        character = text[at]
         at += 1
-        if one == "\\" and at < len(text):
+        if character == "\\" and at < len(text):
             escaped, at = _unescaped(text, at)
             word.append(escaped)
             begun = True
         elif quote:
-            if one == quote:
+            if character == quote:
                 quote = ""
             else:
-                word.append(one)
-        elif one in "'\"":
-            quote, begun = one, True
-        elif one.isspace():
+                word.append(character)
+        elif character in "'\"":
+            quote, begun = character, True
+        elif character.isspace():
             found += ["".join(word)] if begun else []
             word, begun = [], False
         else:
-            word.append(one)
+            word.append(character)
             begun = True
     return [*found, "".join(word)] if begun else found
 
 
 def _unescaped(text: str, at: int) -> tuple[str, int]:
-    """What an escape whose backslash stands before `at` means, and where the text goes on."""
+    """Return the meaning of an escape whose backslash stands before `at`, and where the text goes on."""
     if code := _CODE.match(text, at):
         number = int(code[1] or code[3] or "0", 16) if code[2] is None else int(code[2], 8)
         return chr(number) if not 0xD800 <= number < 0xE000 else "\N{REPLACEMENT CHARACTER}", code.end()
@@ -124,15 +120,19 @@ PLACES = tuple(
         ("/run", "generator.late"),
     )
 )
-"""Where unit files of the system lie, the first one decides."""
+"""Folders of the system's unit files; the first that has a unit decides."""
 
 _SERVICE = re.compile(r"[A-Za-z0-9:_.\\@-]{1,240}\.service")
 _MOST_UNITS = 10_000
 _COMMANDS = ("ExecStartPre", "ExecStart", "ExecStartPost")
 _PREFIXES = "@-:+!|"
 _KNOB = re.compile(r"(?:/sys/kernel/mm/|/sys/devices/system/node/)[\w./*?\[\]-]{1,200}|\bvm\.nr_hugepages\b")
-# Of no version of systemd, whatever web pages print.
+# These exist in no version of systemd, though web pages print them.
 _INVENTED = re.compile(r"(?:Memory)?(?:Transparent)?(?:Huge_?Pages?|THPEnabled)", re.IGNORECASE)
+_ALONE = re.compile(r"\$(\w{1,64})")
+_BRACED = re.compile(r"\$(?:\{(\w{1,64})\}|\$)")
+_UNKNOWN = re.compile(r"\$\{?\w{1,64}\}?")
+_MOST_SCRIPT = 1 << 16
 _ELF64 = struct.Struct("<4sBB10xHHIQQQIHHH")
 _SEGMENT = struct.Struct("<I52x")
 _INTERPRETER = 3
@@ -163,23 +163,27 @@ def service_files(root: Root) -> dict[str, str]:
 
 
 def service_aliases(root: Root, paths: dict[str, str]) -> dict[str, str]:
-    """Names that are links to services of other names, and whose these are."""
-    found = {}
+    """Return names that are links to services of other names, and whose these are."""
+    aliases = {}
     for name, path in paths.items():
         target = root.target(path)
         if target is not None and (real := PurePosixPath(target).name) != name and _SERVICE.fullmatch(real):
-            found[name] = real
-    return found
+            aliases[name] = real
+    return aliases
 
 
-def load_service(root: Root, name: str, path: str | None, also: Iterable[str] = ()) -> LoadedUnit:
+def load_service(
+    root: Root, name: str, path: str | None, also: Iterable[str] = (), linked: frozenset[str] | None = None
+) -> LoadedUnit:
     """The service `name`, whose file is `path` (None: it has drop-ins alone, or none), with what changes it: drop-ins
-    for its other names, `also`, count too.
+    for its other names, `also`, count too. `linked`: units that a link has started at boot (None: not known).
     """
     if path is not None and _masked(root, path):
         return LoadedUnit(UnitConfig(name=name, path=path, masked=True), ())
     files = ([] if path is None else [path]) + _drop_ins(root, (name, *also))
-    read = [(file, each) for file in files for each in directives(root.text(file) or "") if each.section == "Service"]
+    whole = [(file, directive) for file in files for directive in directives(root.text(file) or "")]
+    read = [(file, directive) for file, directive in whole if directive.section == "Service"]
+    installed = any(each.section == "Install" and each.key in ("WantedBy", "RequiredBy") for _, each in whole)
     variables, commands, argvs = _Variables(root, name), list[UnitCommand](), list[tuple[str, ...]]()
     said: dict[str, list[tuple[str, Directive]]] = {}
     for file, each in read:
@@ -187,22 +191,34 @@ def load_service(root: Root, name: str, path: str | None, also: Iterable[str] = 
         if each.value:
             held.append((file, each))
         elif each.key in (*_COMMANDS, "Environment", "EnvironmentFile", "MemoryTHP"):
-            held.clear()  # an empty assignment takes back what was there
+            held.clear()  # an empty assignment resets the list
     for file, each in said.get("Environment", []):
         variables.take(words(each.value), f"{file}:{each.line}")
     for _, each in said.get("EnvironmentFile", []):
         variables.take_file(each.value)
+    environment = {key: value for key, value, _ in variables.found()}
     turned: list[str] = []
+    writes: dict[str, Placed] = {}
     for kind in _COMMANDS:
         for file, each in said.get(kind, []):
-            turned += _KNOB.findall(each.value)
+            where = f"{file}:{each.line}"
+            prefixes = each.value[: len(each.value) - len(each.value.lstrip(_PREFIXES))]
             argv = [specified(word, name) for word in words(each.value.lstrip(_PREFIXES))]
-            if each.value[: len(each.value) - len(each.value.lstrip(_PREFIXES))].count("@"):
+            if "@" in prefixes:
                 argv[1:2] = []  # the name that the program is to be called by
-            command, wrappers, assigned = running.wrapped(argv)
-            if kind == "ExecStart" and command:
-                where = f"{file}:{each.line}"
-                variables.take([f"{key}={value}" for key, value in assigned], where)
+            argv = argv if ":" in prefixes else expanded(argv, environment)
+            turned += _KNOB.findall(each.value)
+            started = list(_started(root, argv, environment))
+            for one in knobs_written(started):
+                turned.append(one.path)
+                writes[one.path] = Placed(one.path, running.shown_value(one.value or ""), where)
+            for place, started_one in enumerate(started if kind == "ExecStart" else ()):
+                command, wrappers, assigned = running.wrapped(list(started_one.words))
+                served = bool(command) and running.server_kind(command[0]) is not None
+                if not command or not (place == len(started) - 1 or served):
+                    continue
+                given = (*started_one.assigned, *assigned)
+                variables.take([f"{key}={value}" for key, value in given], where)
                 setuid, static = elf_facts(root, command[0])
                 commands.append(
                     UnitCommand(program=command[0], where=where, setuid=setuid, static=static, wrappers=wrappers)
@@ -226,13 +242,86 @@ def load_service(root: Root, name: str, path: str | None, also: Iterable[str] = 
         commands=tuple(commands),
         invented=tuple(invented),
         turned=tuple(dict.fromkeys(turned)),
+        writes=tuple(writes.values()),
+        disabled=linked is not None and installed and not {name, *also} & linked,
     )
     starts = tuple((f"{file}:{each.line}", each.value) for file, each in said.get("ExecStart", []))
     return LoadedUnit(config, tuple(argvs), starts, variables.found(), confined=bool(said.get("NoExecPaths")))
 
 
+def expanded(argv: list[str], variables: Mapping[str, str]) -> list[str]:
+    """The words with their variables replaced: `$NAME` alone is split at blanks, `${NAME}` is not; `$$` is a dollar
+    sign. The program is no variable (systemd.service(5), "Command lines").
+    """
+    found = argv[:1]
+    for word in argv[1:]:
+        alone = _ALONE.fullmatch(word)
+        if alone is not None:
+            found += words(variables.get(alone[1], ""))
+        else:
+            found.append(_BRACED.sub(lambda match: variables.get(match[1], "") if match[1] else "$", word))
+    return found
+
+
+def _started(root: Root, argv: list[str], variables: Mapping[str, str]) -> Iterator[shell.ShellCommand]:
+    """Yield the commands of a command line: itself; the commands inside `sh -c` or a shell's script."""
+    command, _, assigned = running.wrapped(argv)
+    known = {**variables, **dict(assigned)}
+    script = shell.script_of(command)
+    if script is None and command[:1] and command[0].startswith("/"):
+        # The script that a shell is given, or one that names its shell in its first line.
+        path = command[1] if shell.script_of([command[0], "-c", "x"]) and command[1:] else command[0]
+        data = root.data(path, _MOST_SCRIPT, whole=False) if path.startswith("/") and _is_small(root, path) else None
+        if data is not None and shell.is_script(data):
+            script = data.decode("utf-8", "replace")
+            known |= {str(place): word for place, word in enumerate(command)}
+    if script is None:
+        yield shell.ShellCommand(tuple(argv))
+        return
+    inside = shell.commands(script, known)
+    if shell.script_of(command) is None:  # of a script in a file only what is known of servers, and what it writes
+        yield from (one for one in inside if one.outputs or _of_interest(one))
+        yield shell.ShellCommand(tuple(argv))
+    else:
+        yield from inside
+
+
+def _is_small(root: Root, path: str) -> bool:
+    status = root.status(path)
+    return status is not None and status.st_size <= _MOST_SCRIPT
+
+
+def _of_interest(one: shell.ShellCommand) -> bool:
+    command, _, _ = running.wrapped(list(one.words))
+    name = PurePosixPath(command[0]).name if command else ""
+    return one.piped or name in ("echo", "printf", "tee", "sysctl", "hugeadm") or running.server_kind(name) is not None
+
+
+def knobs_written(listed: Iterable[shell.ShellCommand]) -> Iterator[shell.Written]:
+    """The knobs that commands write, the pool of the default size as vm.nr_hugepages."""
+    for one in shell.written([_unwrapped(each) for each in listed]):
+        path = _UNKNOWN.sub("*", one.path)
+        path = "vm.nr_hugepages" if path == "/proc/sys/vm/nr_hugepages" else path
+        if _KNOB.fullmatch(path):
+            yield shell.Written(path, one.value)
+
+
+def _unwrapped(one: shell.ShellCommand) -> shell.ShellCommand:
+    return one._replace(words=tuple(running.wrapped(list(one.words))[0]))
+
+
+def wanted(root: Root) -> frozenset[str] | None:
+    """Units that are started at boot by a link; None where the host has no such link at all."""
+    found: set[str] = set()
+    for place in PLACES:
+        for name in root.names(place):
+            if name.endswith((".wants", ".requires")):
+                found |= set(root.names(f"{place}/{name}"))
+    return frozenset(found) or None
+
+
 def defaults(root: Root) -> tuple[Placed, ...]:
-    """What the manager gives every service: DefaultEnvironment= of system.conf (systemd-system.conf(5))."""
+    """Return what the manager gives every service: DefaultEnvironment= of system.conf (systemd-system.conf(5))."""
     files: dict[str, str] = {}
     for place in ("/etc", "/run", "/usr/local/lib", "/usr/lib"):
         for name in root.names(f"{place}/systemd/system.conf.d"):
@@ -240,24 +329,23 @@ def defaults(root: Root) -> tuple[Placed, ...]:
                 files.setdefault(name, f"{place}/systemd/system.conf.d/{name}")
     variables = _Variables(root, "")
     for file in ("/etc/systemd/system.conf", *(path for _, path in sorted(files.items()))):
-        for each in directives(root.text(file) or ""):
-            if (each.section, each.key) == ("Manager", "DefaultEnvironment"):
-                variables.take(words(each.value), f"{file}:{each.line}", anew=not each.value)
+        for directive in directives(root.text(file) or ""):
+            if (directive.section, directive.key) == ("Manager", "DefaultEnvironment"):
+                variables.take(words(directive.value), f"{file}:{directive.line}", anew=not directive.value)
     return variables.known()
 
 
 def _masked(root: Root, path: str) -> bool:
-    """A link to /dev/null, or an empty file."""
+    # a link to /dev/null, or an empty file
     if root.target(path) == "/dev/null":
         return True
-    found = root.status(path)
-    return found is not None and found.st_size == 0
+    status = root.status(path)
+    return status is not None and status.st_size == 0
 
 
 def _drop_ins(root: Root, names: Iterable[str]) -> list[str]:
-    """The files that change a service, in the order of their names; of one name the one that decides.
-
-    What is for this very service comes before what is for its template, for names with its first parts, and for all
+    """Return the files that change a service, in the order of their names; of several with one name, the one that
+    decides. Files for this very service come before those for its template, for names with its first parts, and for all
     services.
     """
     chosen: dict[str, str] = {}
@@ -270,7 +358,7 @@ def _drop_ins(root: Root, names: Iterable[str]) -> list[str]:
 
 
 def _folders(name: str) -> Iterator[str]:
-    """`a-b@c.service`, `a-b@.service`, `a-@.service`, `service`: whose drop-ins are for the service."""
+    """Yield the names whose drop-ins are for the service: `a-b@c.service`, `a-b@.service`, `a-@.service`, `service`."""
     stem = name.removesuffix(".service")
     prefix, at, _ = stem.partition("@")
     yield name
@@ -293,8 +381,8 @@ class _Variables:
     def take(self, assignments: Iterable[str], where: str, *, anew: bool = False) -> None:
         if anew:
             self._found.clear()
-        for each in assignments:
-            key, equals, value = specified(each, self._unit).partition("=")
+        for assignment in assignments:
+            key, equals, value = specified(assignment, self._unit).partition("=")
             if equals:
                 self._found.append((key, value, where))
 
@@ -303,9 +391,9 @@ class _Variables:
         path = specified(said.removeprefix("-"), self._unit)
         if not path.startswith("/") or any(one in path for one in "*?["):
             return
-        for each in directives(self._root.text(path) or ""):
-            joined = " ".join(words(each.value))
-            self._found.append((each.key.removeprefix("export ").strip(), joined, f"{path}:{each.line}"))
+        for directive in directives(self._root.text(path) or ""):
+            joined = " ".join(words(directive.value))
+            self._found.append((directive.key.removeprefix("export ").strip(), joined, f"{path}:{directive.line}"))
 
     def known(self) -> tuple[Placed, ...]:
         return running.known_environment(self._found)
@@ -315,7 +403,7 @@ class _Variables:
 
 
 def elf_facts(root: Root, program: str) -> tuple[bool | None, bool | None]:
-    """Whether a program's file has a setuid or setgid bit, and whether it names no interpreter; None: not known."""
+    """Return whether a program's file is setuid or setgid, and whether it names no interpreter; None: not known."""
     if not program.startswith("/"):
         return None, None
     status = root.status(program)
@@ -336,7 +424,7 @@ _TUNABLES = "GLIBC_TUNABLES"
 
 
 def unit_start(root: Root, name: str) -> UnitStart | None:
-    """That of the service `name` (or of the template that it is of, or by its other name); None where the host has no
+    """Return the start of the service `name` (or of its template, or by its other name); None where the host has no
     such service, or has it masked.
     """
     paths = service_files(root)
@@ -346,12 +434,12 @@ def unit_start(root: Root, name: str) -> UnitStart | None:
     if path is None:
         return None
     also = [other for other, whose in others.items() if whose == real]
-    found = load_service(root, real, path, also)
-    return None if found.config.masked else _start(name, found)
+    service = load_service(root, real, path, also)
+    return None if service.config.masked else _start(name, service)
 
 
 def _start(name: str, found: LoadedUnit) -> UnitStart:
-    last = next((one for one in reversed(found.variables) if one[0] == _TUNABLES), None)
+    last = next((variable for variable in reversed(found.variables) if variable[0] == _TUNABLES), None)
     if last is None:
         return UnitStart(name=name, starts=found.starts, confined=found.confined)
     _, value, where = last

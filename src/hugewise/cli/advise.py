@@ -17,21 +17,21 @@ from hugewise.visible import printable, say, say_json
 
 _DASHES = "--"
 _TIME_S = 600.0
+_FILES_TOLD = 3  # lines at the end; README.md beside the files has all
 _COMMAND = "hugewise advise -- COMMAND ARGS..."
 _OPTIONS = {"time_": "time", "values": "value", "run_": "from", "resumed": "resume"}
-# What each form takes beside --output and --json; the others are refused.
+# Options of each form besides --output and --json; others are refused.
 _ASKED = ("time_", "margin", "confidence", "max_candidates", "priority")
-_OF_COMMAND = ("metric", "values", "pool", "prepare", "curve")
+_OF_COMMAND = ("metric", "values", "pool", "prepare", "stdin", "curve")
 _OF_STUDY = ("only", "scale")
 _OF_SERVICE = ("metric", "values", "pool", *request.NAMES)
-_OF_RUNS = ("anyway", "results")
+_OF_RUNS = ("anyway", "wait", "results")
 
 
 class _Dashed(click.Command):
-    """What stands behind `--` is a command, and nothing else is: `advise demo` is about a study."""
-
+    # a command stands behind `--` alone: `advise demo` is about a study
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if ctx.resilient_parsing:  # of a shell that completes
+        if ctx.resilient_parsing:  # a shell completes the line
             return super().parse_args(ctx, args)
         place = args.index(_DASHES) if _DASHES in args else len(args)
         behind = tuple(args[place + 1 :])
@@ -45,7 +45,7 @@ class _Dashed(click.Command):
         return left
 
 
-@click.command(cls=_Dashed, short_help="What to set for a program or a server, and how sure.")
+@click.command(cls=_Dashed, short_help="Find the best page setting for a program or a server.")
 @options.STUDY_OR_WORD
 @click.argument(
     "command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]", shell_complete=options.complete_files
@@ -57,46 +57,56 @@ class _Dashed(click.Command):
     metavar="RUN",
     type=click.Path(path_type=Path),
     shell_complete=options.complete_runs,
-    help="What the run in this folder says is to be set; nothing is measured.",
+    help="Advise from the run in this folder; measure nothing.",
 )
 @click.option(
     "--time",
     "time_",
-    help="Time for all of it, such as 4m (default: 10m, of a study 10m for each cell).",
+    help="Total time, such as 4m (default: 10m; for a study 10m for each cell).",
 )
-@click.option("--metric", help="The metric of COMMAND that is judged (wall_s, cpu_s, ...).")
+@click.option("--metric", help="The metric to judge (wall_s, cpu_s, ...).")
 @click.option(
     "--value",
     "values",
     multiple=True,
-    help="A metric in its output, NAME,DIRECTION,UNIT=regex:PATTERN or =json:PATH (may be repeated).",
+    help="A metric in the output: NAME,DIRECTION,UNIT=regex:PATTERN or =json:PATH (may be repeated).",
 )
-@click.option("--margin", default="2%", show_default=True, help="Smaller differences make none.")
+@click.option("--margin", default="2%", show_default=True, help="Smaller differences do not matter.")
 @click.option(
     "--confidence",
     default="0.99",
     show_default=True,
-    help="Of each verdict: at 0.99 it is wrong with up to 1%, and any of K (advices, cells) with up to K times that.",
+    help="Confidence of each verdict: at 0.99 it is wrong with a chance of at most 1%, any of K with at most K%.",
 )
-@click.option("--max-candidates", type=click.IntRange(1, 6), default=6, show_default=True, help="Settings to try.")
+@click.option(
+    "--max-candidates", type=click.IntRange(1, 6), default=6, show_default=True, help="The most settings to try."
+)
 @click.option(
     "--priority",
     type=click.Choice(["speed", "memory", "tail"]),
     default="speed",
     show_default=True,
-    help="What the best is: the metric, unless memory grows by over 10%; the footprint; or an upper quantile.",
+    help="What to improve: the metric, with at most 10% more memory (speed); memory; or an upper quantile (tail).",
 )
-@click.option("--pool", help="Hugetlb memory that COMMAND needs, such as 512m (default: what it was seen to use).")
-@click.option("--curve", is_flag=True, help="No setting: the gain at 0 to 100% of the heap on huge pages, its knee.")
+@click.option("--pool", help="Hugetlb memory that COMMAND needs, such as 512m (default: what the pilot used).")
+@click.option(
+    "--curve", is_flag=True, help="Measure the gain with 0 to 100% of the heap on huge pages, instead of settings."
+)
 @options.PREPARE
+@options.STDIN
 @options.SCALE
 @options.ONLY
-@click.option("--output", type=click.Path(file_okay=False, path_type=Path), help="Write the files to deploy below it.")
-@click.option("--unit", help="The service that the files of --output are for, such as redis-server.service.")
-@click.option("--resume", "resumed", type=click.Path(path_type=Path), help="Go on with the advice in this folder.")
-@click.option("--verbose", is_flag=True, help="Print what stands in details.txt of the advice too.")
+@click.option(
+    "--output", type=click.Path(file_okay=False, path_type=Path), help="Write the files to deploy into this new folder."
+)
+@click.option("--unit", help="With --output: the service that the files are for, such as redis-server.service.")
+@click.option(
+    "--resume", "resumed", type=click.Path(path_type=Path), help="Continue the interrupted advice in this folder."
+)
+@click.option("--verbose", is_flag=True, help="Print all details.")
 @click.option("--json", "as_json", is_flag=True, help="Print the advice as JSON.")
 @options.ANYWAY
+@options.WAIT
 @options.RESULTS
 def advise(
     study: str | None,
@@ -110,16 +120,16 @@ def advise(
     verbose: bool,
     **asked: Any,
 ) -> None:
-    """What to set, what it gains, what it costs: advise -- COMMAND ARGS...
+    """Find the best page setting, its gain and its cost: advise -- COMMAND ARGS...
 
-    Of a service: advise --server "CMD ARGS" --load "CMD ARGS", split as a shell would, without one. Of each cell of a
-    study: advise STUDY. By a run that exists: advise --from RUN.
+    For a server: advise --server "CMD ARGS" --load "CMD ARGS" (quotes work as in a shell; no shell runs them). For each
+    cell of a study: advise STUDY. From an existing run: advise --from RUN.
 
-    A pilot runs it as it is. Settings that can reach it are screened, and the one chosen is confirmed by runs of its
-    own, whose verdict has the confidence that was asked for. Nothing is left changed, and nothing is applied.
+    A pilot runs the program as it is. The settings that can affect it are screened, and the best is confirmed by runs
+    of its own at the requested confidence. All settings are put back, and nothing is applied.
 
-    Exit status: 0 answered, also where the answer is to leave it as it is; 1 hugewise or the host failed; 2 what was
-    asked cannot be done; 130 interrupted, with what is known so far.
+    Exit status: 0 answered, also where the answer is to change nothing; 1 hugewise or the host failed; 2 the request
+    cannot be carried out; 130 interrupted, with the results so far.
     """
     request.must_be_whole(asked, command=bool(command))
     forms = {"study": study is not None, "command": bool(command), "server": bool(asked["server"])}
@@ -128,7 +138,7 @@ def advise(
     _check_files(output, unit, curve=asked["curve"])
     files = None if output is None else _Files(output, unit, as_json)
     if run_ is not None:
-        _of_run(run_, files, as_json=as_json)
+        _of_run(run_, files, as_json=as_json, verbose=verbose)
     elif study is not None or (resumed is not None and _of_cells(resumed)):
         _of_study(study, resumed, files, asked, as_json=as_json, verbose=verbose)
     else:
@@ -142,18 +152,18 @@ def _of_cells(folder: Path) -> bool:
 
 
 def _check(forms: dict[str, bool], asked: dict[str, Any]) -> None:
-    """Raise UserError for a call that makes no sense, before anything is measured."""
+    """Raise UserError for contradictory options, before anything is measured."""
     given = [name for name, there in forms.items() if there]
     if len(given) != 1:
         what = "nothing" if not given else " and ".join(_called(name) for name in given)
-        told = f"{what} to advise on: one thing is advised on at a time"
-        raise UserError(told, hint=f"{_COMMAND}, --server CMD --load CMD, a STUDY, --from RUN, or --resume FOLDER")
+        text = f"{what} to advise on: one thing is advised on at a time"
+        raise UserError(text, hint=f"{_COMMAND}, --server CMD --load CMD, a STUDY, --from RUN, or --resume FOLDER")
     takes = {
         "command": (*_ASKED, *_OF_COMMAND, *_OF_RUNS),
         "server": (*_ASKED, *_OF_SERVICE, *_OF_RUNS),
         "study": (*_ASKED, *_OF_STUDY, *_OF_RUNS),
         "run_": (),
-        "resumed": ("anyway",),
+        "resumed": ("anyway", "wait"),
     }[given[0]]
     cure = {
         "command": "leave it out: it is for a STUDY",
@@ -213,31 +223,27 @@ def _of_command(
     verbose: bool,
 ) -> None:
     from hugewise.advise import advise as phases  # noqa: PLC0415
-    from hugewise.advise.text import DETAILS, answer, objective, settings, summary, whole  # noqa: PLC0415
+    from hugewise.advise import ending  # noqa: PLC0415
+    from hugewise.advise.text import answer, objective, settings, whole  # noqa: PLC0415
     from hugewise.cli import progress  # noqa: PLC0415
+    from hugewise.session import session  # noqa: PLC0415
 
-    anyway, results = asked["anyway"], asked["results"]
     with progress.show_progress(sys.stderr) as listener:
+        lock = session.host_lock(listener, anyway=asked["anyway"], wait=asked["wait"])
         if resumed is not None:
-            found, folder = phases.resume(resumed, listener=listener, anyway=anyway)
+            found, folder = phases.resume(resumed, listener=listener, lock=lock)
         else:
             question, call = _question(command, asked), request.this_call()
-            found, folder = phases.advise(question, results, listener=listener, anyway=anyway, command=call)
+            found, folder = phases.advise(question, asked["results"], listener=listener, lock=lock, command=call)
     if as_json:
         told = {"objective": objective(found), "answer": answer(found), "settings": settings(found)}
         say_json(msgspec.to_builtins(found) | told)
     else:
+        lines = ending.of_command(found, folder, files=files is not None)
         if verbose:
-            say(whole(found).removesuffix("\n"))
-        else:
-            if found.curve is None:
-                say(objective(found))
-            say(answer(found))
-            for line in summary(found):
-                say(f"  {line}")
-        if found.curve is not None:
-            say(f"  Figure: {folder / 'curve.svg'}")
-        say(f"Advice: {folder} ({DETAILS} in it: what was tried and what not, prices, runs)")
+            lines = (*whole(found).splitlines(), *lines[-1 if found.curve is None else -2 :])
+        for line in lines:
+            say(line)
     if files is not None:
         files.of([("", found)])
     if found.arrived != "finished":
@@ -253,9 +259,9 @@ def _of_study(
     as_json: bool,
     verbose: bool,
 ) -> None:
-    from hugewise.advise import of_study  # noqa: PLC0415
-    from hugewise.advise.text import DETAILS, details, summary  # noqa: PLC0415
+    from hugewise.advise import ending, of_study  # noqa: PLC0415
     from hugewise.cli import progress  # noqa: PLC0415
+    from hugewise.session import session  # noqa: PLC0415
 
     begun = None
     if study is not None:
@@ -265,48 +271,46 @@ def _of_study(
         begun = of_study.cell_questions(part, seconds=seconds, **_how(asked))
         begun.command = request.this_call()
     with progress.show_progress(sys.stderr) as listener:
+        lock = session.host_lock(listener, anyway=asked["anyway"], wait=asked["wait"])
         if begun is None:
             assert resumed is not None
-            found, folder = of_study.resume(resumed, listener=listener, anyway=asked["anyway"])
+            found, folder = of_study.resume(resumed, listener=listener, lock=lock)
         else:
-            found, folder = of_study.advise(begun, asked["results"], listener=listener, anyway=asked["anyway"])
+            found, folder = of_study.advise(begun, asked["results"], listener=listener, lock=lock)
     if as_json:
         say_json(found)
     else:
-        for line in of_study.study_summary(found):
+        lines = ending.of_study(found, folder, files=files is not None)
+        if verbose:
+            lines = (*of_study.whole(found), *lines[-1:])
+        for line in lines:
             say(line)
-        for one in found.cells:
-            if one.advice is not None:
-                say(f"\n{one.cell}:")
-                for line in (details if verbose else summary)(one.advice):
-                    say(f"  {line}")
-                say(f"  Advice: {one.folder}")
-        say(f"\nAdvice: {folder} ({DETAILS} of each cell: what was tried and what not, prices, runs)")
     if files is not None:
-        advised = [(one.cell, one.advice) for one in found.cells if one.advice is not None]
+        advised = [(cell.cell, cell.advice) for cell in found.cells if cell.advice is not None]
         files.of(advised)
     if found.arrived != "finished":
         sys.exit(130)
 
 
-def _of_run(folder: Path, files: _Files | None, *, as_json: bool) -> None:
+def _of_run(folder: Path, files: _Files | None, *, as_json: bool, verbose: bool) -> None:
+    from hugewise.advise import ending  # noqa: PLC0415
     from hugewise.advise.from_run import advice_of_run, details, sentences  # noqa: PLC0415
 
     found, results = advice_of_run(folder)
     if as_json:
         say_json(found)
     else:
-        for line in sentences(found):
+        lines = ending.of_run(found, folder, files=files is not None)
+        if verbose:
+            lines = (*sentences(found), *(f"  {line}" for line in details(found)), *lines[-1:])
+        for line in lines:
             say(line)
-        for line in details(found):
-            say(f"  {line}")
-        say(f"Run: {folder} ({found.state}; nothing was measured anew)")
     if files is not None:
         files.write([results])
 
 
 class _Files(NamedTuple):
-    """Where files to deploy are written, and for which unit; with JSON on stdout, what is said of them is not."""
+    """Folder of the files to deploy, and their unit; with JSON on stdout, nothing is said of the files."""
 
     output: Path
     unit: str | None
@@ -316,13 +320,10 @@ class _Files(NamedTuple):
         """Write those of advices: the name of the cell (empty: as in the run), and what was found."""
         import hugewise  # noqa: PLC0415
         from hugewise.advise.of_study import named_as_cell  # noqa: PLC0415
-        from hugewise.advise.text import recommended  # noqa: PLC0415
+        from hugewise.advise.text import deployable, recommended  # noqa: PLC0415
 
         confirmed = [(cell, each) for cell, each in advised if each.confirmed is not None]
-        # What is faster has its files all the same: whether it is worth its memory is the user's to weigh.
-        # What runs fail under has none.
-        safe = [(cell, each) for cell, each in confirmed if not each.confirmed.fails]
-        whole = [(cell, each) for cell, each in safe if each.question.priority != "memory" or recommended(each)]
+        whole = [(cell, each) for cell, each in confirmed if deployable(each)]
         if not whole:
             why = "nothing is recommended" if confirmed else "nothing was confirmed"
             say(f"{self.output}: no files: {why}", err=self.as_json)
@@ -337,7 +338,10 @@ class _Files(NamedTuple):
 
         first, *others = runs
         start = None if self.unit is None else of_host(self.unit)
-        for line in write_files(first, self.output, self.unit, also=others, arms=arms, start=start):
+        told = write_files(first, self.output, self.unit, also=others, arms=arms, start=start)
+        if len(told) > _FILES_TOLD:
+            told = [told[0], told[-1], f"{len(told) - 2} more lines: {self.output / 'README.md'}"]
+        for line in told:
             say(line, err=self.as_json)
 
 
@@ -349,14 +353,13 @@ def _read(name: str, text: str, how: Callable[[str], Any], such: str) -> Any:
 
 
 def _seconds(asked: dict[str, Any]) -> float | None:
-    """The time that was given, in seconds; None where none was. Raises UserError."""
     from hugewise.quantity import parse_duration  # noqa: PLC0415
 
     return None if asked["time_"] is None else _read("time", asked["time_"], parse_duration, "10m")
 
 
 def _how(asked: dict[str, Any]) -> dict[str, Any]:
-    """What is asked of every program alike, from the words of the call. Raises UserError."""
+    """Return the part of the question that is alike for every program, from the call's words. Raises UserError."""
     from hugewise.quantity import parse_share, parse_size  # noqa: PLC0415
 
     return {
@@ -369,7 +372,6 @@ def _how(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def _question(command: Sequence[str], asked: dict[str, Any]) -> Any:
-    """The question, from the words of the call. Raises UserError."""
     from hugewise.advise.question import Question  # noqa: PLC0415
     from hugewise.advise.question import command as of_command  # noqa: PLC0415
 
@@ -379,5 +381,6 @@ def _question(command: Sequence[str], asked: dict[str, Any]) -> Any:
         return Question(workload=request.table(asked, seconds), seconds=seconds, **_how(asked))
     prepare = request.words("prepare", asked["prepare"])
     request.must_be_there(command, "hugewise advise --")
-    table = of_command(command, metric=asked["metric"], values=asked["values"], prepare=prepare)
+    stdin = request.standard_input(asked["stdin"])
+    table = of_command(command, metric=asked["metric"], values=asked["values"], prepare=prepare, stdin=stdin)
     return Question(workload=table, seconds=seconds, curve=asked["curve"], **_how(asked))

@@ -34,7 +34,7 @@ def run(files: Sequence[Path], options: Mapping[str, Any]) -> None:
     try:
         paths = write(results, told, folder)
     except HugewiseError:
-        show(brief(told))  # what was found is not lost with the report
+        show(brief(told))  # the result is not lost with the report
         raise
     show(brief(told), paths["html"])
 

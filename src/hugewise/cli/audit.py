@@ -42,12 +42,12 @@ def main(units: Sequence[str], results: Path, folder: Path, *, as_json: bool, tr
         console = TextConsole()
         console.print(render(report, traps_only=traps_only), width=min(console.width, 100), crop=False)
     if root.folder == Path("/") and (left := leftover(root, JOURNAL)) is not None:
-        say(f"hugewise: {left[0]}: what is in force now is what it has set", err=True)
+        say(f"hugewise: {left[0]}; its settings are shown as they were before (rule knobs-of-a-run)", err=True)
     return 0 if exit_zero or report.worst() in (None, "note") else FOUND
 
 
 def render(report: AuditReport, *, traps_only: bool = False) -> RenderableType:
-    """The report for a terminal of 80 columns or more."""
+    """Return the report for a terminal of 80 columns or more."""
     named = f", {', '.join(report.units)}" if report.units else ""
     known = (("systemd", report.systemd), ("glibc", report.glibc))
     software = "".join(f", {name} {version}" for name, version in known if version is not None)
@@ -60,8 +60,8 @@ def render(report: AuditReport, *, traps_only: bool = False) -> RenderableType:
         parts += [Text(f"  {line}", overflow="fold") for line in report.unread]
     parts.append(Text(f"\n{_runs(report.searched)}"))
     counts = {severity: sum(trap.severity == severity for trap in report.traps) for severity in SEVERITIES}
-    said = ", ".join(f"{count} {severity}{'' if count == 1 else 's'}" for severity, count in counts.items() if count)
-    parts.append(Text(said or "no trap found"))
+    text = ", ".join(f"{count} {severity}{'' if count == 1 else 's'}" for severity, count in counts.items() if count)
+    parts.append(Text(text or "no trap found"))
     return Group(*parts)
 
 
@@ -113,19 +113,19 @@ def _traps(report: AuditReport) -> list[RenderableType]:
 
 
 def _runs(searched: Searched) -> str:
-    """How far the labels reach."""
-    said = [f"labels by {searched.runs} run{'' if searched.runs == 1 else 's'} of these programs on this host"]
+    """Return how far the labels reach."""
+    texts = [f"labels by {searched.runs} run{'' if searched.runs == 1 else 's'} of these programs on this host"]
     if not searched.runs:
-        said = ["no run of these programs under this kernel (a label needs one: hugewise run --policy ... -- COMMAND)"]
+        texts = ["no run of these programs under this kernel (a label needs one: hugewise run --policy ... -- COMMAND)"]
     if searched.left_out:
-        said.append(f"{searched.left_out} older ones were not looked at")
+        texts.append(f"{searched.left_out} older ones were not looked at")
     if searched.of_others:
-        said.append(f"{searched.of_others} of other programs do not count")
+        texts.append(f"{searched.of_others} of other programs do not count")
     if searched.elsewhere:
-        said.append(f"{searched.elsewhere} of another machine or kernel do not count")
+        texts.append(f"{searched.elsewhere} of another machine or kernel do not count")
     if searched.unread:
-        said.append(f"{searched.unread} folders cannot be read")
-    return "; ".join(said)
+        texts.append(f"{searched.unread} folders cannot be read")
+    return "; ".join(texts)
 
 
 def _table(width: int) -> Table:

@@ -1,18 +1,16 @@
-"""`hugewise verify PID|UNIT`: what backs a program that runs, and what was promised; for a terminal, or as JSON.
-
-`hugewise verify DOMAIN`: what the memory of a virtual machine is made of, and what was promised.
-"""
+"""`hugewise verify`: what backs a program, a unit or a virtual machine that runs, beside what was promised."""
 
 from __future__ import annotations
 
 import sys
 import typing
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from hugewise.cli import options
+from hugewise.cli import options, request
 from hugewise.errors import UserError
 from hugewise.model.guest import Pages
 from hugewise.model.host import Host
@@ -58,7 +56,7 @@ def _pages(policy: str | None) -> Pages | None:
 
 
 def guest_lines(found: GuestVerified, why: tuple[TrapFound, ...]) -> Iterator[str]:
-    """The answer first, then what each piece of the guest's memory is made of, and what takes huge pages from it."""
+    """Yield the answer, then the backing of each piece of the guest's memory, and what takes huge pages from it."""
     from hugewise.guests.backing import UNKNOWN  # noqa: PLC0415
 
     verdict = {True: "as promised", False: "NOT as promised", None: "NOT PROVEN"}[found.delivered]
@@ -83,7 +81,7 @@ def guest_lines(found: GuestVerified, why: tuple[TrapFound, ...]) -> Iterator[st
         yield ""
         yield "What takes huge pages from such a machine here:"
     for trap in why:
-        yield f"  - {printable(trap.found)}: {trap.title} [{trap.rule}]"
+        yield f"  - {trap.severity}: {printable(trap.found)}: {trap.title} [{trap.rule}]"
         yield f"    cure: {trap.cure}"
 
 
@@ -91,30 +89,44 @@ _MOST_PROCESSES = 10
 _SOURCES = {"kpageflags": "the kernel's page flags", "smaps": "smaps"}
 
 
-@click.command("verify", short_help="Is a running program backed as was promised?")
-@click.argument("who", metavar="PID|UNIT|DOMAIN")
+class _Dashed(click.Command):
+    # a command stands behind `--` alone
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        place = args.index("--") if "--" in args else len(args)
+        left = super().parse_args(ctx, args[:place])
+        ctx.params["command"] = tuple(args[place + 1 :])
+        return left
+
+
+@click.command("verify", cls=_Dashed, short_help="Check that a running program has the promised pages.")
+@click.argument("who", metavar="[PID|UNIT|DOMAIN] [-- COMMAND...]", required=False)
 @click.option(
-    "--policy", metavar="NAME", shell_complete=options.complete_policies, help="What was promised, such as thp."
+    "--policy", metavar="NAME", shell_complete=options.complete_policies, help="The promised policy, such as thp."
 )
-@click.option("--share", help="The share of its memory that is enough (default: 95%).")
+@click.option("--share", help="The share of memory that must have the pages (default: 95%).")
 @click.option(
     "--memory",
     type=click.Choice(["all", "shared", "large"]),
     default="all",
     show_default=True,
-    help="Of each process: all, its largest shared mapping (as PostgreSQL has), or its private ones of 32m and more.",
+    help="Look at all memory, the largest shared mapping (PostgreSQL), or private mappings of 32m and more.",
 )
+@options.STDIN
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
-def verify(who: str, *, as_json: bool, **asked: Any) -> None:
-    """Is a running program backed by the pages that were promised, and if not, why?
+def verify(who: str | None, *, command: tuple[str, ...] = (), stdin: Path | None, as_json: bool, **asked: Any) -> None:
+    """Check that a running program has the promised pages, and show why not.
 
-    Looks once at the process PID and its children, or at all processes of UNIT; changes nothing. Without --policy the
-    promise is that of the rules in force. As an ordinary user on processes of one's own.
+    Looks once at the process PID and its descendants, or at all processes of UNIT, and changes nothing. Without
+    --policy the promise is that of the rules in force: THP settings, GLIBC_TUNABLES. An ordinary user can look at own
+    processes only.
 
-    Of a virtual machine, a libvirt DOMAIN that runs or the PID of a QEMU, the guest's memory is looked at: without
-    --policy the promise is what its QEMU was asked for.
+    verify --policy NAME -- COMMAND runs the command once, with the settings that are in force and without its output,
+    and sees each of its processes at its exit and whenever it has grown.
 
-    Exit status 0: as promised; 1: not, or not proven; 2: there is nothing to look at, or it is not allowed.
+    For a virtual machine (a running libvirt DOMAIN, or the PID of a QEMU) it looks at the guest's memory; without
+    --policy the promise is what QEMU was asked for.
+
+    Exit status 0: as promised; 1: not, or not proven; 2: there is nothing to look at, or no permission.
     """
     from hugewise.guests.running import running as guests_running  # noqa: PLC0415
     from hugewise.host.local_host import LocalHost  # noqa: PLC0415
@@ -127,9 +139,22 @@ def verify(who: str, *, as_json: bool, **asked: Any) -> None:
         except ValueError as error:
             raise UserError(f"--share {text}: {error}", hint="write for example --share 90%") from None
     host = LocalHost()
+    if command:
+        _check_command(who, asked)
+        request.must_be_there(command, "hugewise verify --policy NAME --")
+        path = request.standard_input(stdin)
+        _show(inspection.verify_command(command, host, asked["policy"], stdin=path, share=share), as_json=as_json)
+    if who is None:
+        raise UserError("nothing to verify", hint="hugewise verify PID, UNIT or DOMAIN, or --policy NAME -- COMMAND")
+    if stdin is not None:
+        raise UserError("--stdin is for a command", hint="leave it out, or: hugewise verify --policy NAME -- COMMAND")
     if asked["memory"] == "all" and (machine := guests_running(who, host)) is not None:
         show_guest(machine, host, asked["policy"], share, as_json=as_json)
     found = inspection.verify(who, host, asked["policy"], share=share, named=asked["memory"])
+    _show(found, as_json=as_json)
+
+
+def _show(found: Verified, *, as_json: bool) -> NoReturn:
     if as_json:
         say_json(found)
     else:
@@ -138,8 +163,20 @@ def verify(who: str, *, as_json: bool, **asked: Any) -> None:
     sys.exit(0 if found.delivered else 1)
 
 
+def _check_command(who: str | None, asked: Mapping[str, Any]) -> None:
+    """Raise UserError for what does not go with a command."""
+    if who is not None:
+        raise UserError(f"{printable(who)} and a command: one thing is verified at a time", hint="leave one out")
+    if asked["policy"] is None:
+        cure = "hugewise verify --policy thp -- COMMAND (hugewise list policies)"
+        raise UserError("--policy is missing: what a command is promised", hint=cure)
+    if asked["memory"] != "all":
+        cure = "leave it out: all memory of a command is looked at"
+        raise UserError(f"--memory {asked['memory']} is for a process", hint=cure)
+
+
 def lines(found: Verified) -> Iterator[str]:
-    """The answer first, then what backs it, why, and the rules."""
+    """Yield the answer first, then what backs it, why, and the rules."""
     verdict = {True: "as promised", False: "NOT as promised", None: "NOT PROVEN"}[found.delivered]
     by = f"the policy {found.promise.policy}" if found.promise.policy else "the rules in force"
     yield f"{printable(found.subject)}: {verdict}: {found.said}"
@@ -148,11 +185,13 @@ def lines(found: Verified) -> Iterator[str]:
     yield ""
     yield f"Backed by (from {_SOURCES[found.source]}):"
     yield from _backed(found.coverage)
-    yield ""
-    yield f"  {'memory':>10} {'huge':>10} {'pool':>10}  mapping"
-    yield from map(_mapping, found.mappings)
-    yield ""
-    yield "Processes:"
+    if found.mappings:
+        yield ""
+        yield f"  {'memory':>10} {'huge':>10} {'pool':>10}  mapping"
+        yield from map(_mapping, found.mappings)
+    if found.processes:
+        yield ""
+        yield "Processes:"
     for one in found.processes[:_MOST_PROCESSES]:
         off = "; transparent huge pages are off for it" if one.thp_disabled else ""
         tunable = f"; glibc.malloc.hugetlb={one.tunable}" if one.tunable is not None else ""
@@ -182,7 +221,7 @@ def _backed(coverage: Mapping[str, int]) -> Iterator[str]:
 
 
 def _mapping(one: MappingSeen) -> str:
-    told = {True: ", eligible", False: ", not eligible", None: ""}[one.eligible] + (", advised" if one.advised else "")
+    text = {True: ", eligible", False: ", not eligible", None: ""}[one.eligible] + (", advised" if one.advised else "")
     where = f" at {one.start}" if one.start else ""
     sizes = " ".join(f"{readable_size(each) if each else '-':>10}" for each in (one.memory, one.huge, one.pool))
-    return f"  {sizes}  {printable(one.name)[:60]}{where}{told}"
+    return f"  {sizes}  {printable(one.name)[:60]}{where}{text}"

@@ -10,11 +10,11 @@ import msgspec
 
 from hugewise.cli import options
 
-# Imports inside functions: each verb pays only for what it uses.
+# Imports are inside functions: each verb pays only for what it uses.
 # ruff: noqa: PLC0415
 
 
-@click.command(short_help="Hold two runs against each other: kernels, hosts, days.")
+@click.command(short_help="Compare two runs: kernels, hosts, days.")
 @click.argument("first", metavar="FIRST", type=click.Path(path_type=Path), shell_complete=options.complete_runs)
 @click.argument("second", metavar="SECOND", type=click.Path(path_type=Path), shell_complete=options.complete_runs)
 @click.option(
@@ -22,30 +22,33 @@ from hugewise.cli import options
 )
 @click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON, with every metric.")
 def compare(first: Path, second: Path, metrics: Sequence[str], *, as_json: bool) -> None:
-    """Hold two runs against each other: two kernels, two hosts, two days.
+    """Compare two runs: two kernels, two hosts, two days.
 
-    First in what they differ before anything was measured; then, of each comparison that both have, whether its effect
-    differs, with an interval. FIRST and SECOND are folders of runs, or of advices, whose confirmation is taken.
+    Shows how the runs differed before anything was measured; then, for each comparison that both have, whether its
+    effect differs, with an interval. FIRST and SECOND are folders of runs, or of advices (their confirmations).
     """
     from hugewise.analysis.combining import compared
     from hugewise.errors import UserError
+    from hugewise.report.reasons import worded
     from hugewise.report.terminal import show
     from hugewise.report.two_runs import report
     from hugewise.visible import say_json
 
     found = compared(_run_of(first), _run_of(second))
-    unknown = [name for name in metrics if not any(name in one.metric for one in found.others) and not _pattern(name)]
+    unknown = [
+        name for name in metrics if not any(name in metric.metric for metric in found.others) and not _pattern(name)
+    ]
     if unknown:
-        known = ", ".join(sorted({one.metric for one in found.others})) or "none"
+        known = ", ".join(sorted({metric.metric for metric in found.others})) or "none"
         raise UserError(f"--metric {unknown[0]}: the runs have no such metric in common", hint=f"they have: {known}")
     if as_json:
-        say_json(found)
+        say_json(worded(found))
     else:
         show(report(found, metrics))
 
 
 class _Confirmed(msgspec.Struct):
-    """What is read of an advice."""
+    """Part of an advice that is read here."""
 
     confirmation_folder: str = ""
     cwd: str = ""
@@ -56,7 +59,7 @@ def _pattern(name: str) -> bool:
 
 
 def _run_of(folder: Path) -> Path:
-    """The run in the folder; of an advice that of its confirmation. Raises UserError where it has none."""
+    """Return the run in the folder; for an advice that of its confirmation. Raises UserError where it has none."""
     from hugewise import reading
     from hugewise.advise.advice import RECORD
     from hugewise.errors import UserError
@@ -73,4 +76,4 @@ def _run_of(folder: Path) -> Path:
             hint=f"go on with it: hugewise advise --resume {folder}",
         )
     run = Path(found.confirmation_folder)
-    return run if run.exists() else Path(found.cwd) / run  # it was named from where the advice was asked
+    return run if run.exists() else Path(found.cwd) / run  # the path is relative to where the advice was asked

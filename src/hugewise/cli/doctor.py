@@ -1,13 +1,10 @@
-"""What this machine offers, what is missing, and the command that cures it.
+"""Check of this machine: what it offers, what is missing, and the command that cures it.
 
 `examine` judges what `facts` gathered, and is pure but for the files that it reads through `Host`; `render` shows it.
+Some offers can be seen only by doing: asking the probe, trying privileges, watching for a moment.
 
-The virtual machines of this host, as `hugewise doctor` has them: who is there, and what takes huge pages from them.
-
-The rules are the audit's (`vm-*`), on the domains that libvirt's system daemon keeps. A machine that was started
-without libvirt has no file: `hugewise verify PID` looks at its process.
-
-What a machine can be seen to offer only by doing: asking the probe, trying privileges, watching for a moment.
+Virtual machines are those that libvirt's system daemon keeps, judged by the rules of the audit (`vm-*`). One that was
+started without libvirt has no file there: `hugewise verify PID` looks at its process.
 """
 
 from __future__ import annotations
@@ -33,11 +30,11 @@ from hugewise.cli import unit
 from hugewise.console import TextConsole
 from hugewise.errors import HugewiseError
 from hugewise.host import cgroup
-from hugewise.host.journal import JOURNAL
+from hugewise.host.journal import JOURNAL, at_rest
 from hugewise.host.ledger import JournalClosed, JournalOpened, JournalRecord
 from hugewise.host.local_host import LocalHost
-from hugewise.machine import fingerprint, noise, probe
-from hugewise.machine.pmu import families
+from hugewise.host.lock import locked
+from hugewise.machine import fingerprint, noise, pmu, probe
 from hugewise.machine.proc import start_time
 from hugewise.model import policy
 from hugewise.model.host import Check, Host
@@ -50,18 +47,18 @@ from hugewise.study import load
 from hugewise.visible import say_json
 
 VM_RULES = "vm-"
-"""How the ids of the audit's rules begin that are about virtual machines."""
+"""Prefix of the ids of the audit's rules about virtual machines."""
 _SECTION = "virtual machines"
 _MOST_NAMED = 8
 
 
 def vm_traps_of(facts: HostFacts) -> tuple[TrapFound, ...]:
-    """What takes huge pages from the machines in `facts`, errors first. Pure."""
+    """Return the traps that cost the machines in `facts` huge pages, errors first. Pure."""
     return tuple(trap for trap in traps(facts) if trap.rule.startswith(VM_RULES))
 
 
 def machine_checks(facts: HostFacts) -> Iterator[Check]:
-    """The section of the report. Pure."""
+    """Yield the section of the report. Pure."""
     for line in facts.unread:
         yield Check(_SECTION, "not read", "limited", line, "sudo hugewise doctor")
     if not facts.domains:
@@ -69,19 +66,19 @@ def machine_checks(facts: HostFacts) -> Iterator[Check]:
             finding = "libvirt keeps none here; one that was started without it: hugewise verify PID"
             yield Check(_SECTION, "domains", "ok", finding)
         return
-    names = [f"{one.name}{' (runs)' if one.name in facts.running else ''}" for one in facts.domains]
+    names = [f"{domain.name}{' (runs)' if domain.name in facts.running else ''}" for domain in facts.domains]
     more = len(names) - _MOST_NAMED
-    told = f"{', '.join(names[:_MOST_NAMED])}{f' and {more} more' if more > 0 else ''}"
-    yield Check(_SECTION, "domains", "ok", f"{told}; hugewise verify DOMAIN: what backs one that runs")
+    text = f"{', '.join(names[:_MOST_NAMED])}{f' and {more} more' if more > 0 else ''}"
+    yield Check(_SECTION, "domains", "ok", f"{text}; hugewise verify DOMAIN: what backs one that runs")
     for trap in vm_traps_of(facts):
-        name, finding = trap.rule.removeprefix(VM_RULES), f"{trap.found}: {trap.title}"
+        name, finding = trap.rule.removeprefix(VM_RULES), f"{trap.severity}: {trap.found}: {trap.title}"
         if trap.severity == "note":
             yield Check(_SECTION, name, "ok", finding)
         else:
             yield Check(_SECTION, name, "limited", finding, trap.cure)
 
 
-# What the programs are for, and the command that brings each.
+# Purposes of the programs, and the commands that install them.
 PROGRAMS = {
     "cargo": (
         "builds the probe",
@@ -91,13 +88,13 @@ PROGRAMS = {
     "perf": ("tries by hand what a counter says", "sudo apt install linux-perf"),
     "hyperfine": ("the comparison of `make bench`", "sudo apt install hyperfine"),
 }
-_OF_SOURCE = ("cargo", "cc", "hyperfine")  # of no use to what a wheel installed
+_OF_SOURCE = ("cargo", "cc", "hyperfine")  # not needed by a wheel
 _OBSERVE_S = 0.25
 _JOURNAL: msgspec.json.Decoder[JournalRecord] = msgspec.json.Decoder(JournalRecord)
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What was seen by doing rather than by reading files.
+    """Facts found by trying rather than by reading files.
 
     cpu, counters   the probe's answers, or the error that it gave instead
     programs        name -> path, or None
@@ -161,7 +158,7 @@ def _counters() -> Mapping[str, str | None] | HugewiseError:
 
 
 def leftover(host: Host, path: Path) -> tuple[str, str] | None:
-    """What the journal at `path` says is still turned on this host, and the cure; None when nothing is."""
+    """Return what the journal at `path` says is still changed on this host, and the cure; None when nothing is."""
     try:
         lines = path.read_bytes().split(b"\n")[:-1]
     except (FileNotFoundError, NotADirectoryError):
@@ -176,7 +173,7 @@ def leftover(host: Host, path: Path) -> tuple[str, str] | None:
     if owner is None or any(isinstance(record, JournalClosed) for record in records):
         return None
     if start_time(host, owner.pid) == owner.pid_start:
-        return f"a run is under way (pid {owner.pid}): {owner.run}", f"wait for it, or: kill {owner.pid}"
+        return f"{locked(host, owner.pid).message} (results: {owner.run})", f"wait for it, or: kill {owner.pid}"
     return f"a run was killed and left settings turned: {owner.run}", "sudo hugewise restore"
 
 
@@ -217,7 +214,7 @@ def main(study: Path | None, scale: str | None = None, *, as_json: bool) -> int:
 
     Raises StudyError, UserError.
     """
-    host = LocalHost()
+    host = at_rest(LocalHost())
     plan, guests = (None, ()) if study is None else _plan(study, scale, host)
     report = examine(host, gather(host), plan, scale, guests)
     if as_json:
@@ -229,7 +226,7 @@ def main(study: Path | None, scale: str | None = None, *, as_json: bool) -> int:
 
 
 def _plan(path: Path, scale: str | None, host: Host) -> tuple[Plan | None, tuple[Check, ...]]:
-    """The plan of a study here; of one whose arms run in guests, what they need instead: it is planned when it runs."""
+    """Return the plan of a study here; for a study in guests, its requirements: it is planned when it runs."""
     from hugewise.session import feasibility  # noqa: PLC0415  (only with a STUDY)
     from hugewise.study.load import load  # noqa: PLC0415
 
@@ -254,7 +251,7 @@ def examine(
     mechanism = policy.mechanism(host)
     guests = tuple(guests)
     checks = itertools.chain(
-        _pages(host, sizes),
+        _pages(host, sizes, {pool.size: pool.own for pool in facts.machines.pools}),
         # Arms in guests have the policies, TLBs and counters of their own machines.
         () if guests else _policies(host, sizes, mechanism),
         () if guests else _tlbs(facts.cpu, sizes),
@@ -267,7 +264,7 @@ def examine(
         guests,
     )
     left_out = () if plan is None else plan.left_out
-    lacking = [each.packages for each in left_out] + [each.packages for each in guests]
+    lacking = [part.packages for part in left_out] + [each.packages for each in guests]
     packages = tuple(sorted({name for several in lacking for name in several}))
     return Report(
         host=host.name,
@@ -285,7 +282,7 @@ def examine(
 
 
 def _install(packages: tuple[str, ...], *, apt: bool, root: bool) -> str | None:
-    """The line that installs the packages, where the machine has Debian's tool; else what to look for."""
+    """Return the line that installs the packages, where the machine has Debian's tool; else the names to look for."""
     if not packages:
         return None
     if not apt:
@@ -293,7 +290,7 @@ def _install(packages: tuple[str, ...], *, apt: bool, root: bool) -> str | None:
     return f"{'' if root else 'sudo '}apt install {' '.join(packages)}"
 
 
-def _pages(host: Host, sizes: PageSizes) -> Iterator[Check]:
+def _pages(host: Host, sizes: PageSizes, of_a_run: Mapping[int, int]) -> Iterator[Check]:
     yield Check("pages", "base page", "ok", format_size(sizes.base))
     if sizes.pmd is None:
         cure = "boot a kernel with CONFIG_TRANSPARENT_HUGEPAGE"
@@ -314,6 +311,8 @@ def _pages(host: Host, sizes: PageSizes) -> Iterator[Check]:
         folder = f"{HUGETLB}/hugepages-{size >> 10}kB"
         total, free = (_number(host, f"{folder}/{name}_hugepages") for name in ("nr", "free"))
         finding = "cannot be read" if total is None or free is None else f"pool of {total} pages, {free} free"
+        if of_a_run.get(size):
+            finding += f"; {of_a_run[size]} of a run of hugewise, which takes them back"
         yield Check("pages", f"hugetlb {format_size(size)}", "ok" if free is not None else "limited", finding)
 
 
@@ -328,7 +327,7 @@ def _policies(host: Host, sizes: PageSizes, mechanism: Mechanism) -> Iterator[Ch
 
 
 class _AsRoot:
-    """The host as root would find it: what could be had with privileges."""
+    """The host as root would find it: what it offers with privileges."""
 
     def __init__(self, host: Host) -> None:
         self.name = host.name
@@ -339,7 +338,7 @@ class _AsRoot:
 
 
 def _means(treatment: Treatment) -> str:
-    """By what a policy reaches a workload here."""
+    """Return the means by which a policy reaches a workload here."""
     means = []
     if treatment.knobs:
         means.append(f"{len(treatment.knobs)} system-wide settings")
@@ -356,9 +355,9 @@ def _means(treatment: Treatment) -> str:
 
 
 def _tlbs(cpu: probe.Cpu | HugewiseError, sizes: PageSizes) -> Iterator[Check]:
-    """As CPUID states them; a hypervisor may state others than the processor has.
+    """Yield the TLBs as CPUID states them; a hypervisor may state others than the processor has.
 
-    To know: they stand in the report, and nothing is measured or judged by them. So what is not stated is no limit.
+    They are information for the report; nothing is measured or judged by them, so a missing statement is no limit.
     """
     if isinstance(cpu, HugewiseError):
         yield Check("TLB", "sizes", "missing", cpu.message, cpu.hint)
@@ -383,7 +382,7 @@ def _tlbs(cpu: probe.Cpu | HugewiseError, sizes: PageSizes) -> Iterator[Check]:
 
 
 def _counted(host: Host, counters: Mapping[str, str | None] | HugewiseError) -> Iterator[Check]:
-    family = families.of(fingerprint.fingerprint(host)["cpu"])
+    family = pmu.of(fingerprint.fingerprint(host)["cpu"])
     if family is not None:
         counted = ", ".join(family.events)
         yield Check("counters", "family", "ok", f"{family.name}; its own events, where the PMU takes them: {counted}")
@@ -460,7 +459,7 @@ def _quiet(facts: Facts) -> Iterator[Check]:
 
 
 def render(report: Report) -> RenderableType:
-    """The report for a terminal of 80 columns or more."""
+    """Return the report for a terminal of 80 columns or more."""
     parts: list[RenderableType] = [Text(f"{report.host} ({'root' if report.mechanism == 'system' else 'user'})")]
     for section, checks in itertools.groupby(report.checks, key=lambda check: check.section):
         table = _table(7, 17)
@@ -475,8 +474,8 @@ def render(report: Report) -> RenderableType:
         for cell in report.cells:
             others = ", ".join(arm for arm in cell.arms if arm != cell.baseline)
             table.add_row(Text("runs"), Text(f"{cell.cell}: {others} against {cell.baseline}"))
-        for each in report.left_out:
-            table.add_row(Text("left out"), Text(_left_out(each)))
+        for part in report.left_out:
+            table.add_row(Text("left out"), Text(_left_out(part)))
         for line in report.first:
             table.add_row(Text("first"), Text(line))
         parts += [Text(f"\nthis study here{_at(report.scale)}", style="bold"), Padding(table, (0, 0, 0, 2))]
@@ -490,7 +489,6 @@ def render(report: Report) -> RenderableType:
 
 
 def _table(*widths: int) -> Table:
-    """Columns of these widths, and one for text that takes the rest."""
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1))
     for width in widths:
         table.add_column(width=width, overflow="fold")
@@ -508,13 +506,12 @@ def _left_out(each: LeftOut) -> str:
 
 
 def _pages_named(kind: str) -> str:
-    """`anon:65536` as people say it: `anon in 64k`."""
+    """Return `anon:65536` in the usual words: `anon in 64k`."""
     name, _, size = kind.partition(":")
     return f"{name} in {format_size(int(size))}" if size else name
 
 
 def _chosen(host: Host, path: str) -> str:
-    """The chosen word of a knob such as `always [madvise] never`."""
     try:
         text = host.read(path)
     except OSError:

@@ -1,34 +1,34 @@
-"""`hugewise fleet`: from its options to what it does; the work is in the room `fleet`."""
+"""`hugewise fleet`: from the options of each verb to what the room `fleet` does."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from hugewise.cli import options
-from hugewise.cli.fleet_report import conducted, confirm, report
+from hugewise.errors import HugewiseError, LockedError
 from hugewise.visible import say
+
+if TYPE_CHECKING:
+    from hugewise.fleet.confirming import PriorResults
+
 
 _FLEET = click.argument("fleet_", metavar="FLEET", type=click.Path(path_type=Path))
 _FILE = click.Path(dir_okay=False, path_type=Path)
 _HOSTS = click.option("--hosts", required=True, metavar="FILE", type=_FILE, help="The inventory: TOML.")
 _SPOOL = click.option("--spool", type=click.Path(file_okay=False, path_type=Path), help="The folder of runs here.")
 
-# Imports inside functions: each verb pays only for what it uses.
+# Imports are inside functions: each verb pays only for what it uses.
 # ruff: noqa: PLC0415
 
 
-@click.group(short_help="One question over many hosts.")
+@click.group(short_help="Run one study on many hosts.")
 def fleet() -> None:
-    """One question over many hosts: ordinary runs on each, brought back, judged together (docs/fleet.md)."""
-
-
-# What another file adds: fleet.add_command(...), here.
-fleet.add_command(report)
-fleet.add_command(confirm)
+    """Run one study on many hosts, bring the runs back and judge them together (docs/fleet.md)."""
 
 
 @fleet.command(short_help="Run STUDY on the hosts of an inventory.")
@@ -38,12 +38,12 @@ fleet.add_command(confirm)
 @options.ONLY
 @options.ARMS
 @click.option("--time", "time_", help="Time budget of each host, instead of the study's, such as 30m.")
-@click.option("--dry-run", is_flag=True, help="Ask all hosts, show strata and host-hours; begin nothing.")
+@click.option("--dry-run", is_flag=True, help="Ask all hosts; show strata and host-hours; run nothing.")
 @options.RESULTS
 def run(study: Path, hosts: Path, results: Path, *, dry_run: bool, **asked: Any) -> None:
     """Run STUDY on each host of the inventory, and bring the runs back.
 
-    All hosts are asked first: what does not fit is told before anything is begun. An interrupt leaves them running.
+    All hosts are checked first, and nothing starts where one does not fit. Ctrl-C leaves the hosts running.
     """
     from hugewise import reading
     from hugewise.fleet import conduct, inventory
@@ -57,35 +57,35 @@ def run(study: Path, hosts: Path, results: Path, *, dry_run: bool, **asked: Any)
     )
 
 
-@fleet.command(short_help="Go on with the fleet in FLEET.")
+@fleet.command(short_help="Continue the fleet in FLEET.")
 @_FLEET
-@click.option("--end", "ending", is_flag=True, help="End what runs on its hosts, bring it, and begin nothing more.")
-@click.option("--hosts", metavar="FILE", type=_FILE, help="The inventory anew: the same hosts, reached otherwise.")
+@click.option("--end", "ending", is_flag=True, help="Interrupt the runs on the hosts and bring their results.")
+@click.option("--hosts", metavar="FILE", type=_FILE, help="A new inventory: the same hosts, reached in another way.")
 def resume(fleet_: Path, hosts: Path | None, *, ending: bool) -> None:
-    """Go on with the fleet in the folder FLEET, after an interrupt, a crash, or hosts that were out of reach."""
+    """Continue the fleet in the folder FLEET, after an interrupt, a crash, or unreachable hosts."""
     from hugewise.fleet import conduct
 
     conducted(lambda begun: conduct.go_on(fleet_, say, hosts=hosts, ending=ending, begun=begun))
 
 
-@fleet.command(short_help="How the fleet in FLEET is.")
+@fleet.command(short_help="Show the state of the fleet in FLEET.")
 @_FLEET
 def status(fleet_: Path) -> None:
-    """How the fleet in the folder FLEET is, host by host: from its log, without asking any host."""
-    from hugewise.fleet import status as standing
+    """Show the state of the fleet in the folder FLEET, host by host, from its log; no host is asked."""
+    from hugewise.fleet.folder import status_lines
 
-    for line in standing.lines(fleet_):
+    for line in status_lines(fleet_):
         say(line)
 
 
-@fleet.command(short_help="Ask every host what it offers and lacks.")
+@fleet.command(short_help="Show what every host offers and lacks.")
 @_HOSTS
 @options.STUDY
 @options.SCALE
 @options.ONLY
 @options.ARMS
 def doctor(hosts: Path, study: Path | None, **asked: Any) -> None:
-    """Ask every host of the inventory who it is, what is missing, and (for STUDY) what of it can run there.
+    """Show for every host of the inventory what it is, what is missing, and which cells of STUDY can run there.
 
     Begins nothing. Exit status 1 where a host cannot take part.
     """
@@ -104,7 +104,7 @@ def doctor(hosts: Path, study: Path | None, **asked: Any) -> None:
     required=True,
     metavar="FOLDER",
     type=click.Path(file_okay=False, path_type=Path),
-    help="hugewise's wheel, and those of all that it needs.",
+    help="The folder with hugewise's wheel and its dependencies.",
 )
 @click.option("--python", default="python3", show_default=True, help="The Python of the hosts: 3.11 or later.")
 def provision(hosts: Path, wheels: Path, python: str) -> None:
@@ -125,10 +125,10 @@ def provision(hosts: Path, wheels: Path, python: str) -> None:
 def obey(spool: Path | None, worker: int | None) -> None:
     """Obey one order from standard input, and answer on standard output: what a fleet calls on its hosts."""
     from hugewise.fleet import engine
-    from hugewise.fleet.protocol import MOST_MESSAGE, HostPlace, usual_spool
+    from hugewise.fleet.protocol import MOST_MESSAGE, HostContext, default_spool
 
     data = sys.stdin.buffer.read(MOST_MESSAGE + 1)
-    answer = engine.obeyed_alone(data, HostPlace(spool or usual_spool(), worker))
+    answer = engine.answer_as_program(data, HostContext(spool or default_spool(), worker))
     sys.stdout.buffer.write(answer)
     sys.stdout.buffer.flush()
 
@@ -158,3 +158,201 @@ def work() -> None:
     from hugewise.fleet.dask import worker
 
     sys.exit(worker.main())
+
+
+@fleet.command(short_help="Report the hosts together.")
+@click.argument("folder", metavar="FLEET", type=click.Path(path_type=Path))
+@click.option(
+    "--share",
+    "shares",
+    multiple=True,
+    metavar="CLASS=SHARE",
+    help="The share of a class in the whole fleet (name or key; any unit). Default: by the hosts that answered.",
+)
+@click.option("--output", type=click.Path(file_okay=False, path_type=Path), help="Folder of the report.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON, and write nothing.")
+def report(folder: Path, shares: Sequence[str], output: Path | None, as_json: bool) -> None:
+    """Report the hosts of FLEET together: each host, each class of hosts, and what the next host will likely see.
+
+    Writes report.html, report.md and fleet.json into the fleet's folder.
+    """
+    from hugewise.fleet.pooled import pooled_results
+    from hugewise.report import fleet as reporting
+    from hugewise.report.document import brief
+    from hugewise.report.reasons import worded
+    from hugewise.report.terminal import show
+    from hugewise.visible import say_json
+
+    def told(done: int, of: int) -> None:
+        if of > 1 and sys.stderr.isatty():
+            say(f"{done} of {of} runs are read", err=True)
+
+    found = pooled_results(folder, _shares(shares) or None, progress=told)
+    if as_json:
+        say_json(worded(found))
+        return
+    document = reporting.report(found)
+    try:
+        paths = reporting.write(found, output or folder)
+    except HugewiseError:
+        show(brief(document))  # the result is not lost with the report
+        raise
+    show(brief(document), paths["html"])
+
+
+def _shares(given: Sequence[str]) -> dict[str, float]:
+    from hugewise import reading
+    from hugewise.errors import UserError
+
+    found: dict[str, float] = {}
+    for one in given:
+        name, _, written = one.rpartition("=")
+        try:
+            share = reading.figure(written.removesuffix("%"), "the share", low=0)
+        except reading.UnreadableError as error:
+            raise UserError(f"--share {one}: {error}", hint="write for example --share 1a2b3c4d=40%") from None
+        if not name or name in found:
+            raise UserError(f"--share {one}: it names no class, or one twice", hint="write CLASS=SHARE, each once")
+        found[name] = share
+    return found
+
+
+def conducted(work: Callable[[Callable[[Path], None]], object], then: Callable[[Path], str] | None = None) -> None:
+    """Do it; where it is interrupted, say what goes on by itself, and how to come back; `then`: the command after that,
+    for the folder of the fleet.
+    """
+    folders: list[Path] = []
+    try:
+        work(folders.append)
+    except KeyboardInterrupt:
+        if not folders:
+            raise
+        say("interrupted; what runs on hosts goes on there", err=True)
+        say(f"  to go on: hugewise fleet resume {folders[0]}", err=True)
+        if then is not None:
+            say(f"  and after it: {then(folders[0])}", err=True)
+        say(f"  to end what runs, and bring it: hugewise fleet resume --end {folders[0]}", err=True)
+        sys.exit(130)
+    except HugewiseError as error:
+        if folders and not isinstance(error, LockedError):
+            back = f"then: hugewise fleet resume {folders[0]}"
+            error.hint = back if error.hint is None else f"{error.hint}; {back}"
+        raise
+
+
+_HERE = """
+[fleet]
+engine = "local"
+look = "1s"
+check = 0
+[[host]]
+name = "here"
+"""
+
+
+@fleet.command(short_help="Check the verdicts on more hosts.")
+@click.argument("known", metavar="FLEET|RUN", type=click.Path(path_type=Path))
+@click.option("--host", "names", multiple=True, metavar="NAME", help="A host of --hosts. Default: all that are new.")
+@click.option(
+    "--hosts",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="The inventory with the hosts. Default: this host alone.",
+)
+@click.option(
+    "--measured",
+    type=click.Path(path_type=Path),
+    metavar="FLEET",
+    help="Run nothing: use the measurements of this fleet.",
+)
+@click.option("--time", "time_", help="Time budget of each run, instead of the study's, such as 5m.")
+@click.option("--dry-run", is_flag=True, help="Ask the hosts; show classes and host-hours; run nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON.")
+@options.RESULTS
+def confirm(  # noqa: PLR0917
+    known: Path,
+    names: Sequence[str],
+    hosts: Path | None,
+    measured: Path | None,
+    time_: str | None,
+    dry_run: bool,
+    as_json: bool,
+    results: Path,
+) -> None:
+    """Run the arms that have a verdict on more hosts, and say whether each verdict holds there.
+
+    Exit status 1 where a host confirmed nothing.
+    """
+    from hugewise.errors import UserError
+    from hugewise.fleet import confirming
+    from hugewise.report import fleet as reporting
+    from hugewise.report.reasons import worded
+    from hugewise.report.terminal import show
+    from hugewise.visible import say_json
+
+    if measured is not None and (names or hosts or time_ or dry_run):
+        raise UserError("--measured: nothing is run then", hint="leave out --host, --hosts, --time and --dry-run")
+    if hosts is None and names:
+        raise UserError(f"--host {names[0]}: no inventory is named", hint="add --hosts FILE, or leave out --host")
+    before = confirming.prior_results(known)
+
+    def tell(line: str) -> None:
+        say(line, err=as_json)
+
+    folder = measured or _measured(before, known, hosts, names, results, tell, time_=time_, dry_run=dry_run)
+    if folder is None:
+        return
+    found = list(confirming.judge_hosts(before, folder))
+    if as_json:
+        say_json(worded([verdict for each in found for verdict in each.verdicts]))
+        for each in found:
+            if each.lost:
+                tell(f"{each.host}: no run came back: {each.lost}")
+    else:
+        verdicts = {each.host: each.verdicts for each in found if not each.lost}
+        show(reporting.confirmed_report(verdicts, {each.host: each.lost for each in found if each.lost}))
+        say(f"The runs are in {folder}")
+    if not all(any(verdict.state.startswith("confirmed") for verdict in each.verdicts) for each in found):
+        sys.exit(1)
+
+
+def _measured(  # noqa: PLR0917
+    before: PriorResults,
+    known: Path,
+    hosts: Path | None,
+    names: Sequence[str],
+    results: Path,
+    tell: Callable[[str], None],
+    *,
+    time_: str | None,
+    dry_run: bool,
+) -> Path | None:
+    """Have the hosts measure, and return the folder of their fleet; None where that was not asked for."""
+    from hugewise import reading
+    from hugewise.fleet import conduct, confirming, inventory
+
+    wanted = confirming.confirmation_question(before, time_)
+    if hosts is None:
+        text, found = _HERE, inventory.parse(_HERE, "here")
+    else:
+        text, found = reading.text(reading.content(hosts)), inventory.load(hosts)
+        found = confirming.choose_hosts(before, found, names)
+
+    folders: list[Path] = []
+
+    def begin(begun: Callable[[Path], None]) -> None:
+        folder, _ = conduct.begin(
+            wanted,
+            found,
+            text,
+            results,
+            tell,
+            dry_run=dry_run,
+            begun=begun,
+            remarks=lambda there: confirming.remarks(before, there),
+        )
+        if folder is not None:
+            folders.append(folder.path)
+
+    conducted(begin, then=lambda folder: f"hugewise fleet confirm {known} --measured {folder}")
+    return folders[0] if folders else None

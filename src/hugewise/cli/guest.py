@@ -25,7 +25,7 @@ _SUITE = click.option("--suite", default="trixie", show_default=True, help="Debi
 
 @click.group()
 def guest() -> None:
-    """What QEMU guests are made of."""
+    """Study virtual machines; manage the kernels of guests."""
 
 
 @guest.group()
@@ -36,10 +36,10 @@ def kernel() -> None:
 @kernel.command("list")
 @_SUITE
 def list_(suite: str) -> None:
-    """List kernels, and which are in the cache."""
-    from hugewise.guests.kernels import catalogue  # noqa: PLC0415
+    """List the kernels, and which of them are in the cache."""
+    from hugewise.guests import kernels  # noqa: PLC0415
 
-    catalogue.show(suite)
+    kernels.show(suite)
 
 
 @kernel.command()
@@ -51,9 +51,9 @@ def get(name: str, arch: Any, suite: str) -> None:
 
     NAME is a recipe or a Debian package, which is unpacked and not installed.
     """
-    from hugewise.guests.kernels import catalogue  # noqa: PLC0415
+    from hugewise.guests import kernels  # noqa: PLC0415
 
-    _tell(catalogue.get(name, arch, suite, _say))
+    _tell(kernels.get(name, arch, suite, _say))
 
 
 @kernel.command()
@@ -74,9 +74,9 @@ def build(name: str, fragments: Sequence[Path], source: Path | None, arch: Any, 
     NAME is a recipe, or a name of your own for what every guest needs and your fragments over it. A study names a
     kernel with fragments of yours by its path.
     """
-    from hugewise.guests.kernels import catalogue  # noqa: PLC0415
+    from hugewise.guests import kernels  # noqa: PLC0415
 
-    _tell(catalogue.build(name, fragments, source, arch=arch, suite=suite, say=_say))
+    _tell(kernels.build_recipe(name, fragments, source, arch=arch, suite=suite, say=_say))
 
 
 @kernel.command()
@@ -85,9 +85,9 @@ def build(name: str, fragments: Sequence[Path], source: Path | None, arch: Any, 
 @_SUITE
 def diff(first: str, second: str, suite: str) -> None:
     """List the symbols in which two kernels differ."""
-    from hugewise.guests.kernels import catalogue  # noqa: PLC0415
+    from hugewise.guests import kernels  # noqa: PLC0415
 
-    catalogue.show_difference(first, second, suite)
+    kernels.show_difference(first, second, suite)
 
 
 @guest.command()
@@ -105,18 +105,18 @@ def source(package: str, suite: str) -> None:
 
 
 @guest.command()
-@click.option("--remove-unused-for", metavar="DURATION", help="Remove what was not used for so long, such as 30d.")
+@click.option("--remove-unused-for", metavar="DURATION", help="Remove what was not used for this time, such as 30d.")
 def cache(remove_unused_for: str | None) -> None:
-    """List what the cache holds, and when it was last used.
+    """List the contents of the cache, and when each was last used.
 
-    What is removed is fetched, built or made again when it is needed. Nothing is removed while another process of
-    hugewise uses the cache.
+    Removed files are fetched or built again when they are needed. Nothing is removed while another process of hugewise
+    uses the cache.
     """
+    from hugewise.guests import cache  # noqa: PLC0415
     from hugewise.guests import cache as place  # noqa: PLC0415
-    from hugewise.guests import cache_listing  # noqa: PLC0415
 
     if remove_unused_for is None:
-        cache_listing.show(cache_listing.entries(), f"in {place.folder()}")
+        cache.print_entries(cache.entries(), f"in {place.folder()}")
         return
     try:
         seconds = parse_duration(remove_unused_for)
@@ -124,16 +124,20 @@ def cache(remove_unused_for: str | None) -> None:
         raise UserError(
             f"--remove-unused-for {remove_unused_for}: {error}", hint="see: hugewise guest cache --help"
         ) from None
-    cache_listing.show(cache_listing.remove_unused(seconds), f"removed from {place.folder()}")
+    cache.print_entries(cache.remove_unused(seconds), f"removed from {place.folder()}")
 
 
 @guest.command(name="xml")
 @click.argument("file", required=False, type=click.Path(path_type=Path))
-@click.option("--backing", metavar="BACKING", help="Print the elements for it instead: hugetlb-1g, or a study's table.")
+@click.option(
+    "--backing", metavar="BACKING", help="Print the elements for this backing: hugetlb-1g, or a study's table."
+)
 @click.option("--expect", metavar="BACKING", help="Warn where FILE asks for other pages.")
-@click.option("--study", type=click.Path(path_type=Path), help="Warn where FILE asks for pages of none of its arms.")
+@click.option(
+    "--study", type=click.Path(path_type=Path), help="Warn where FILE asks for pages that are in no arm of this study."
+)
 def xml(file: Path | None, backing: str | None, expect: str | None, study: Path | None) -> None:
-    """The memory backing that the libvirt domain in FILE asks for, as a study says it."""
+    """Show the memory backing of the libvirt domain in FILE, as a study writes it."""
     from hugewise.cli import guest_study  # noqa: PLC0415  (the rules of the audit come with it)
 
     guest_study.print_xml(file, backing, expect, study)
@@ -141,40 +145,46 @@ def xml(file: Path | None, backing: str | None, expect: str | None, study: Path 
 
 @guest.command(name="study")
 @click.argument("file", metavar="DOMAIN.xml|DOMAIN", type=click.UNPROCESSED)
-@click.option("--connect", metavar="URI", help="DOMAIN is one that libvirt knows there: qemu:///system (by virsh).")
-@click.option("--load", metavar="COMMAND", help="What the guests run: a command. Its words are split as by a shell.")
+@click.option("--connect", metavar="URI", help="Read the DOMAIN from libvirt at this URI, by virsh: qemu:///system.")
+@click.option("--load", metavar="COMMAND", help="The command that the guests run. Quotes work as in a shell.")
+@click.option("--workload", metavar="NAME", help="The workload that the guests run (hugewise list workloads).")
 @click.option(
-    "--workload", metavar="NAME", help="What the guests run: a workload of hugewise (hugewise list workloads)."
+    "--metric", metavar="NAME", help="The metric to judge (default: the workload's own; for a command wall_s)."
 )
-@click.option("--metric", metavar="NAME", help="What is judged (default: the workload's own, of a command wall_s).")
 @click.option(
     "--value",
     "values",
     multiple=True,
     metavar="VALUE",
-    help="With --load: a metric in the output, as of `hugewise run` (may be repeated).",
+    help="With --load: a metric in the output, as for `hugewise run` (may be repeated).",
 )
-@click.option("--packages", metavar="NAME,...", help="Debian packages that the command comes from, not its own disk.")
-@click.option("--file", "added", multiple=True, metavar="PATH=FILE", help="A file of this host that is put at PATH.")
+@click.option(
+    "--packages", metavar="NAME,...", help="Debian packages with the command, instead of the domain's own disk."
+)
+@click.option(
+    "--file", "added", multiple=True, metavar="PATH=FILE", help="Copy FILE of this host to PATH in the guests."
+)
 @click.option("--kernel", metavar="PATH|PACKAGE", help="The kernel that the guests boot.")
-@click.option("--modules", type=click.Path(path_type=Path), help="The folder of its modules, of a kernel by path.")
+@click.option("--modules", type=click.Path(path_type=Path), help="The folder of the modules, for a kernel by path.")
 @click.option("--name", help="The study's name (default: the domain's).")
 @click.option(
-    "--resident", is_flag=True, help="One guest that stays, and what its own kernel can be told: on memory as it is."
+    "--resident", is_flag=True, help="Boot one guest for all attempts, and compare settings of its own kernel."
 )
-@click.option("--policy", metavar="POLICIES", help="With --resident: these, the baseline first (default: base,thp).")
+@click.option(
+    "--policy", metavar="POLICIES", help="With --resident: the policies, the baseline first (default: base,thp)."
+)
 @click.option(
     "--blocks",
     type=click.IntRange(2, 100_000),
-    help="At most so many blocks (default: by the number of arms, with the reason; of a guest that stays, 30).",
+    help="The most blocks (default: by the number of arms; with --resident 30).",
 )
-@click.option("--output", type=click.Path(path_type=Path), help="A new file for it (default: to standard output).")
+@click.option("--output", type=click.Path(path_type=Path), help="A new file for the study (default: standard output).")
 def study(file: str, **asked: Any) -> None:
-    """Write a study of a libvirt domain: what should the memory of that machine be made of?
+    """Write a study of a libvirt domain: which pages should back the memory of the virtual machine?
 
-    Memory, CPUs, NUMA nodes, pinning and disks are as the domain has them; each arm has its memory made of other pages,
-    or, with --resident, other settings of the guest's kernel, in one guest that stays. What cannot be restated is named
-    with its line. Nothing is run, and no disk is ever written.
+    Memory, CPUs, NUMA nodes, pinning and disks are those of the domain. The arms differ in the pages behind the memory
+    or, with --resident, in settings of the guest's kernel. Elements that the study cannot restate are named with their
+    lines. Nothing is run, and no disk is written.
     """
     from hugewise.cli import guest_study  # noqa: PLC0415  (as of xml)
 

@@ -1,7 +1,4 @@
-"""`hugewise guest study`: from a libvirt domain to a study of its memory.
-
-`hugewise guest xml`: the memory backing of a libvirt domain as a study says it, and back.
-"""
+"""`hugewise guest study` makes a study of a libvirt domain's memory, `hugewise guest xml` translates its backing."""
 
 from __future__ import annotations
 
@@ -21,6 +18,7 @@ from hugewise.errors import UserError
 from hugewise.guests import disks, domain_study, libvirt
 from hugewise.guests.domain_study import remark
 from hugewise.guests.qemu import PROGRAMS
+from hugewise.host.journal import RestoredView, at_rest
 from hugewise.host.knob import NODES
 from hugewise.host.local_host import LocalHost
 from hugewise.host.local_machine import LocalMachine
@@ -30,6 +28,7 @@ from hugewise.machine.proc import meminfo
 from hugewise.model.guest import Backing, Domain
 from hugewise.model.host import Host
 from hugewise.plan import arms, cells
+from hugewise.plan.guest_deployment import element
 from hugewise.plan.memory import of_host
 from hugewise.quantity import format_size, readable_size
 from hugewise.study.keys import Place, near
@@ -41,7 +40,7 @@ MOST = 8 << 20  # bytes of a domain's XML that are read
 
 
 def read(file: Path, host: Host, expected: str | None = None, study: Path | None = None) -> tuple[str, tuple[str, ...]]:
-    """The backing that the domain in `file` asks for, as TOML, and the warnings.
+    """Return the backing that the domain in `file` asks for, as TOML, and the warnings.
 
     `expected` is the backing that somebody wants, written as in a study; `study` one whose arms say it. Raises
     UserError, StudyError.
@@ -54,17 +53,21 @@ def read(file: Path, host: Host, expected: str | None = None, study: Path | None
 
 
 def traps_of(file: Path, host: Host) -> Iterator[str]:
-    """What takes huge pages from the machine in `file` on this host, with its cure. Raises UserError."""
+    """Yield the traps that cost the machine in `file` huge pages on this host, with the cure. Raises UserError."""
     root = domains.parse(_content(file), str(file))
     if root.tag != "memoryBacking":
-        for trap in vm_traps(domains.read(root, str(file)), host):
-            yield f"{trap.found} [{trap.rule}]: {trap.title}; cure: {trap.cure}"
+        yield from map(trap_line, vm_traps(domains.read(root, str(file)), host))
 
 
-def vm_traps(found: Domain, host: Host, *, running: bool = False) -> tuple[TrapFound, ...]:
-    """What takes huge pages from the machine on this host, by the rules of `hugewise audit`."""
-    here = Root(Path("/")) if isinstance(host, LocalHost) else None
-    facts = HostFacts(domains=(found,)) if here is None else collect.about(here, found, running=running)
+def trap_line(trap: TrapFound) -> str:
+    """Return the trap in one line, which begins with its severity as in `hugewise audit`."""
+    return f"{trap.severity}: {trap.found} [{trap.rule}]: {trap.title}; cure: {trap.cure}"
+
+
+def vm_traps(domain: Domain, host: Host, *, running: bool = False) -> tuple[TrapFound, ...]:
+    """Return the traps that cost the machine huge pages on this host, by the rules of `hugewise audit`."""
+    here = Root(Path("/")) if isinstance(host, LocalHost | RestoredView) else None
+    facts = HostFacts(domains=(domain,)) if here is None else collect.about(here, domain, running=running)
     return vm_traps_of(facts)
 
 
@@ -77,11 +80,11 @@ def _content(file: Path) -> bytes:
 
 def write_xml(backing: str) -> str:
     """The elements of a libvirt domain that ask for `backing`, which is written as in a study. Raises UserError."""
-    return libvirt.element(_backing(backing, "--backing"))
+    return element(_backing(backing, "--backing"))
 
 
 def _backing(text: str, option: str) -> Backing:
-    """A backing as a study has it: a kind of pages, or a table in braces. Raises UserError."""
+    """Parse a backing as a study has it: a kind of pages, or a table in braces. Raises UserError."""
     value: object = text
     if text.strip().startswith("{"):
         try:
@@ -103,7 +106,7 @@ def _arms(path: Path) -> list[tuple[str, Backing]]:
 
 
 def _unlike(asked: libvirt.DomainMemory, wanted: list[tuple[str, Backing]], file: str) -> Iterator[str]:
-    """That the domain asks for other pages than somebody wants: of several arms, than any of them.
+    """Yield that the domain asks for other pages than the arms, if it differs from all of them.
 
     Without a size it asks for whatever this host's default is. Where an arm says 1 GiB that is told even if another arm
     says what the default happens to be: on a host with another default the same lines are another arm.
@@ -114,12 +117,12 @@ def _unlike(asked: libvirt.DomainMemory, wanted: list[tuple[str, Backing]], file
         missed = [each for each in missed if asked.bare is not None and each[1].pages == "hugetlb-1g"]
     if not missed:
         return
-    said = ", ".join(f"{backing.pages} ({who})" for who, backing in missed)
+    text = ", ".join(f"{backing.pages} ({who})" for who, backing in missed)
     if asked.bare is None:
-        yield f"{file}: asks for {pages}, and wanted is {said}"
+        yield f"{file}: asks for {pages}, and wanted is {text}"
     else:
         yield (
-            f"{file}:{asked.bare}: <hugepages/> without a size is this host's default, {pages}, and wanted is {said}:"
+            f"{file}:{asked.bare}: <hugepages/> without a size is this host's default, {pages}, and wanted is {text}:"
             " name the size as in <page size='1' unit='GiB'/>, or boot the host with default_hugepagesz=1G"
         )
 
@@ -134,9 +137,9 @@ def print_xml(file: Path | None, backing: str | None, expect: str | None, study:
         say(write_xml(backing).removesuffix("\n"))
         return
     assert file is not None
-    found, warnings = read(file, LocalHost(), expect, study)
-    for warning in (*warnings, *traps_of(file, LocalHost())):
-        say(f"warning: {printable(warning)}", err=True)
+    found, warnings = read(file, at_rest(LocalHost()), expect, study)
+    for line in (*(f"warning: {one}" for one in warnings), *traps_of(file, at_rest(LocalHost()))):
+        say(printable(line), err=True)
     say(found.removesuffix("\n"))
 
 
@@ -154,8 +157,8 @@ _MOVED = (
 def write(
     xml: bytes, file: str, wish: domain_study.StudyRequest, host: Host, *, there: str | None = None
 ) -> tuple[str, tuple[str, ...]]:
-    """The study of the domain in `xml`, and what is to be told of it; `there`: the other host that it is a domain of.
-    Raises UserError, StudyError.
+    """Return the study of the domain in `xml`, and lines on it that begin with a severity; `there`: the other host
+    that it is a domain of. Raises UserError, StudyError.
     """
     from hugewise.study.load import parse  # noqa: PLC0415  (brings the published figures)
 
@@ -164,19 +167,20 @@ def write(
     domain = domains.read(root, file)
     asked = libvirt.requested_backing(root.first("domain") or root, file, meminfo(host).get("Hugepagesize"))
     made = domain_study.restate(domain, asked, wish, _offer(domain.memory, domain.emulator, host))
-    traps = [f"{trap.found} [{trap.rule}]: {trap.title}; cure: {trap.cure}" for trap in vm_traps(domain, host)]
+    traps = [trap_line(trap) for trap in vm_traps(domain, host)]
     text = made.text
     if traps:
         head = "# What takes huge pages from such a machine, on this host or in the domain:\n"
         text = head + "".join(map(remark, traps)) + text
     moved = () if there is None else (_MOVED.format(there),)
     text = "".join(map(remark, moved)) + text
-    text += _judged(parse(text, "the study"))  # what was written is a study
-    return text, (*moved, *asked.warnings, *made.notes, *traps)
+    text += _judged(parse(text, "the study"))  # the text is a valid study
+    warnings = (f"warning: {one}" for one in asked.warnings)
+    return text, (*warnings, *traps, *(f"note: {one}" for one in (*moved, *made.notes)))
 
 
 def _check_workload(wish: domain_study.StudyRequest) -> None:
-    """Raise UserError where no guest can run it, which else a run alone would say."""
+    """Raise UserError where no guest can run the workload, which otherwise only a run would tell."""
     known = workloads.discover()
     if (why := _NOT_HERE.get(wish.workload or "")) is not None:
         raise UserError(f"--workload {wish.workload}: {why}", hint="name a command in its place: --load 'app --bench'")
@@ -189,7 +193,7 @@ def _check_workload(wish: domain_study.StudyRequest) -> None:
 
 
 def _judged(study: Study) -> str:
-    """The line that says by what the arms are judged. Raises StudyError, where the workload cannot be so."""
+    """Return the line that says by what the arms are judged. Raises StudyError where that is impossible."""
     (cell, *_) = cells.resolve(study, workloads.discover())
     real, counted = (cell.judged(emulated=emulated, counting=False).name for emulated in (False, True))
     also = "" if real == counted else f" under KVM; where guests are emulated: {counted}"
@@ -201,7 +205,7 @@ def _offer(memory: int, emulator: str | None, host: Host) -> domain_study.HostOf
     return domain_study.HostOffer(
         backs=lambda backing: arms.cannot_back(backing, host) or _short(backing, memory, host),
         absent=disks.absent,
-        held=disks.holder,
+        held=disks.writer_of,
         cpus=tuple(LocalMachine().cpus()),
         nodes=tuple(int(number) for number in nodes if number.isdecimal()) or (0,),
         qemu=emulator if emulator is not None and _other(emulator) else None,
@@ -209,13 +213,13 @@ def _offer(memory: int, emulator: str | None, host: Host) -> domain_study.HostOf
 
 
 def _other(emulator: str) -> bool:
-    """Whether a domain's QEMU is here, and is not the one that is taken anyway."""
+    """Return whether a domain's QEMU is here, and is not the default one."""
     usual = {shutil.which(name) for name in PROGRAMS.values()}
     return emulator.startswith("/") and emulator not in usual and os.access(emulator, os.X_OK)
 
 
 def _short(backing: Backing, memory: int, host: Host) -> str | None:
-    """Why there is no room for a guest of so much memory, of its pool or beside it."""
+    """Return why there is no room for a guest of so much memory, in its pool or beside it, or None."""
     found = of_host(host)
     if found is None:
         return None
@@ -264,9 +268,9 @@ def main(  # noqa: PLR0917  (as click hands them over)
     )
     xml, called = (_read(Path(file)), file) if connect is None else (domain_study.dumpxml(connect, file), f"{file}.xml")
     there = None if connect is None else domain_study.elsewhere(connect)
-    text, told = write(xml, called, wish, LocalHost(), there=there)
+    text, told = write(xml, called, wish, at_rest(LocalHost()), there=there)
     for each in told:
-        say(f"note: {printable(each)}", err=True)
+        say(printable(each), err=True)
     if output is None:
         say(text.removesuffix("\n"))
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -13,44 +14,53 @@ from hugewise.errors import UserError
 from hugewise.visible import say_json
 
 
-@click.command("inspect", short_help="Which page sizes back a running program, and why not larger ones?")
+@click.command("inspect", short_help="Show which page sizes back a running program, and why.")
 @click.argument("pids", nargs=-1, metavar="[PID]...")
 @click.option(
-    "--cgroup", metavar="PATH", shell_complete=options.complete_runs, help="All processes of a group, v1 or v2."
+    "--cgroup", metavar="PATH", shell_complete=options.complete_runs, help="All processes of a control group, v1 or v2."
 )
 @click.option("--command", metavar="NAME", help="All processes of that name.")
-@click.option("--watch", is_flag=True, help="Look again and again, with what has changed; q ends it.")
+@click.option(
+    "--smaps",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="A captured /proc/PID/smaps, in place of a process.",
+)
+@click.option("--watch", is_flag=True, help="Repeat, and show what has changed; q quits.")
 @click.option(
     "--interval",
     metavar="TIME",
     default="2s",
     show_default=True,
-    help="With --watch: the pause between two looks; at least ten times what one takes.",
+    help="With --watch: the pause between two looks; at least ten times the duration of a look.",
 )
-@click.option("--sample", is_flag=True, help="Look at blocks drawn at random, and say how far that may be off (root).")
+@click.option("--sample", is_flag=True, help="Look at blocks drawn at random, and print error bounds (root).")
 @click.option(
-    "--blocks", type=click.IntRange(16, 1 << 20), help="With --sample: how many of each process (default: 512)."
+    "--blocks", type=click.IntRange(16, 1 << 20), help="With --sample: blocks of each process (default: 512)."
 )
 @click.option(
-    "--seed", type=click.IntRange(0, (1 << 63) - 1), help="With --sample: of the draw (default: a fresh one)."
+    "--seed", type=click.IntRange(0, (1 << 63) - 1), help="With --sample: the seed of the draw (default: a fresh one)."
 )
-@click.option("--mappings", metavar="N|all", default="10", show_default=True, help="How many mappings are shown.")
-@click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON; with --watch, one line a look.")
+@click.option("--mappings", metavar="N|all", default="10", show_default=True, help="The number of mappings to show.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON; with --watch, one line for each look.")
 def inspect(pids: Sequence[str], *, as_json: bool, watch: bool, **asked: Any) -> None:
-    """Which page sizes back a running program, mapping by mapping, and why not larger ones?
+    """Show which page sizes back a running program, mapping by mapping, and why not larger ones.
 
-    Of the processes PID, of all in a control group, or of all of a name. Changes and stops nothing. As root from the
-    kernel's page flags, exactly; as an ordinary user, of one's own processes, what smaps tells.
+    Looks at the processes PID, or at those of --cgroup, or of --command. Changes and stops nothing. Root gets
+    exact sizes from the kernel's page flags; an ordinary user gets what smaps shows of own processes. --smaps reads a
+    smaps that was captured elsewhere.
     """
     from hugewise.host.local_host import LocalHost  # noqa: PLC0415  (each verb pays only for what it uses)
     from hugewise.inspection import inspect as inspection  # noqa: PLC0415
     from hugewise.inspection import targets  # noqa: PLC0415
     from hugewise.inspection.inspected import Inspection  # noqa: PLC0415
 
-    if (bool(pids) + (asked["cgroup"] is not None) + (asked["command"] is not None)) != 1:
+    if (bool(pids) + sum(asked[name] is not None for name in ("cgroup", "command", "smaps"))) != 1:
         raise UserError(
-            "inspect: name processes in one way", hint="hugewise inspect PID, or --cgroup PATH, or --command NAME"
+            "inspect: name processes in one way",
+            hint="hugewise inspect PID, or --cgroup PATH, or --command NAME, or --smaps FILE",
         )
+    _of_a_capture(watch=watch, asked=asked)
     interval, mappings = _interval(asked["interval"]), _mappings(asked["mappings"])
     sampling = None
     if asked["sample"]:
@@ -61,6 +71,10 @@ def inspect(pids: Sequence[str], *, as_json: bool, watch: bool, **asked: Any) ->
     host = LocalHost()
 
     def look() -> Inspection:
+        if asked["smaps"] is not None:
+            from hugewise.inspection.captured import inspect_file  # noqa: PLC0415
+
+            return inspect_file(asked["smaps"])
         group = None
         if asked["cgroup"] is not None:
             who, group = targets.of_group(asked["cgroup"], host)
@@ -84,6 +98,13 @@ def inspect(pids: Sequence[str], *, as_json: bool, watch: bool, **asked: Any) ->
 
     console = TextConsole()
     console.print(render(found, width=console.width, mappings=mappings), crop=False)
+
+
+def _of_a_capture(*, watch: bool, asked: dict[str, Any]) -> None:
+    """Raise UserError for what a file does not have."""
+    given = [name for name in ("sample", "blocks", "seed") if asked[name]] + (["watch"] if watch else [])
+    if asked["smaps"] is not None and given:
+        raise UserError(f"--{given[0]} looks at a process that runs", hint=f"leave --{given[0]} out, or --smaps")
 
 
 def _interval(text: str) -> float:

@@ -1,9 +1,7 @@
-"""What `hugewise inspect` found, for a terminal of any width from 60 columns on; rich leaves out colours elsewhere.
+"""Display of `hugewise inspect` for a terminal of any width from 60 columns on; rich leaves out colours elsewhere.
 
-`hugewise inspect --watch`: one look after the other, until `q` or Ctrl-C, each with what has changed.
-
-A look costs its processes something (docs/guides/inspect.md), so that a pause is at least ten times as long as the look
-before it, whatever was asked for.
+With `--watch` look after look, until `q` or Ctrl-C, each with what has changed. A look costs its processes something
+(docs/guides/inspect.md), so that a pause is at least ten times as long as the look before it, whatever was asked for.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ from hugewise.visible import say, say_line
 MAPPINGS = 10
 _PROCESSES = 8
 _NARROW = 88  # columns from which on all states have one of their own
-_SOURCES = {"kpageflags": "the kernel's page flags", "smaps": "smaps"}
+_SOURCES = {"kpageflags": "the kernel's page flags", "smaps": "smaps", "capture": "a captured smaps"}
 _PAGES = {"anon": "anonymous", "shmem": "shared", "file": "file", "hugetlb": "pool", "unproven": "size not known"}
 _STATES = ("pmd", "aligned", "unaligned", "partial")
 _COUNTS = (
@@ -56,7 +54,7 @@ Before = Mapping[tuple[str, ...], int]
 
 
 def render(
-    found: Inspection,
+    inspection: Inspection,
     *,
     width: int,
     mappings: int | None = MAPPINGS,
@@ -64,36 +62,35 @@ def render(
     changed: Mapping[str, int] | None = None,
     live: bool = False,
 ) -> RenderableType:
-    """All of it: what backs the memory, why not more, and what the kernel counts. `before`: an earlier look, against
+    """Render the inspection: the backing, the reasons, and the kernel's counts. `before`: an earlier look, against
     which changes are told; `changed`: what the kernel has counted since. `live`: what changes first, and no more than
     that; the end of it may be cut off.
     """
-    parts: list[RenderableType] = [*_head(found, notes=not live)]
-    parts += [_title("Pages"), _sizes(found, before, width=width)]
-    parts += [_title("Mappings by kind"), _kinds(found, before)]
+    parts: list[RenderableType] = [*_head(inspection, notes=not live)]
+    parts += [_title("Pages"), _sizes(inspection, before, width=width)]
+    parts += [_title("Mappings by kind"), _kinds(inspection, before)]
     if changed is not None:
-        told = ", ".join(f"{name} {value:+,}" for name, value in sorted(changed.items()))
-        parts += [_title("Counted by the kernel since the last look"), _line(told or "nothing")]
-    if found.nodes is not None and len(found.nodes) > 1:
-        told = ", ".join(f"node {node}: {readable_size(size)}" for node, size in found.nodes.items())
-        parts += [_title("NUMA nodes"), _line(told)]
-    if found.mappings and mappings != 0:
-        shown = [one for one in found.mappings if one.bytes][:mappings]
-        more = f" ({len(shown)} largest of {len(found.mappings)})" if len(shown) < len(found.mappings) else ""
-        parts += [_title(f"Mappings{more}"), _mappings(shown, several=len(found.processes) > 1)]
-    if found.lost:
-        parts += [_title("Why not larger"), *_lost(found.lost)]
-    if len(found.processes) > 1:
-        parts += [_title("Processes"), *_processes(found)]
-    if found.group is not None and found.group.anonymous_huge is not None:
-        said = (
-            f"memory.stat of the group: {readable_size(found.group.anonymous_huge)} anonymous huge pages (PMD) charged"
-        )
+        text = ", ".join(f"{name} {value:+,}" for name, value in sorted(changed.items()))
+        parts += [_title("Counted by the kernel since the last look"), _line(text or "nothing")]
+    if inspection.nodes is not None and len(inspection.nodes) > 1:
+        text = ", ".join(f"node {node}: {readable_size(size)}" for node, size in inspection.nodes.items())
+        parts += [_title("NUMA nodes"), _line(text)]
+    if inspection.mappings and mappings != 0:
+        shown = [mapping for mapping in inspection.mappings if mapping.bytes][:mappings]
+        more = f" ({len(shown)} largest of {len(inspection.mappings)})" if len(shown) < len(inspection.mappings) else ""
+        parts += [_title(f"Mappings{more}"), _mappings(shown, several=len(inspection.processes) > 1)]
+    if inspection.lost:
+        parts += [_title("Why not larger"), *_lost(inspection.lost)]
+    if len(inspection.processes) > 1:
+        parts += [_title("Processes"), *_processes(inspection)]
+    if inspection.group is not None and inspection.group.anonymous_huge is not None:
+        charged = readable_size(inspection.group.anonymous_huge)
+        said = f"memory.stat of the group: {charged} anonymous huge pages (PMD) charged"
         parts.append(_line(said))
-    if live:
+    if live or inspection.source == "capture":
         return Group(*parts)
-    parts += [_title("The kernel, since it was booted (this whole host)"), *_counts(found.statistics)]
-    parts += [_title("Rules in force now"), *(_line(rule) for rule in found.rules)]
+    parts += [_title("The kernel, since it was booted (this whole host)"), *_counts(inspection.statistics)]
+    parts += [_title("Rules in force now"), *(_line(rule) for rule in inspection.rules)]
     return Group(*parts)
 
 
@@ -106,30 +103,39 @@ def _line(text: str, style: str = "") -> RenderableType:
 
 
 def _table(*columns: str, left: int = 1) -> Table:
-    """The first `left` columns to the left, numbers to the right."""
+    """Return a table with `left` columns to the left, and numbers to the right."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for at, name in enumerate(columns):
         table.add_column(name, justify="left" if at < left else "right", no_wrap=True)
     return table
 
 
-def _head(found: Inspection, *, notes: bool) -> Iterator[RenderableType]:
-    name = found.processes[0].command if len(found.processes) == 1 else f"{len(found.processes)} processes"
-    said = Text(f"{found.subject} ({name}): {readable_size(found.bytes)} in memory", style="bold")
-    if found.large is None:
-        pmd = sum(one.bytes for one in found.sizes if one.size is not None and one.size > found.base)
-        said.append(f", at least {_share(pmd, found.bytes)} of it in pages above {format_size(found.base)}")
+def _head(inspection: Inspection, *, notes: bool) -> Iterator[RenderableType]:
+    name = (
+        inspection.processes[0].command if len(inspection.processes) == 1 else f"{len(inspection.processes)} processes"
+    )
+    of = inspection.subject if inspection.source == "capture" else f"{inspection.subject} ({name})"
+    said = Text(f"{of}: {readable_size(inspection.bytes)} in memory", style="bold")
+    if inspection.large is None:
+        pmd = sum(one.bytes for one in inspection.sizes if one.size is not None and one.size > inspection.base)
+        said.append(f", at least {_share(pmd, inspection.bytes)} of it in pages above {format_size(inspection.base)}")
     else:
-        said.append(f", {_share(found.large, found.bytes)} of it in pages above {format_size(found.base)}")
-    if found.swapped:
-        said.append(f"; {readable_size(found.swapped)} in swap")
+        said.append(
+            f", {_share(inspection.large, inspection.bytes)} of it in pages above {format_size(inspection.base)}"
+        )
+    if inspection.swapped:
+        said.append(f"; {readable_size(inspection.swapped)} in swap")
     yield said
-    took = "" if found.scan_s is None else f", {format_duration(found.scan_s)} of it the scan"
-    yield _line(f"from {_SOURCES[found.source]}; the look took {format_duration(found.look_s)}{took}", "dim")
-    if found.sampled is not None:
-        yield _line(_sampled(found.sampled))
+    took = "" if inspection.scan_s is None else f", {format_duration(inspection.scan_s)} of it the scan"
+    if inspection.source == "capture":
+        yield _line(f"from {_SOURCES[inspection.source]}", "dim")
+        yield from (_line(f"note: {note}", "dim") for note in inspection.notes if notes)
+        return
+    yield _line(f"from {_SOURCES[inspection.source]}; the look took {format_duration(inspection.look_s)}{took}", "dim")
+    if inspection.sampled is not None:
+        yield _line(_sampled(inspection.sampled))
     if notes:
-        yield from (_line(f"note: {note}", "dim") for note in found.notes)
+        yield from (_line(f"note: {note}", "dim") for note in inspection.notes)
 
 
 def _sampled(one: SampleBounds) -> str:
@@ -153,20 +159,20 @@ def _delta(now: int, before: int | None) -> str:
     return f"{'+' if now > before else '-'}{readable_size(abs(now - before))}"
 
 
-def _called(one: SizeBacked) -> str:
-    return f"{_PAGES[one.pages]} {format_size(one.size)}" if one.size is not None else _PAGES[one.pages]
+def _called(backed: SizeBacked) -> str:
+    return f"{_PAGES[backed.pages]} {format_size(backed.size)}" if backed.size is not None else _PAGES[backed.pages]
 
 
-def _sizes(found: Inspection, before: Inspection | None, *, width: int) -> RenderableType:
+def _sizes(inspection: Inspection, before: Inspection | None, *, width: int) -> RenderableType:
     earlier = {} if before is None else {(one.pages, one.size): one.bytes for one in before.sizes}
     wide = width >= _NARROW
-    columns = ["", "memory", "share", *(["interval"] if found.sampled else [])]
+    columns = ["", "memory", "share", *(["interval"] if inspection.sampled else [])]
     columns += ["by PMD", "aligned", *(["unaligned", "partial"] if wide else ["other"])]
     columns += ["change"] if before is not None else []
     table = _table(*columns)
-    for one in found.sizes:
-        cells = [_called(one), readable_size(one.bytes), _share(one.bytes, found.bytes)]
-        if found.sampled and one.low is not None and one.high is not None:
+    for one in inspection.sizes:
+        cells = [_called(one), readable_size(one.bytes), _share(one.bytes, inspection.bytes)]
+        if inspection.sampled and one.low is not None and one.high is not None:
             cells.append(f"{readable_size(one.low)} to {readable_size(one.high)}")
         rest = [one.unaligned, one.partial]
         other = None if None in rest else sum(each or 0 for each in rest)
@@ -177,15 +183,15 @@ def _sizes(found: Inspection, before: Inspection | None, *, width: int) -> Rende
     return Padding(table, (0, 0, 0, 2), expand=False)
 
 
-def _kinds(found: Inspection, before: Inspection | None) -> RenderableType:
+def _kinds(inspection: Inspection, before: Inspection | None) -> RenderableType:
     earlier: dict[str, KindBacked] = {} if before is None else {one.kind: one for one in before.kinds}
-    columns = ["", "mappings", "memory", "larger", "share", *([] if found.sampled else ["could be", "swap"])]
+    columns = ["", "mappings", "memory", "larger", "share", *([] if inspection.sampled else ["could be", "swap"])]
     columns += ["change"] if before is not None else []
     table = _table(*columns)
-    for one in found.kinds:
+    for one in inspection.kinds:
         share = "?" if one.large is None else _share(one.large, one.bytes)
         cells = [one.kind, f"{one.mappings}", readable_size(one.bytes), _bytes(one.large), share]
-        if not found.sampled:
+        if not inspection.sampled:
             cells += [_bytes(one.missing), _bytes(one.swapped)]
         if before is not None:
             had = earlier.get(one.kind)
@@ -202,21 +208,21 @@ def _mappings(shown: Sequence[MappingInspected], *, several: bool) -> Renderable
     table.expand = True
     for one in shown:
         pages = ", ".join(f"{_short(each)} {_share(each.bytes, one.bytes)}" for each in one.sizes[:3])
-        told = f"{one.kind} {one.name}" if one.name.strip("[]") != one.kind else one.kind
+        text = f"{one.kind} {one.name}" if one.name.strip("[]") != one.kind else one.kind
         advice = {"huge": ", advised", "base": ", advised against", None: ""}[one.advised]
-        where = f"{one.start} {told}{advice}"
+        where = f"{one.start} {text}{advice}"
         why = "" if one.lost is None else f"{_bytes(one.lost.bytes)} {one.lost.id}"
         row = [*([str(one.pid)] if several else []), readable_size(one.bytes), _bytes(one.large), pages, where, why]
         table.add_row(*map(Text, row))
     return Padding(table, (0, 0, 0, 2), expand=False)
 
 
-def _short(one: SizeBacked) -> str:
-    if one.size is None:
+def _short(backed: SizeBacked) -> str:
+    if backed.size is None:
         return "not known"
-    mark = "" if one.pages == "anon" else f"{_PAGES[one.pages]} "
-    split = one.size and one.partial and one.partial == one.bytes
-    return f"{mark}{format_size(one.size)}{' in part' if split else ''}"
+    mark = "" if backed.pages == "anon" else f"{_PAGES[backed.pages]} "
+    split = backed.size and backed.partial and backed.partial == backed.bytes
+    return f"{mark}{format_size(backed.size)}{' in part' if split else ''}"
 
 
 def _lost(lost: Iterable[LostBacking]) -> Iterator[RenderableType]:
@@ -230,12 +236,12 @@ def _lost(lost: Iterable[LostBacking]) -> Iterator[RenderableType]:
             yield Padding(Text(f"cure: {one.cure}", style="green"), (0, 0, 0, 4), expand=False)
 
 
-def _processes(found: Inspection) -> Iterator[RenderableType]:
-    for one in sorted(found.processes, key=lambda each: -each.bytes)[:_PROCESSES]:
+def _processes(inspection: Inspection) -> Iterator[RenderableType]:
+    for one in sorted(inspection.processes, key=lambda each: -each.bytes)[:_PROCESSES]:
         large = "?" if one.large is None else _share(one.large, one.bytes)
         off = "; transparent huge pages are off for it" if one.thp_disabled else ""
         yield _line(f"{one.pid} {one.command[:60]}: {readable_size(one.bytes)}, {large} larger{off}")
-    if (more := len(found.processes) - _PROCESSES) > 0:
+    if (more := len(inspection.processes) - _PROCESSES) > 0:
         yield _line(f"and {more} more")
 
 
@@ -253,11 +259,11 @@ def _counts(statistics: KernelStatistics) -> Iterator[RenderableType]:
         yield _line(reason, "dim")
     daemon, events = statistics.khugepaged, statistics.events
     own = ((name.replace("_", " "), daemon.get(name)) for name in _OWN)
-    said = [f"{name} {value:,}" for name, value in own if value is not None]
+    texts = [f"{name} {value:,}" for name, value in own if value is not None]
     stalls, failed = events.get("compact_stall"), events.get("compact_fail")
     if stalls is not None and failed is not None:
-        said.append(f"direct compactions {stalls:,}, {failed:,} failed")
-    yield _line(f"khugepaged: {'; '.join(said)}" if said else "khugepaged: this kernel says nothing")
+        texts.append(f"direct compactions {stalls:,}, {failed:,} failed")
+    yield _line(f"khugepaged: {'; '.join(texts)}" if texts else "khugepaged: this kernel says nothing")
 
 
 _OWN = ("pages_collapsed", "full_scans")
@@ -268,7 +274,7 @@ _ROOM = 6  # lines of the screen beside the mappings
 
 
 def pause(asked: float, look: float) -> float:
-    """Seconds to the next look, after one that took `look` seconds."""
+    """Return seconds to the next look, after one that took `look` seconds."""
     return max(asked, look * _RATIO)
 
 
@@ -313,7 +319,7 @@ def watch(look: Callable[[], Inspection], interval: float, *, as_json: bool, map
 
 
 def _again(look: Callable[[], Inspection]) -> Inspection | None:
-    """None where there is nothing left to look at."""
+    """Look again; None where there is nothing left to look at."""
     try:
         return look()
     except UserError:
@@ -323,7 +329,7 @@ def _again(look: Callable[[], Inspection]) -> Inspection | None:
 def _plain(
     found: Inspection, look: Callable[[], Inspection], interval: float, console: TextConsole, mappings: int | None
 ) -> None:
-    """For a file or a pipe: one text after the other."""
+    """Print one text after the other, for a file or a pipe."""
     before: Inspection | None = None
     while True:
         since = None if before is None else changed(found.statistics, before.statistics)
@@ -337,20 +343,22 @@ def _plain(
 
 
 def _screen(
-    found: Inspection, before: Inspection | None, console: TextConsole, interval: float, mappings: int | None
+    inspection: Inspection, before: Inspection | None, console: TextConsole, interval: float, mappings: int | None
 ) -> RenderableType:
-    since = None if before is None else changed(found.statistics, before.statistics)
+    since = None if before is None else changed(inspection.statistics, before.statistics)
     most = max(0, min(mappings if mappings is not None else console.height, console.height // 3 - _ROOM // 2))
-    every = format_duration(pause(interval, found.look_s))
-    at = time.strftime("%H:%M:%S", time.localtime(found.taken))
+    every = format_duration(pause(interval, inspection.look_s))
+    at = time.strftime("%H:%M:%S", time.localtime(inspection.taken))
     bar = Text(f"{at}  every {every}   q quit   + slower   - faster   space now", style="reverse")
-    shown = render(found, width=console.width, mappings=most, before=before or found, changed=since, live=True)
+    shown = render(
+        inspection, width=console.width, mappings=most, before=before or inspection, changed=since, live=True
+    )
     return Group(bar, shown)
 
 
 @contextmanager
 def _keys() -> Iterator[Callable[[float], str]]:
-    """A reader of single keys: of one pressed within so many seconds, else nothing. The terminal is put back."""
+    """Yield a reader of single keys: a key pressed within so many seconds, else nothing. Restores the terminal."""
     if not sys.stdin.isatty():
         yield _waits
         return
@@ -365,7 +373,7 @@ def _keys() -> Iterator[Callable[[float], str]]:
         with suppress(OSError):  # EIO: the terminal was closed
             if key := os.read(descriptor, 1):
                 return key.decode("ascii", "replace")
-        return "q"  # nobody will press a key any more
+        return "q"  # the terminal is gone
 
     try:
         yield pressed

@@ -12,12 +12,13 @@ from hugewise import policies, published, workloads
 from hugewise.console import TextConsole
 from hugewise.errors import StudyError
 from hugewise.host.local_host import LocalHost
-from hugewise.model import randomisation
 from hugewise.model.design import ESTIMANDS
 from hugewise.model.host import ClientHost
 from hugewise.model.metric import COMMON
 from hugewise.model.pages import PageSizes
 from hugewise.model.policy import mechanism as mechanism_of
+from hugewise.model.trial import draw_order, new_seed
+from hugewise.plan.plan import Plan
 from hugewise.quantity import format_duration
 from hugewise.study import load
 from hugewise.study.study import Study
@@ -26,15 +27,15 @@ _BESIDE = 40  # columns of a dry run's table beside the cell's name
 
 
 def show_plan(study: Study, client: ClientHost | None, seed: bytes | None, results: Path) -> None:
-    """Cells, arms, budget, what is left out, why the budget decides nothing, and one example order under a seed that no
-    run uses. `results` is the folder of earlier runs. Raises UserError.
+    """Print cells, arms, budget and time, what is left out, why the budget decides nothing, and one example order under
+    a seed that no run uses. `results` is the folder of earlier runs. Raises UserError.
     """
     from hugewise.analysis import budget, earlier  # noqa: PLC0415  (numpy, which listings do without)
 
-    plan = hugewise.make_plan(study, results=results, client=client)
+    plan = hugewise.make_plan(study, client=client)
     console = TextConsole()
     table = _table("cell", "metric", "arms (baseline first)")
-    table.columns[0].no_wrap = True  # what --only takes stays in one piece: so wide the table is at least
+    table.columns[0].no_wrap = True  # names for --only stay in one piece, which sets the least width
     console.width = max(console.width, _BESIDE + max((len(cell.id) for cell in plan.cells), default=0))
     for cell in plan.cells:
         arms = [cell.baseline, *(arm.name for arm in cell.arms if arm.name != cell.baseline)]
@@ -51,20 +52,22 @@ def show_plan(study: Study, client: ClientHost | None, seed: bytes | None, resul
         return
     claims = None if study.method == "screening" else len(earlier.judged_comparisons(study, plan.cells))
     console.print(_budget(study, claims), soft_wrap=True)
+    for line in _time(study, plan, results):
+        console.print(line, soft_wrap=True)
     for line in plan.first:
         console.print(f"first: {line}", soft_wrap=True)
     if (why := budget.too_small(study, plan.cells, results)) is not None:
         console.print(why, soft_wrap=True)
-    example = seed or randomisation.new_seed()
+    example = seed or new_seed()
     note = "shown only; no run uses it" if seed is None else "shown only; a run uses it if --seed gives it again"
     console.print(f"\nexample orders under the seed {example.hex()} ({note}):", soft_wrap=True)
     for number, cell in enumerate(plan.cells, 1):
-        order = randomisation.order(example, number, [arm.name for arm in cell.arms], cell=cell.id)
+        order = draw_order(example, number, [arm.name for arm in cell.arms], cell=cell.id)
         console.print(f"  block {number} ({cell.id}): {', '.join(trial.arm for trial in order)}", soft_wrap=True)
 
 
 def _budget(study: Study, comparisons: int | None) -> str:
-    """How much a run measures, and how many comparisons share its error rate; None of them: nothing is claimed."""
+    """Return how much a run measures, and how many comparisons share its error rate; None: nothing is claimed."""
     most = "" if study.method == "fixed-n" else "at most "
     time = "" if study.budget.time is None else f", at most {format_duration(study.budget.time)} in all"
     if comparisons is None:
@@ -73,6 +76,24 @@ def _budget(study: Study, comparisons: int | None) -> str:
         sure = f"{study.confidence * 100:.10g}%"
         claim = f"one comparison at {sure}" if comparisons == 1 else f"{comparisons} comparisons, together at {sure}"
     return f"budget: {most}{study.budget.blocks} blocks of each cell{time}; {claim} ({study.method})"
+
+
+def _time(study: Study, plan: Plan, results: Path) -> Iterator[str]:
+    """Yield how long a run takes, by earlier runs or by the declared parts; where neither tells, and the study has no
+    time budget, the number of its attempts.
+    """
+    from hugewise.analysis import budget  # noqa: PLC0415
+
+    blocks, limit = study.budget.blocks, study.budget.time
+    found = budget.measured(study, plan.cells, results) or budget.in_part(study, plan.cells, results)
+    if found.seconds:
+        whole = format_duration(found.seconds * blocks)
+        yield f"time: {whole} for {blocks} blocks of each cell"
+        yield f"  a round of all cells {found.source}"
+    elif limit is None:
+        attempts = blocks * sum(len(cell.arms) for cell in plan.cells)
+        boots = "" if study.guest is None or study.guest.resident else ", most with a boot of a guest"
+        yield f"time: not known before a first run (--blocks 2): {attempts:,} attempts{boots}"
 
 
 def show_list(what: str) -> None:
@@ -145,12 +166,12 @@ def _published() -> Iterator[Sequence[str]]:
 
 
 def _folders() -> Iterable[Path]:
-    """Where studies lie: below the folder of the call, and those that come with hugewise."""
+    """Return the folders of studies: below the folder of the call, and those that come with hugewise."""
     return (Path("studies"), load.folder())
 
 
 def _shown(path: Path) -> str:
-    """What `hugewise run` takes for it here."""
+    """Return the name by which `hugewise run` takes the study here."""
     if path.is_relative_to(Path.cwd()):
         return str(path.relative_to(Path.cwd()))
     return path.stem if path.parent == load.folder().resolve() else str(path)

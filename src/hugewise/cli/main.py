@@ -57,17 +57,22 @@ for verb in (advise, compare, export, fleet, guest, inspect, report, verify):
     multiple=True,
     help="With --policy: a metric in the output, NAME,DIRECTION,UNIT=regex:PATTERN or =json:PATH (may be repeated).",
 )
-@click.option("--proof", type=click.Choice(["exit", "twin", "counters"]), help="With --policy: how pages are proven.")
+@click.option(
+    "--proof",
+    type=click.Choice(["exit", "twin", "counters"]),
+    help="With --policy: prove the pages by a scan at exit, an untimed second run, or the kernel's fault counters.",
+)
 @click.option("--pool", help="With --policy: hugetlb memory that the command needs, such as 512m.")
 @options.PREPARE
+@options.STDIN
 @click.option("--share", help="With --policy: share of memory that must be delivered; 0 judges the setting alone.")
 @click.option("--timeout", help="With --policy: longest run of the command, such as 90s.")
 @click.option(
     "--method",
     type=click.Choice(["sequential", "fixed-n"]),
-    help="With --policy: a test after every block until all is decided (the default), or a planned number of blocks.",
+    help="With --policy: test after every block until all is decided (the default), or run a planned number of blocks.",
 )
-@click.option("--margin", help="With --policy: smaller differences make none, such as 1%.")
+@click.option("--margin", help="With --policy: smaller differences do not matter, such as 1%.")
 @click.option("--confidence", help="With --policy: confidence of all verdicts together, such as 0.99.")
 @click.option("--blocks", type=int, help="Blocks per cell, instead of the study's.")
 @click.option("--time", "time_", help="Time budget, instead of the study's (with --policy: 10m), such as 4m.")
@@ -79,6 +84,7 @@ for verb in (advise, compare, export, fleet, guest, inspect, report, verify):
 @options.CLIENTS
 @click.option("--dry-run", is_flag=True, help="Show the plan and one example order; run nothing.")
 @options.ANYWAY
+@options.WAIT
 @options.KEEPER
 @options.RESULTS
 def run(study: str | None, command: Sequence[str], policy: str | None, dry_run: bool, **options: Any) -> None:
@@ -97,30 +103,31 @@ def run(study: str | None, command: Sequence[str], policy: str | None, dry_run: 
     if dry_run:
         show_plan(chosen, client, seed, options["results"])
         return
-    given = {"seed": seed, "results": options["results"], "anyway": options["anyway"], "client": client}
-    given["command"] = request.this_call()
+    given = {"seed": seed, "client": client, "command": request.this_call()}
+    given |= {name: options[name] for name in ("results", "anyway", "wait")}
     progress.reported(lambda listener: hugewise.run(chosen, listener=listener, **given), options["keeper"])
 
 
 @cli.command()
 @options.RUN
 @options.ANYWAY
+@options.WAIT
 @options.KEEPER
-def resume(run_: Path, *, anyway: bool, keeper: int | None) -> None:
+def resume(run_: Path, *, anyway: bool, wait: bool, keeper: int | None) -> None:
     """Continue the interrupted run in the folder RUN."""
     import hugewise  # noqa: PLC0415
     from hugewise.cli import progress  # noqa: PLC0415
 
-    progress.reported(lambda listener: hugewise.resume(run_, listener=listener, anyway=anyway), keeper)
+    progress.reported(lambda listener: hugewise.resume(run_, listener=listener, anyway=anyway, wait=wait), keeper)
 
 
-@cli.command(short_help="What this machine offers and lacks, with the cure.")
+@cli.command(short_help="Show what this machine offers, what is missing, and the cure.")
 @options.STUDY
 @options.SCALE
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
-@click.option("--unit", "as_unit", is_flag=True, help="Print a unit of systemd: `hugewise restore` at boot.")
+@click.option("--unit", "as_unit", is_flag=True, help="Print a systemd unit that runs `hugewise restore` at boot.")
 def doctor(study: Path | None, scale: str | None, as_json: bool, as_unit: bool) -> None:
-    """What this machine offers, what is missing, and the command that cures it (for STUDY: which cells can run)."""
+    """Show what this machine offers, what is missing, and the command that adds it (for STUDY: which cells can run)."""
     from hugewise.cli import doctor as examination  # noqa: PLC0415
     from hugewise.cli import unit  # noqa: PLC0415
 
@@ -131,25 +138,27 @@ def doctor(study: Path | None, scale: str | None, as_json: bool, as_unit: bool) 
     sys.exit(examination.main(study, scale, as_json=as_json))
 
 
-@cli.command(short_help="Page settings in force on this host, and the traps.")
+@cli.command(short_help="Show the page settings in force on this host, and mistakes.")
 @options.UNITS
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
-@click.option("--traps", "traps_only", is_flag=True, help="Print no settings, the traps alone.")
-@click.option("--exit-zero", is_flag=True, help="Exit with status 0 whatever was found.")
+@click.option(
+    "--traps", "traps_only", is_flag=True, help="Print only the traps: settings that do not work as intended."
+)
+@click.option("--exit-zero", is_flag=True, help="Exit with status 0 even where something is found.")
 @click.option(
     "--root",
     "folder",
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("/"),
     show_default=True,
-    help="Read the host below this folder: a disk, an image.",
+    help="Read the files of a host below this folder: a mounted disk or image.",
 )
-@options.RESULTS
+@options.EARLIER
 def audit(**asked: Any) -> None:
-    """The page settings in force on this host, wherever they were set, and the traps among them.
+    """Show the page settings in force on this host, where each was set, and which do not work as intended (traps).
 
-    Each setting with what this host's runs say of it. Reads files only; nothing is turned. Exit status 3 when an error
-    or a warning is found; notes do not count.
+    Each setting is labelled by earlier hugewise runs on this host (supported, contradicted, not tested). Reads files
+    only and changes nothing. Exit status 3 where an error or a warning is found; notes do not count.
     """
     from hugewise.cli import audit as auditing  # noqa: PLC0415
 
@@ -165,21 +174,23 @@ def audit(**asked: Any) -> None:
     )
 
 
-@cli.command(short_help="Pairs and hours that STUDY needs.")
+@cli.command(short_help="Show how many pairs and hours STUDY needs.")
 @options.STUDY
 @options.SCALE
 @options.ONLY
 @options.ARMS
 @click.option("--from", "runs", multiple=True, type=click.Path(path_type=Path), help="A run of STUDY; may be repeated.")
-@click.option("--pilot", type=click.IntRange(6, 10_000), help="Run so many blocks of each cell first, to plan from.")
+@click.option(
+    "--pilot", type=click.IntRange(6, 10_000), help="Run this many blocks of each cell first, and plan from them."
+)
 @click.option("--published", help="Plan a published comparison from its figures: redhat-2021.")
-@click.option("--effect", help="The change to be shown, such as 1% (default: the study's margin).")
-@click.option("--session-cost", default="1m", show_default=True, help="What a new statistical session takes.")
+@click.option("--effect", help="The change to detect, such as 1% (default: the study's margin).")
+@click.option("--session-cost", default="1m", show_default=True, help="The time that a new statistical session takes.")
 @click.option("--json", "as_json", is_flag=True, help="Print the forecast as JSON.")
 @options.ANYWAY
 @options.RESULTS
 def plan(**asked: Any) -> None:
-    """Pairs and hours that STUDY needs, and the effect that its budget shows, from measured pairs.
+    """Show how many pairs and hours STUDY needs, and the effect that its budget can detect, from measured pairs.
 
     STUDY may be left out where a run is named with --from.
     """
@@ -191,11 +202,14 @@ def plan(**asked: Any) -> None:
     planning.main(planning.PlanOptions(**{**asked, **parts}, command=request.this_call()))
 
 
-@cli.command(short_help="Test this host: is the same called different?")
+@cli.command(short_help="Check for false positives: compare a setting with itself.")
 @options.STUDY
 @click.option("--pairs", type=int, default=60, show_default=True, help="Pairs of each stream.")
 @click.option(
-    "--planted", default="0%", show_default=True, help="Let one label do so much more work: it must be found."
+    "--planted",
+    default="0%",
+    show_default=True,
+    help="Plant an effect: one label does this much more work. It must be found.",
 )
 @click.option("--seed", help="Seed, 32 hexadecimal digits (default: a fresh one).")
 @options.SCALE
@@ -204,10 +218,10 @@ def plan(**asked: Any) -> None:
 @options.ANYWAY
 @options.RESULTS
 def calibrate(study: Path | None, pairs: int, planted: str, **options: Any) -> None:
-    """A/A on this host: is the same under two labels called different, and how small an effect can be seen?
+    """Check for false positives on this host: compare a setting with itself (A/A), and show the noise floor.
 
-    With the workloads of STUDY under its baseline; without, with a loop in the first cache. Writes a record that a
-    study may require. Exit status 1 when it does not pass.
+    Runs the workloads of STUDY under its baseline, or without STUDY a loop in the first-level cache. Writes a record
+    that a study can require. Exit status 1 where the check does not pass.
     """
     from hugewise.cli import progress  # noqa: PLC0415
     from hugewise.cli.plan import lines  # noqa: PLC0415
@@ -229,7 +243,7 @@ def calibrate(study: Path | None, pairs: int, planted: str, **options: Any) -> N
         sys.exit(1)
 
 
-@cli.command("list")
+@cli.command("list", short_help="List policies, workloads, metrics, studies, sources.")
 @click.argument("what", type=click.Choice(["policies", "workloads", "metrics", "studies", "published"]))
 def list_(what: str) -> None:
     """List policies, workloads, metrics, studies or published sources."""
@@ -238,57 +252,61 @@ def list_(what: str) -> None:
     show_list(what)
 
 
-@cli.command("completion", short_help="Print what a shell reads to complete by TAB.")
+@cli.command("completion", short_help="Print the completion script for a shell.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion_(shell: str) -> None:
-    """Print what a SHELL reads to complete hugewise: eval "$(hugewise completion bash)"."""
+    """Print the completion script for a shell: eval "$(hugewise completion bash)"."""
     say(options.script(cli, shell))
 
 
 @cli.command()
 def restore() -> None:
-    """Put back page settings that a killed run left (root)."""
+    """Put back the page settings that a killed run changed (root)."""
     from hugewise.host import journal  # noqa: PLC0415
 
     for line in journal.restore():
         say(line)
 
 
-@cli.command(short_help="Verdicts and figures of measurements made elsewhere.")
+@cli.command(short_help="Judge measurements of other tools.")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
 @click.option("--arm", "arms", multiple=True, metavar="NAME", help="Name of each file's arm, in their order.")
 @click.option("--baseline", metavar="ARM", help="The arm to compare with (default: the first).")
 @click.option(
     "--metric", "metrics", multiple=True, metavar="NAME", help="Metric to judge (default: the file's main one)."
 )
-@click.option("--better", type=click.Choice(["lower", "higher"]), help="Which direction is good.")
+@click.option("--better", type=click.Choice(["lower", "higher", "neutral"]), help="Which direction is good.")
 @click.option("--unit", help="Unit of the values.")
 @click.option("--confidence", type=float, default=0.99, show_default=True, help="Of intervals and margins of error.")
-@click.option("--margin", default="0.5%", show_default=True, help="Differences within it are equivalent.")
+@click.option("--margin", default="0.5%", show_default=True, help="Smaller differences are equivalent.")
 @click.option("--value", metavar="COLUMN", help="CSV and Parquet: the column of measurements.")
 @click.option("--arm-column", metavar="COLUMN", help="CSV and Parquet: the arm (default: arm, where there is one).")
 @click.option("--block", metavar="COLUMN", help="CSV and Parquet: the block or pair.")
 @click.option("--order", metavar="COLUMN", help="CSV and Parquet: time or place in time.")
-@click.option("--session", metavar="COLUMN", help="CSV and Parquet: what shares a boot, build or allocation.")
+@click.option(
+    "--session", metavar="COLUMN", help="CSV and Parquet: the session (runs that share a boot, build or allocation)."
+)
 @click.option("--slot", metavar="COLUMN", help="CSV and Parquet: where it ran (CPU, VM, machine).")
 @click.option("--run", metavar="COLUMN", help="CSV and Parquet: the program run, where a run has several rows.")
 @click.option("--randomised", is_flag=True, help="A coin chose the order of the arms within each block.")
-@click.option("--budget", type=click.IntRange(1), help="With --randomised: pairs declared before the first one.")
-@click.option("--format", "format_", metavar="NAME", help="Format of the files, where it cannot be told.")
+@click.option(
+    "--budget", type=click.IntRange(1), help="With --randomised: the number of pairs that was planned before the first."
+)
+@click.option("--format", "format_", metavar="NAME", help="Format of the files, where it cannot be recognised.")
 @click.option("--output", type=click.Path(file_okay=False, path_type=Path), help="Folder of the report.")
 @options.RESULTS
 def analyze(files: Sequence[Path], **options: Any) -> None:
-    """Figures, comparison and report of measurements made elsewhere.
+    """Compare measurements of other tools, and write a report with figures.
 
     Reads CSV and Parquet columns, hyperfine and memtier JSON, perf stat (-x, and -j), pgbench logs and summaries,
-    sysbench and Go benchmark text; recognised by content.
+    sysbench and Go benchmark text, google-benchmark JSON and CSV; recognised by content.
     """
     from hugewise.cli import analyze as judging  # noqa: PLC0415
 
     judging.run(files, options)
 
 
-@cli.command(short_help="Judge several runs of the same comparisons together.")
+@cli.command(short_help="Judge several runs of one question together.")
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN RUN...")
 @click.option(
     "--confidence",
@@ -299,7 +317,7 @@ def analyze(files: Sequence[Path], **options: Any) -> None:
 def combine(runs: Sequence[Path], confidence: float | None, as_json: bool) -> None:
     """Judge several runs of the same comparisons together: hosts, sessions, campaigns.
 
-    Multiplies their e-values (method sequential). Name all runs that were made, whatever they found.
+    Multiplies their e-values (method sequential). Name all runs that were made, whatever their results.
     """
     from hugewise.cli import combine as combining  # noqa: PLC0415
 
@@ -307,7 +325,7 @@ def combine(runs: Sequence[Path], confidence: float | None, as_json: bool) -> No
 
 
 def _terminate(signum: int, frame: FrameType | None) -> NoReturn:
-    """SIGTERM, or a closed terminal, ends a run as Ctrl-C does: settings are restored, what was accepted stays."""
+    """End a run on SIGTERM or a closed terminal as Ctrl-C does: settings are restored, accepted attempts stay."""
     del signum, frame
     raise KeyboardInterrupt
 
@@ -315,10 +333,10 @@ def _terminate(signum: int, frame: FrameType | None) -> NoReturn:
 def main(arguments: Sequence[str] | None = None, *, command: click.Command = cli, name: str = "hugewise") -> None:
     """Run `command` as the program `name` and end the process; `arguments` (None): those of this process."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # what an encoding lacks is no reason to say nothing
+        if isinstance(stream, io.TextIOWrapper):  # a character that the encoding lacks must not end the output
             stream.reconfigure(errors="replace")
     signal.signal(signal.SIGTERM, _terminate)
-    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as under nohup
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # under nohup it is ignored
         signal.signal(signal.SIGHUP, _terminate)
     try:
         words = sys.argv[1:] if arguments is None else arguments

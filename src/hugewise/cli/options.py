@@ -1,17 +1,15 @@
-"""Arguments and options that several verbs share, and those whose values a shell completes.
+"""Arguments and options that several verbs share, and the completion of their values by a shell.
 
-What a shell is told when somebody presses TAB, and the script with which it asks.
-
-Click knows verbs, options and choices; here are the values that hugewise knows. A mistake in what stands on the line so
-far completes nothing.
+Click completes verbs, options and choices; the values that hugewise knows are completed here. A mistake in what stands
+on the line so far completes nothing.
 """
 # ruff: noqa: ARG001  (click calls each completion with all three)
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem, get_completion_class
@@ -26,7 +24,7 @@ Items = list[CompletionItem]
 
 
 def script(cli: click.Command, shell: str) -> str:
-    """What a shell is to read so that it completes `hugewise`."""
+    """Return the shell script that completes `hugewise`."""
     made = get_completion_class(shell)
     assert made is not None
     return made(cli, {}, "hugewise", "_HUGEWISE_COMPLETE").source()
@@ -42,7 +40,7 @@ def complete_studies(context: click.Context, parameter: click.Parameter, incompl
 
 
 def complete_files(context: click.Context, parameter: click.Parameter, incomplete: str) -> Items:
-    """Files, as the shell knows them."""
+    """Return files, as the shell knows them."""
     return [CompletionItem(incomplete, type="file")]
 
 
@@ -67,7 +65,7 @@ def complete_labels(context: click.Context, parameter: click.Parameter, incomple
 
 
 def complete_arms(context: click.Context, parameter: click.Parameter, incomplete: str) -> Items:
-    """Arms of STUDY, between commas."""
+    """Return arms of STUDY, between commas."""
     study = _study(context)
     return [] if study is None else _listed((use.name for use in study.policies), incomplete)
 
@@ -107,7 +105,7 @@ def _begin(names: Iterable[str], incomplete: str) -> Items:
 
 
 def _listed(names: Iterable[str], incomplete: str) -> Items:
-    """The last of names between commas."""
+    """Complete the last of names between commas."""
     before, comma, last = incomplete.rpartition(",")
     taken = before.split(",")
     return [CompletionItem(before + comma + name) for name in names if name.startswith(last) and name not in taken]
@@ -116,7 +114,7 @@ def _listed(names: Iterable[str], incomplete: str) -> Items:
 STUDY = click.argument("study", required=False, type=click.Path(path_type=Path), shell_complete=complete_studies)
 RUN = click.argument("run_", metavar="RUN", type=click.Path(path_type=Path), shell_complete=complete_runs)
 
-# Of `run`: a study, or the first word of a command.
+# For `run`: a study, or the first word of a command.
 STUDY_OR_WORD = click.argument("study", required=False, type=click.UNPROCESSED, shell_complete=complete_studies)
 COMMAND = click.argument("command", nargs=-1, type=click.UNPROCESSED, shell_complete=complete_files)
 POLICY = click.option(
@@ -128,43 +126,61 @@ POLICY = click.option(
 PREPARE = click.option(
     "--prepare",
     metavar="CMD",
-    help="A command run before each attempt, untimed: 'rm -f out.dat'. Its words are split as by a shell; no shell"
-    " runs it.",
+    help="A command run before each attempt, untimed: 'rm -f out.dat'. Quotes work as in a shell; no shell runs it.",
 )
 
-RESULTS = click.option(
-    "--results",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=Path("results"),
-    show_default=True,
-    help="Folder for results.",
+STDIN = click.option(
+    "--stdin",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    shell_complete=complete_files,
+    help="Standard input of the command in every run (default: the file that is standard input here; else no input).",
 )
+
+_Verb = TypeVar("_Verb", bound=Callable[..., Any])
+
+
+def _results(text: str) -> Callable[[_Verb], _Verb]:
+    return click.option(
+        "--results",
+        type=click.Path(file_okay=False, path_type=Path),
+        default=Path("results"),
+        show_default=True,
+        help=text,
+    )
+
+
+RESULTS = _results("Folder for results.")
+EARLIER = _results("The folder of the earlier runs.")
 SCALE = click.option(
     "--scale",
     metavar="NAME",
     shell_complete=complete_scales,
-    help="Scale of STUDY, such as published (default: as it is written).",
+    help="Scale of STUDY, such as published (default: as in the file).",
 )
 ONLY = click.option(
     "--only",
     metavar="LABELS",
     shell_complete=complete_labels,
-    help="Only these workloads, or cells, of STUDY: memcached,redis.",
+    help="Only these workloads or cells of STUDY: memcached,redis.",
 )
 ARMS = click.option(
     "--arms",
     metavar="POLICIES",
     shell_complete=complete_arms,
-    help="Only these policies of STUDY, beside its baseline: thp,mthp-64k.",
+    help="Only these policies of STUDY, and its baseline: thp,mthp-64k.",
 )
-CLIENT = click.option("--client", metavar="NAME", help="Have the clients of servers on this host of --hosts.")
+CLIENT = click.option("--client", metavar="NAME", help="Run the clients of servers on this host of --hosts.")
 CLIENTS = click.option(
     "--hosts",
     metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="The inventory that --client is in: TOML with tables [[client]].",
+    help="The inventory with --client: TOML with tables [[client]].",
 )
-ANYWAY = click.option("--anyway", is_flag=True, help="As root: run beside an account that holds this host's lock.")
+ANYWAY = click.option(
+    "--anyway", is_flag=True, help="As root: run although an ordinary user's run holds this host's lock."
+)
+WAIT = click.option("--wait", is_flag=True, help="Wait while another hugewise holds this host.")
 KEEPER = click.option("--keeper", type=click.IntRange(3), hidden=True, help="A socket to a fleet's keeper.")
 UNITS = click.option(
     "--unit",
@@ -172,5 +188,5 @@ UNITS = click.option(
     multiple=True,
     metavar="UNIT",
     shell_complete=complete_services,
-    help="Only this service, with what is the host's: redis-server (may be repeated).",
+    help="Only this service, and the settings of the host: redis-server (may be repeated).",
 )

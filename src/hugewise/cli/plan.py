@@ -15,6 +15,7 @@ from hugewise.cli import progress
 from hugewise.errors import UserError
 from hugewise.quantity import parse_duration, parse_share
 from hugewise.report import forecast as told
+from hugewise.report.reasons import worded
 from hugewise.report.terminal import show
 from hugewise.session import feasibility, session
 from hugewise.store.folder import RunFolder
@@ -46,13 +47,13 @@ def main(asked: PlanOptions) -> None:
     """Print the forecast. Raises UserError, and what a pilot's run raises."""
     found = answer(asked)
     if asked.as_json:
-        say_json(found)
+        say_json(worded(found))
     else:
         show(told.study(found) if isinstance(found, forecast.Forecast) else told.published(found), width=80)
 
 
 def answer(asked: PlanOptions) -> forecast.Forecast | Reread:
-    """The forecast that was asked for; runs the pilot where one was. Raises UserError."""
+    """Return the forecast that was asked for; runs the pilot where one was. Raises UserError."""
     if asked.published is not None:
         if asked.study is not None or asked.runs or asked.pilot is not None or asked.effect is not None:
             raise UserError(
@@ -88,7 +89,8 @@ def _pilot(study: Study, blocks: int, asked: PlanOptions) -> Path:
     with progress.show_progress(sys.stderr) as listener:
 
         def run(study: Study, results: Path) -> RunFolder:
-            return session.run(study, results, listener=listener, anyway=asked.anyway, command=asked.command)
+            lock = session.host_lock(listener, anyway=asked.anyway)
+            return session.run(study, results, listener=listener, lock=lock, command=asked.command)
 
         return forecast.pilot(study, blocks, asked.results, run=run)
 
@@ -111,7 +113,7 @@ _NOTHING = "-"
 
 
 def lines(record: CalibrationRecord) -> Iterator[str]:
-    """The record, a line at a time."""
+    """Yield the record, a line at a time."""
     planted = f"; {100 * record.planted:g}% more work planted under one label" if record.planted else ""
     yield f"Calibration of {record.host}, kernel {record.kernel}{planted}"
     for cell in record.cells:

@@ -1,11 +1,7 @@
 """A run as it is shown while it runs: on a terminal a bar and intervals that close, elsewhere a line now and then.
 
-The open comparisons of a run as lines of text: each with its estimate, its interval, and a bar that closes.
-
 The intervals are those of the verdicts, by inversion of the sequential test (`hugewise.stats.inversion`): the chance
 that one ever loses its effect is bounded over all looks together, so that nobody who watches is misled by watching.
-
-A run that is started or resumed from the command line: shown as it goes on, reported when it has ended.
 """
 
 from __future__ import annotations
@@ -30,7 +26,7 @@ from hugewise.session.progress import AttemptStarted, BlockEnded, Event, Listene
 from hugewise.visible import printable
 
 _LEAST, _MOST = 12, 32  # cells of a name
-_WIDTH = 21  # of a bar, so that there is a middle
+_WIDTH = 21  # cells of a bar; odd, so that there is a middle
 _FAR = math.log(2)  # the first intervals can reach to 1e36
 _HEAD = "open: change against the baseline, intervals that hold whenever one looks"
 
@@ -49,16 +45,16 @@ _ASCII = _Marks(known="=", none="|", covered="+", at="o", below="<", above=">")
 
 
 class Intervals:
-    """What is open, by cell; `lines` shows it."""
+    """Open comparisons by cell, drawn by `lines`."""
 
     def __init__(self, *, ascii_only: bool = False) -> None:
         self._marks = _ASCII if ascii_only else _DRAWN
         self._open: dict[str, tuple[OpenComparison, ...]] = {}
-        self._latest: dict[str, None] = {}  # of the cells, the last one last
+        self._latest: dict[str, None] = {}  # cells, the latest one last
         self._reach: dict[tuple[str, str, str], float] = {}
 
     def see(self, cell: str, found: Iterable[OpenComparison]) -> None:
-        """These are open in the cell now. A bar's frame is its first interval, at most half to twice as much."""
+        """Set the open comparisons of a cell. A bar's frame is its first interval, at most half to twice as much."""
         self._open[cell] = tuple(found)
         self._latest.pop(cell, None)
         self._latest[cell] = None
@@ -68,7 +64,7 @@ class Intervals:
                 self._reach.setdefault((cell, one.arm, one.metric), min(max(*ends, 1e-6), _FAR))
 
     def lines(self, width: int, height: int) -> list[str]:
-        """At most so many lines of so many cells: whole cells of the plan, those that were measured last."""
+        """Return at most `height` lines of whole cells in the plan's order, chosen by latest measurement."""
         left, kept = height - 1, set[str]()
         for cell in reversed(self._latest):
             needed = len({one.metric for one in self._open[cell]}) + len(self._open[cell])
@@ -85,9 +81,8 @@ class Intervals:
         return [set_cell_size(line, width).rstrip() for line in (_HEAD, *lines)] if lines else []
 
     def _of(self, cell: str, found: Sequence[OpenComparison], width: int) -> list[str]:
-        """Those of one metric."""
         names = [printable(one.arm) for one in found]
-        # Estimate and interval have 27 cells as a rule, of 80; who has more cells has them for names.
+        # Estimate and interval usually have 27 cells of 80; wider terminals have more for names.
         least = max(_LEAST, min(_MOST, width - _WIDTH - 32))
         room = min(least, max(map(cell_len, names)))
         rows = [
@@ -101,7 +96,7 @@ class Intervals:
 
 
 def bar(ratio: float | None, low: float | None, high: float | None, reach: float | None, marks: _Marks = _DRAWN) -> str:
-    """An interval of arm/baseline about "no change", which stands in the middle, on a logarithmic scale.
+    """Return an interval of arm/baseline about "no change", which stands in the middle, on a logarithmic scale.
 
     `reach`: the log-ratio at both ends of the bar; None: not known yet. An end that is not bounded, or beyond, is an
     arrow.
@@ -109,7 +104,7 @@ def bar(ratio: float | None, low: float | None, high: float | None, reach: float
     middle = _WIDTH // 2
 
     def shift(end: float | None, unknown: float) -> float:
-        """From the middle, in halves of the bar."""
+        """Return the distance from the middle, in halves of the bar."""
         if end is None or reach is None:
             return unknown
         return math.log(end) / reach if 0 < end < math.inf else math.copysign(math.inf, end - 1)
@@ -155,19 +150,20 @@ class _Live(Progress):
         self._intervals, self._text = Intervals(ascii_only=console.options.ascii_only), Text()
         self._began, self._looked = time.monotonic(), 0.0
         super().__init__(
-            TextColumn("{task.fields[what]:<36.36}", markup=False),
+            TextColumn("{task.fields[what]:<26.26}", markup=False),
             BarColumn(bar_width=None),
             TextColumn("{task.completed:.0f}/{task.total:.0f} blocks", markup=False),
+            TextColumn("{task.fields[decided]}", markup=False),
             TextColumn("{task.fields[left]:>14.14}", markup=False),
             console=console,
             transient=True,
             # Redrawing competes with the measurement for a processor: twice a second is enough.
             refresh_per_second=2,
         )
-        self._task = self.add_task("run", total=1, what="", left="")
+        self._task = self.add_task("run", total=1, what="", decided="", left="")
 
     def get_renderables(self) -> Iterable[RenderableType]:
-        """What is drawn, made anew only after a block."""
+        """Return what is drawn, made anew only after a block."""
         if self._text:
             yield self._text
         yield self.make_tasks_table(self.tasks)
@@ -182,14 +178,16 @@ class _Live(Progress):
             case BlockEnded():
                 self._look(event)
                 left = f"{format_duration(event.left_s)}{'+' if event.unmeasured else ''} left"
-                self.update(self._task, completed=event.closed, total=max(event.blocks, 1), left=left)
+                decided = f"{event.decided} of {event.judged} decided" if event.judged else ""
+                total = max(event.blocks, 1)
+                self.update(self._task, completed=event.closed, total=total, left=left, decided=decided)
             case Message():
                 self.console.print(event.text, soft_wrap=True)
 
     def _look(self, event: BlockEnded) -> None:
         began = time.monotonic()
         if self._looked > _LOOKING * (began - self._began):
-            return  # they are as they were a moment ago; what a later block finds is no wider
+            return  # unchanged; a later block's intervals are no wider
         self._intervals.see(event.cell, event.comparisons())
         size = self.console.size
         self._text = Text("\n".join(self._intervals.lines(size.width, size.height - 4)), no_wrap=True)
@@ -203,7 +201,7 @@ def _lines(console: TextConsole) -> Listener:
         nonlocal last
         match event:
             case Started():
-                console.print(f"run {event.run} in {event.folder}: {event.blocks} blocks planned", soft_wrap=True)
+                console.print(f"run {event.run} in {event.folder}: {_planned(event)}", soft_wrap=True)
             case AttemptStarted() if time.monotonic() - last >= _EVERY_S:  # within a block that takes long
                 last = time.monotonic()
                 console.print(f"block {event.block} ({event.cell}): {event.arm}", soft_wrap=True)
@@ -211,9 +209,10 @@ def _lines(console: TextConsole) -> Listener:
                 event.closed == 1 or time.monotonic() - last >= _EVERY_S or event.closed == event.blocks
             ):
                 last = time.monotonic()
+                decided = f" {event.decided} of {event.judged} decided," if event.judged else ""
                 console.print(
-                    f"{event.closed}/{event.blocks} blocks, {format_duration(event.left_s)} left{_open(event)}"
-                    f" ({event.cell})",
+                    f"{event.closed}/{event.blocks} blocks,{decided} about {format_duration(event.left_s)}"
+                    f" left{_open(event)} ({event.cell})",
                     soft_wrap=True,
                 )
             case Message():
@@ -224,8 +223,15 @@ def _lines(console: TextConsole) -> Listener:
     return lines
 
 
+def _planned(event: Started) -> str:
+    """Return how long the run may get: the number of its blocks, or its time where it has one."""
+    if event.time is None:
+        return f"{event.blocks} blocks planned"
+    return f"{format_duration(event.time)} planned"
+
+
 def _open(event: BlockEnded) -> str:
-    """That the estimate knows nothing yet of some cells."""
+    """Return the note that the estimate knows nothing yet of some cells."""
     if not event.unmeasured:
         return ""
     return f" if {event.unmeasured} cell{'' if event.unmeasured == 1 else 's'} not begun take as long as the others"
@@ -248,7 +254,7 @@ def reported(start: Callable[[Any], Any], keeper: int | None = None) -> Any:
         try:
             paths = hugewise.write_reports(results)
         except HugewiseError:
-            show(summary(results))  # what was found is not lost with the report
+            show(summary(results))  # the result is not lost with the report
             raise
     show(summary(results), paths["html"])
     if results.state == "interrupted":

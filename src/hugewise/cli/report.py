@@ -11,19 +11,21 @@ from hugewise.errors import HugewiseError, UserError
 from hugewise.visible import printable, say
 
 
-@click.command(short_help="Write the reports of RUN again, or files to deploy.")
+@click.command(short_help="Write the reports of RUN again, or the files to deploy.")
 @options.RUN
 @click.option("--salvage", is_flag=True, help="Leave out what is damaged, and say so in the report.")
-@click.option("--expect", metavar="HASH", help="The last hash of its records, as it was noted: refuse another.")
+@click.option("--expect", metavar="HASH", help="The last hash of the records that you noted: refuse any other.")
 @click.option(
     "--output",
     metavar="FOLDER",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Write the files to deploy of each cell's best policy into this new folder; nothing is applied.",
+    help="Write the files that deploy each cell's best policy into this new folder; apply nothing.",
 )
-@click.option("--unit", metavar="NAME", help="With --output: the service of systemd that the files are for.")
-@click.option("--serve", "served", is_flag=True, help="Show the report to a browser here while the run goes on.")
-@click.option("--port", type=click.IntRange(1, 65535), help="With --serve: listen there (default: a free port).")
+@click.option("--unit", metavar="NAME", help="With --output: the systemd service that the files are for.")
+@click.option(
+    "--serve", "served", is_flag=True, help="Serve the report to a browser on this host while the run goes on."
+)
+@click.option("--port", type=click.IntRange(1, 65535), help="With --serve: the port (default: a free one).")
 def report(
     run_: Path,
     *,
@@ -36,8 +38,8 @@ def report(
 ) -> None:
     """Write the reports of the run in the folder RUN again, and show its verdicts.
 
-    With --output the files to deploy are written instead, and with --serve the report follows a run at an address of
-    this host until Ctrl-C; the run's folder stays as it is.
+    With --output, write the files to deploy instead. With --serve, serve the report at an address of this host until
+    Ctrl-C. Neither changes the run's folder.
     """
     import hugewise  # noqa: PLC0415
     from hugewise.report.summary import summary  # noqa: PLC0415
@@ -76,22 +78,22 @@ def report(
     show(summary(results), paths["html"])
 
 
-@click.command(short_help="Attempts and verdicts as Parquet, CSV or OpenMetrics.")
+@click.command(short_help="Export attempts and verdicts as Parquet, CSV or OpenMetrics.")
 @options.RUN
 @click.option(
     "--to",
     required=True,
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="The file; its ending says how: .parquet, .csv, .prom (OpenMetrics).",
+    help="The file; its suffix selects the format: .parquet, .csv, .prom (OpenMetrics).",
 )
-@click.option("--force", is_flag=True, help="Replace FILE where it is there already.")
+@click.option("--force", is_flag=True, help="Replace an existing FILE.")
 def export(run_: Path, to: Path, *, force: bool) -> None:
     """Write a row for each attempt and metric of the run in the folder RUN.
 
-    With cell, arm, block, unit and verdict; what has no value is null. Beside a FILE.parquet or FILE.csv is
-    FILE.verdicts.parquet or .csv, a row for each comparison and end point. Files are written whole or not at all, and
-    the run stays as it is: also one that is being measured.
+    A row has cell, arm, block, unit and verdict; a missing value is null. Beside FILE.parquet or FILE.csv,
+    FILE.verdicts.parquet or .csv has a row for each comparison and end point. The run is not changed, and can still be
+    going on.
     """
     from hugewise.report.export import export as write  # noqa: PLC0415  (each verb pays only for what it uses)
 

@@ -1,12 +1,17 @@
-"""What the words of a call ask for: a study, from a file or from options, and a seed.
+"""Read the words of a call: a study, from a file or from options, a seed, a service and its load.
 
-The options by which a verb is told of a service and its load. Commands are split as a shell would, without one.
+Commands are split as a shell would, without one.
 """
 
 from __future__ import annotations
 
+import array
+import fcntl
 import functools
+import os
 import shlex
+import stat
+import termios
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,12 +20,12 @@ import click
 
 from hugewise.errors import UserError
 
-_OF_WORKLOAD = ("metric", "proof", "pool", "prepare", "share", "timeout")
+_OF_WORKLOAD = ("metric", "proof", "pool", "prepare", "stdin", "share", "timeout")
 _OF_STUDY = ("baseline", "method", "margin", "confidence")
 
 
 def study_of(study: str | None, command: Sequence[str], policy: str | None, options: dict[str, Any]) -> Any:
-    """The study of `hugewise run`: a file's, or (with --policy) of a command. Raises UserError, StudyError."""
+    """Return the study of `hugewise run`: a file's, or (with --policy) of a command. Raises UserError, StudyError."""
     from hugewise.study import load as studies  # noqa: PLC0415
 
     if policy is None:
@@ -43,11 +48,50 @@ def study_of(study: str | None, command: Sequence[str], policy: str | None, opti
     must_be_there(argv, f"hugewise run --policy {policy} --")
     given = {name: options[name] for name in ("values", "blocks", *_OF_WORKLOAD, *_OF_STUDY)}
     given["prepare"] = words("prepare", given["prepare"])
+    given["stdin"] = standard_input(given["stdin"])
     return studies.command_study([name.strip() for name in policy.split(",")], argv, time=options["time_"], **given)
 
 
+def standard_input(given: Path | None) -> str:
+    """Return the path of the file that is a command's standard input: the one of --stdin, else a regular file that is
+    standard input here; empty where there is neither. Raises UserError for a pipe with data in it, which cannot be read
+    once for each run.
+    """
+    if given is not None:
+        path = given.resolve()
+        if not path.is_file():
+            raise UserError(f"--stdin {given}: no such file", hint="name a file with the input of one run")
+        return str(path)
+    try:
+        seen = os.fstat(0)
+    except OSError:  # closed
+        return ""
+    if stat.S_ISFIFO(seen.st_mode) and _waiting(0):
+        raise UserError(
+            "standard input is a pipe, and each run of the command needs the input anew",
+            hint="save it in a file: --stdin FILE, or < FILE; without input: < /dev/null",
+        )
+    if not stat.S_ISREG(seen.st_mode) or not seen.st_size:
+        return ""
+    place = Path("/proc/self/fd/0").readlink()
+    try:
+        same = os.path.samestat(seen, place.stat())
+    except OSError:
+        same = False
+    if not same:
+        raise UserError(f"standard input: {place} is not there any more", hint="name a file that stays: --stdin FILE")
+    return str(place)
+
+
+def _waiting(descriptor: int) -> bool:
+    """Return whether a pipe has bytes to read."""
+    size = array.array("i", [0])
+    fcntl.ioctl(descriptor, termios.FIONREAD, size)
+    return size[0] > 0
+
+
 def client_of(name: str | None, hosts: Path | None) -> Any:
-    """The host of clients of that name in an inventory; None where none is named. Raises UserError, StudyError."""
+    """Return the host of clients of that name in an inventory; None without a name. Raises UserError, StudyError."""
     if name is None and hosts is None:
         return None
     if name is None or hosts is None:
@@ -60,11 +104,11 @@ def client_of(name: str | None, hosts: Path | None) -> Any:
 
 
 def command_line(given: object) -> tuple[str, ...]:
-    """The words of this call as they are kept with a run: without a seed that was named in them, which the run's first
-    record commits to and does not tell.
+    """Return the words of this call as they are kept with a run: without a seed that was named in them, which the run's
+    first record commits to and does not tell.
     """
     words = [word.encode(errors="replace").decode() for word in given] if isinstance(given, tuple) else []
-    ours = words.index("--") if "--" in words else len(words)  # what follows is a command of the user's
+    ours = words.index("--") if "--" in words else len(words)  # the user's own command follows
     found, hidden = ["hugewise"], False
     for word in words[:ours]:
         found.append("SEED" if hidden else "--seed=SEED" if word.startswith("--seed=") else word)
@@ -73,13 +117,13 @@ def command_line(given: object) -> tuple[str, ...]:
 
 
 def this_call() -> tuple[str, ...]:
-    """The words of the call that is under way, as they are kept with what it measures (`command_line`)."""
+    """Return the words of the call that is under way, as they are kept with what it measures (`command_line`)."""
     return command_line(click.get_current_context().find_root().obj)
 
 
 def words(name: str, text: str | None) -> list[str]:
-    """The words of a command that is the value of the option `name`, split as a shell splits them; nothing else of a
-    shell is there. None where nothing was said. Raises UserError.
+    """Return the words of a command that is the value of the option `name`, split as a shell splits them; nothing else
+    of a shell is there. None where nothing was said. Raises UserError.
     """
     if text is None:
         return []
@@ -100,7 +144,7 @@ def must_be_study(name: str, verb: str) -> None:
 
     if name.endswith(".toml") or load.shipped_study(Path(name)) is not None:
         return
-    for program in (name, f"./{name}"):  # that of this folder by its path, as PATH does not lead to it
+    for program in (name, f"./{name}"):  # a program of this folder is named by its path
         if programs.which(program) is not None:
             raise UserError(f"{name}: a program, and no study", hint=f"{verb} {shlex.quote(program)}")
 
@@ -110,7 +154,7 @@ def must_be_there(argv: Sequence[str], verb: str) -> None:
     from hugewise.machine import programs  # noqa: PLC0415
 
     name = argv[0]
-    if not name.strip() or programs.which(name) is not None:  # of no name the study says what is wrong
+    if not name.strip() or programs.which(name) is not None:  # the study reports a name that is not possible
         return
     first = name.split()[:1]
     if len(name.split()) > 1 and programs.which(first[0]) is not None:
@@ -122,7 +166,7 @@ def must_be_there(argv: Sequence[str], verb: str) -> None:
 
 
 def part_of(study: Path | None, options: dict[str, Any]) -> Any:
-    """The study of a file, or the part of it that `scale`, `only` and `arms` name; None where none is named.
+    """Return the study of a file, or the part of it that `scale`, `only` and `arms` name; None where none is named.
 
     Raises UserError, StudyError.
     """
@@ -138,19 +182,19 @@ def part_of(study: Path | None, options: dict[str, Any]) -> Any:
 
 
 def names(text: str | None) -> list[str]:
-    """Names between commas; none where nothing was said."""
+    """Return names between commas; none where nothing was said."""
     return [] if text is None else [name.strip() for name in text.split(",")]
 
 
 def check_scale(study: object, scale: str | None) -> None:
-    """Raises UserError where there is a scale and no study."""
+    """Raise UserError where there is a scale and no study."""
     if scale is not None and study is None:
         what = f"--scale {scale}: there is no study that it is a scale of"
         raise UserError(what, hint="name a STUDY, or leave it out")
 
 
 def seed(text: str | None) -> bytes | None:
-    """The seed as it was written; None for a fresh one. Raises UserError."""
+    """Return the seed as it was written; None for a fresh one. Raises UserError."""
     if text is None:
         return None
     try:
@@ -166,21 +210,23 @@ NAMES = ("server", "load", "ready", "fill", "environment", "stop", "user")
 _EXAMPLE = """--server "redis-server --port {port} --save ''" --load "redis-benchmark -p {port} -n 200000 -q\""""
 _Verb = TypeVar("_Verb", bound=Callable[..., Any])
 _OPTIONS = (
-    click.option("--server", help="A server, in place of COMMAND: 'CMD ARGS'. {port} and {folder} are filled in."),
-    click.option("--load", help="What asks it, and is timed: 'CMD ARGS'; it does its work and ends."),
+    click.option("--server", help="The server, instead of COMMAND: 'CMD ARGS'. {port} and {folder} are filled in."),
+    click.option("--load", help="The timed load on the server: 'CMD ARGS'. It must end by itself."),
     click.option(
         "--ready",
-        help="How it is known to be up: tcp:PORT, unix:PATH, line:REGEX or exec:'CMD ARGS' (default: it listens).",
+        help="When the server is up: tcp:PORT, unix:PATH, line:REGEX or exec:'CMD ARGS' (default: it listens).",
     ),
-    click.option("--fill", help="What fills it when it is up, untimed: 'CMD ARGS'."),
+    click.option("--fill", help="A command that fills the server before the load, untimed: 'CMD ARGS'."),
     click.option("--environment", multiple=True, help="A variable of the server, NAME=VALUE (may be repeated)."),
-    click.option("--stop", type=click.Choice(("TERM", "INT", "QUIT")), help="The signal that ends it (default: TERM)."),
-    click.option("--user", help="The account that server and load run as (root only; default: who calls)."),
+    click.option(
+        "--stop", type=click.Choice(("TERM", "INT", "QUIT")), help="The signal that stops the server (default: TERM)."
+    ),
+    click.option("--user", help="The account of server and load (root only; default: the caller)."),
 )
 
 
 def options(verb: _Verb) -> _Verb:
-    """The verb with all of them."""
+    """Return the verb with all of them."""
     return functools.reduce(lambda made, option: option(made), reversed(_OPTIONS), verb)
 
 
@@ -190,15 +236,15 @@ def must_be_whole(asked: Mapping[str, Any], *, command: bool) -> None:
     if not given:
         return
     if command:
-        told = f"there is a command, and --{given[0]} of a service beside it"
-        raise UserError(told, hint=f"ask of one of them: hugewise advise {_EXAMPLE}")
+        text = f"there is a command, and --{given[0]} of a service beside it"
+        raise UserError(text, hint=f"ask of one of them: hugewise advise {_EXAMPLE}")
     for name in ("server", "load"):
         if not asked[name]:
             raise UserError(f"--{given[0]} is there, and --{name} is missing", hint=f"hugewise advise {_EXAMPLE}")
 
 
 def table(asked: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-    """The workload table of a service. Raises UserError."""
+    """Return the workload table of a service. Raises UserError."""
     from hugewise.advise.question import service  # noqa: PLC0415  (each verb pays only for what it uses)
     from hugewise.model.procedure import Places, Step  # noqa: PLC0415
     from hugewise.workloads import service as written  # noqa: PLC0415
@@ -243,5 +289,5 @@ def _must_be_there(commands: Mapping[str, tuple[str, ...]]) -> None:
 
     for name, words in commands.items():
         if which(words[0]) is None:
-            told = f"--{name} {words[0]!r}: no such program on PATH"
-            raise UserError(told, hint="name it by its whole path, or install it; no shell is involved")
+            text = f"--{name} {words[0]!r}: no such program on PATH"
+            raise UserError(text, hint="name it by its whole path, or install it; no shell is involved")

@@ -1,10 +1,8 @@
-"""`hugewise restore` at boot, as a unit of systemd.
+"""Units of systemd: `hugewise restore` at boot, and how the service that `--unit` names is started on this host.
 
 Page settings, pools, mounts and cgroups are the kernel's, and gone with it after a reboot. Two things are not: what a
 run had copied to a disk, which only a journal knows, and everything where the kernel goes on without the processes (a
 container that is started again, `systemctl soft-reboot`).
-
-How the service that `--unit` names is started on this host, for its drop-in.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ _AS_ROOT: Final = "sudo PIPX_HOME=/opt/pipx PIPX_BIN_DIR=/usr/local/bin pipx ins
 
 
 def text() -> str:
-    """The unit, which calls this very installation. Raises UserError where it cannot be told."""
+    """Return the unit, which calls this very installation. Raises UserError where it cannot be told."""
     program = _program()
     return f"""\
 # {INSTALL}
@@ -45,11 +43,11 @@ WantedBy=multi-user.target
 
 
 def _program() -> Path:
-    """The command `hugewise`, by the path with which systemd starts it as root: beside this Python."""
+    """Return the path of the command `hugewise`, with which systemd starts it as root: beside this Python."""
     program = Path(sys.executable).parent.resolve() / "hugewise"
     if not program.is_file():
         raise UserError(f"{program} is not there", hint=_AS_ROOT)
-    if set(str(program)) & set(" \"'\\%$;\n"):  # which mean something to systemd
+    if set(str(program)) & set(" \"'\\%$;\n"):  # these have a meaning to systemd
         raise UserError(f"{program} cannot stand in a unit", hint="install hugewise in a folder of a plain name")
     for place in (program, *program.parents):
         found = place.stat()
@@ -59,7 +57,7 @@ def _program() -> Path:
 
 
 def check(host: Host) -> Check | None:
-    """Whether the unit is there; None on a machine that systemd did not start."""
+    """Check whether the unit is there; None on a machine that systemd did not start."""
     if "system" not in host.names("/run/systemd"):  # sd_booted(3)
         return None
     try:
@@ -71,7 +69,9 @@ def check(host: Host) -> Check | None:
 
 
 def of_host(unit: str) -> UnitStart | None:
-    """By its files; None where this host has no such service. Raises UserError for what is no name of a unit."""
+    """Return the unit's start from its files; None where this host has no such service. Raises UserError for what is no
+    name of a unit.
+    """
     from hugewise.audit.root import Root  # noqa: PLC0415  (each verb pays only for what it uses)
     from hugewise.audit.systemd import unit_start  # noqa: PLC0415
     from hugewise.deployment.quoting import unit_name  # noqa: PLC0415

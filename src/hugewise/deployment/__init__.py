@@ -1,5 +1,6 @@
-"""The files by which a setting is deployed: each kind a small pure function from what is wanted to a `DeployedFile`.
+"""Files that deploy a setting: each kind is a small pure function from the wanted setting to a `DeployedFile`.
 
-Imports the model. A new kind of deployed file goes here: a function whose texts of others go through `quoting`, its
-comments in `configuration`, and a test in which the tool that reads it does so (else its label says that none has).
+Imports the model. A new kind of deployed file goes here: a function that passes foreign texts through `quoting`, its
+comments in `configuration`, and a test in which the tool that reads the file accepts it (else its label says that no
+tool has).
 """

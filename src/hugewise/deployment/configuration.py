@@ -1,16 +1,10 @@
 """Settings as files: of the whole host, and of servers that choose their pages themselves.
 
-Settings of the whole host as files: now, and from the next boot on.
-
 Sources: tmpfiles.d(5); sysctl.d(5); Documentation/admin-guide/kernel-parameters.txt, mm/transhuge.rst and
 mm/hugetlbpage.rst of the Linux kernel; Debian's grub-mkconfig (/etc/default/grub.d); tuned.conf(5).
 
-The configuration of servers that choose their pages themselves.
-
 Sources: PostgreSQL, "Managing Kernel Resources" (huge pages; `try` takes base pages without a word); MariaDB,
 "Memory Allocation" (large-pages); redis.conf (disable-thp); memcached(1) (-L).
-
-The run that stands behind a file, as a comment of its format.
 """
 
 from __future__ import annotations
@@ -35,7 +29,7 @@ _BACK = "write back what stood there before, or boot anew"
 
 
 def now(settings: Mapping[str, str], check: str | None = None) -> DeployedFile:
-    """A script that sets kernel settings (path -> value) until the next boot. Raises ValueError for what is none."""
+    """Return a script that sets kernel settings (path -> value) until the next boot. Raises ValueError."""
     lines = list(_commands(settings))
     return DeployedFile(
         kind="script",
@@ -52,7 +46,7 @@ def now(settings: Mapping[str, str], check: str | None = None) -> DeployedFile:
 
 
 def _commands(settings: Mapping[str, str]) -> Iterator[str]:
-    """A line for each setting, those of all sizes that are off in one."""
+    """Yield a line for each setting; all sizes that are off share one line."""
     off = [path for path, value in settings.items() if value == "never" and _SIZE.search(path)]
     patterns = Counter(_SIZE.sub(_ANY_SIZE, plain(path)) for path in off)
     several = [pattern for pattern, count in patterns.items() if count > 1]
@@ -64,7 +58,7 @@ def _commands(settings: Mapping[str, str]) -> Iterator[str]:
 
 
 def tmpfiles(settings: Mapping[str, str], *, instead: bool = False) -> DeployedFile:
-    """Lines of tmpfiles.d that write the settings at each boot. Raises ValueError for a setting that is none.
+    """Return lines of tmpfiles.d that write the settings at each boot. Raises ValueError for a setting that is none.
 
     Each path by its name: lines with a pattern are carried out after those without, and would undo them.
     """
@@ -84,7 +78,7 @@ def tmpfiles(settings: Mapping[str, str], *, instead: bool = False) -> DeployedF
 
 
 def sysctl(pages: int, *, instead: bool = False) -> DeployedFile:
-    """A pool of so many pages of the default size, for sysctl.d."""
+    """Return a pool of so many pages of the default size, for sysctl.d."""
     return DeployedFile(
         kind="sysctl",
         path=_SYSCTL,
@@ -105,7 +99,7 @@ def sysctl(pages: int, *, instead: bool = False) -> DeployedFile:
 
 
 def boot(words: tuple[str, ...], *, needs: tuple[str, ...] = (), instead: bool = False) -> DeployedFile:
-    """Words for the kernel's command line, as Debian's grub takes them. Raises ValueError for one that is none."""
+    """Return words for the kernel's command line, as Debian's grub takes them. Raises ValueError."""
     line = " ".join("=".join(map(plain, word.split("=", 1))) for word in words)
     return DeployedFile(
         kind="boot",
@@ -127,7 +121,7 @@ def boot(words: tuple[str, ...], *, needs: tuple[str, ...] = (), instead: bool =
 
 
 def tuned(settings: Mapping[str, str], *, instead: bool = True) -> DeployedFile:
-    """A profile of tuned that sets the same. Raises ValueError for a setting that is none."""
+    """Return a profile of tuned that sets the same. Raises ValueError for a setting that is none."""
     lines = [f"{plain(path)}={plain(value)}" for path, value in settings.items()]
     return DeployedFile(
         kind="tuned",
@@ -144,7 +138,7 @@ def tuned(settings: Mapping[str, str], *, instead: bool = True) -> DeployedFile:
 
 
 def _shown(settings: Mapping[str, str]) -> str:
-    """Shows all of them, each size by a pattern."""
+    """Return a command that shows all settings, each size by a pattern."""
     patterns = dict.fromkeys(_SIZE.sub(_ANY_SIZE, plain(path)) for path in settings)
     return f"grep . {' '.join(patterns)}"
 
@@ -153,7 +147,7 @@ _POOL = "pages in the pool before it starts: it refuses to start without"
 
 
 def postgresql(settings: Mapping[str, str]) -> DeployedFile:
-    """Settings of PostgreSQL by their names, such as huge_pages = on. Raises ValueError for one that is none."""
+    """Return settings of PostgreSQL by their names, such as huge_pages = on. Raises ValueError for one that is none."""
     path = "/etc/postgresql/VERSION/main/conf.d/page-sizes.conf"
     again = "systemctl restart postgresql"
     return DeployedFile(
@@ -173,7 +167,7 @@ def postgresql(settings: Mapping[str, str]) -> DeployedFile:
 
 
 def mariadb(*, large: bool) -> DeployedFile:
-    """Whether MariaDB's buffer pool is made of a pool's pages."""
+    """Return the file that decides whether MariaDB's buffer pool takes pages of a pool."""
     path = "/etc/mysql/mariadb.conf.d/60-page-sizes.cnf"
     again = "systemctl restart mariadb"
     return DeployedFile(
@@ -190,7 +184,7 @@ def mariadb(*, large: bool) -> DeployedFile:
 
 
 def redis(*, disable_thp: bool) -> DeployedFile:
-    """Whether redis refuses transparent huge pages for itself, as it does unless it is told."""
+    """Return the file that decides whether redis refuses transparent huge pages for itself, as it does by default."""
     path = "/etc/redis/page-sizes.conf"
     again = "systemctl restart redis-server"
     return DeployedFile(
@@ -224,7 +218,7 @@ def memcached() -> DeployedFile:
 
 
 def _ended(path: str) -> str:
-    """Ends the last line of a file, where that is open: what is appended would become a part of it."""
+    """Return a command that ends the last line of a file, if it is open: an appended line would become a part of it."""
     return f"sed -i '$a\\' {path}"
 
 
@@ -233,7 +227,7 @@ _HYPHENS = re.compile(r"-(?=-|$)")  # two of them end a comment of XML
 
 
 def with_evidence(file: DeployedFile, told: tuple[str, ...]) -> DeployedFile:
-    """The file with the lines of `told` as comments at its head; whatever stands in them, they stay comments."""
+    """Return the file with the lines of `told` as comments at its head; whatever stands in them, they stay comments."""
     lines = [_line(line) for line in told]
     if file.kind == "libvirt":
         body = "\n".join(f"  {_HYPHENS.sub('- ', line)}" for line in lines)
@@ -246,8 +240,8 @@ def with_evidence(file: DeployedFile, told: tuple[str, ...]) -> DeployedFile:
 
 
 def _line(text: str) -> str:
-    """One line; a backslash at its end would go on with the next one in some formats."""
-    told = printable(text)
-    if len(told) > _LONGEST:  # by whole sentences, the first of which is the verdict
-        told = told[: told.rfind(". ", 0, _LONGEST) + 1] or told[:_LONGEST]
-    return told.rstrip("\\ ")
+    """Return the text as one line; a backslash at its end would continue the line in some formats."""
+    line = printable(text)
+    if len(line) > _LONGEST:  # keeps whole sentences, the first of which is the verdict
+        line = line[: line.rfind(". ", 0, _LONGEST) + 1] or line[:_LONGEST]
+    return line.rstrip("\\ ")

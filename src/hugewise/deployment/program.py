@@ -1,12 +1,11 @@
-"""One program as it is started: by hand, as a service, in a container, in a pod.
+"""Settings of one program: started by hand, as a service, in a container, in a pod.
 
 Sources: systemd.exec(5) of systemd 260 (MemoryTHP=), systemd.service(5); prctl(2), PR_SET_THP_DISABLE; the glibc
 manual, Memory Allocation Tunables; the Compose specification; Kubernetes, "Manage HugePages".
 
-A drop-in completed by what the unit says: its ExecStart= behind the launcher, its tunables beside ours. Pure.
-
-The lines are taken as they are written, so that variables, specifiers and quotes mean what they meant. What a drop-in
-of an earlier time has put before them is taken off.
+A drop-in for a known unit is completed from it: its ExecStart= behind the launcher, its tunables beside ours. The
+unit's lines are taken as written, so that variables, specifiers and quotes keep their meaning. Lines that an earlier
+drop-in put before them are removed. Pure.
 
 Source: systemd.service(5), "Command Lines"; systemd.exec(5) on the order of Environment= and EnvironmentFile=.
 """
@@ -24,13 +23,13 @@ from hugewise.model.host import Host
 from hugewise.model.policy import UNREAD, DeployedFile, Treatment
 
 LAUNCHER = "/usr/local/bin/hugewise-exec"
-"""Where the static launcher is to lie: `hugewise-exec --pages off|advised -- COMMAND`."""
+"""Path of the static launcher: `hugewise-exec --pages off|advised -- COMMAND`."""
 
 BY_HAND = "its ExecStart= completed by hand, as it says there: it does nothing before"
-"""Of a drop-in for a unit whose words nobody knows here."""
+"""Label of a drop-in for a unit whose command is unknown here."""
 
 _MEMORY_THP = 260  # the first systemd with MemoryTHP=
-_UNIT = "PROGRAM.service"  # until its name is known
+_UNIT = "PROGRAM.service"  # placeholder until the name is known
 _DROPIN = "50-page-sizes.conf"
 _WRAPPER = "/usr/local/bin/with-page-sizes"
 _LIBRARY = "libsystemd-shared-"
@@ -44,13 +43,13 @@ _WORDS = {"all": "disable", "except-advised": "madvise"}
 
 
 class UnitFacts(msgspec.Struct, frozen=True):
-    """What decides how a unit is written there: the version of systemd (None: there is none)."""
+    """Facts that decide how a unit is written: the version of systemd (None: there is none)."""
 
     systemd: int | None = None
 
 
 def unit_facts(host: Host) -> UnitFacts:
-    """Those of `host`: systemd names its own library by its version."""
+    """Return the facts of `host`: systemd names its own library by its version."""
     for folder in ("/usr/lib/systemd", "/lib/systemd", "/usr/lib64/systemd", "/usr/lib/x86_64-linux-gnu/systemd"):
         for name in host.names(folder):
             version = name.removeprefix(_LIBRARY).partition(".")[0].partition("-")[0]
@@ -75,7 +74,8 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def for_program(treatment: Treatment, where: Destination, pool_bytes: int = 0) -> tuple[DeployedFile, ...]:
-    """The files by which the program alone gets what the treatment gives to one process, the narrowest reach first.
+    """Return the files by which the program alone gets what the treatment gives to one process, the narrowest reach
+    first.
 
     None where it gives nothing to a process: then the host's settings are all. `pool_bytes`: hugetlb memory of a pod.
     """
@@ -89,15 +89,15 @@ def for_program(treatment: Treatment, where: Destination, pool_bytes: int = 0) -
 
 
 def _launch(treatment: Treatment, pool_bytes: int) -> tuple[str, ...]:
-    """The launcher with its options, where it has something to do."""
+    """Return the launcher with its options, or nothing where it has nothing to do."""
     pages = [_PAGES[treatment.thp_disable]] if treatment.thp_disable != "none" else []
     if treatment.layout:
         pages.append(treatment.laid_out(pool_bytes))
-    return (LAUNCHER, *(word for each in pages for word in ("--pages", each)), "--") if pages else ()
+    return (LAUNCHER, *(word for size in pages for word in ("--pages", size)), "--") if pages else ()
 
 
 def of_unit(file: DeployedFile, name: str) -> DeployedFile:
-    """The drop-in of PROGRAM.service as one of the unit `name` (`quoting.unit_name`); any other file as it is."""
+    """Return the drop-in of PROGRAM.service for the unit `name` (`quoting.unit_name`); any other file as it is."""
     if file.kind != "unit":
         return file
 
@@ -114,17 +114,17 @@ def of_unit(file: DeployedFile, name: str) -> DeployedFile:
 
 
 def start_line(launch: tuple[str, ...]) -> str:
-    """The launcher with its options, as it stands before the program in an ExecStart=."""
+    """Return the launcher with its options, as it stands before the program in an ExecStart=."""
     return f"{LAUNCHER} {' '.join(map(unit_word, launch[1:-1]))} --"
 
 
 def to_complete(line: str) -> tuple[str, ...]:
-    """What its user has to complete behind the launcher's `line`, and how."""
+    """Return the lines of a unit that its user has to complete behind the launcher's `line`."""
     return (*_TO_COMPLETE, "ExecStart=", f"ExecStart={line} ...")
 
 
 def _of_pool(treatment: Treatment) -> tuple[str, ...]:
-    """A pool that is short is not told of by glibc: it takes base pages."""
+    # glibc does not report a pool that is too small: it takes base pages
     return ("a pool that is filled before it starts: first one of the host's files below",) * (
         treatment.target.kind == "hugetlb"
     )
@@ -144,12 +144,12 @@ def _needs(treatment: Treatment) -> tuple[str, ...]:
 
 
 def _launched(treatment: Treatment, where: Destination, launch: tuple[str, ...], check: str) -> DeployedFile:
-    """A script that starts the program, or any command where its words are not known."""
+    """Return a script that starts the program, or any command where its words are not known."""
     usage = "Starts the program." if where.words else "with-page-sizes COMMAND..."
     # Not by env(1), for which a program that has a `=` in its name is one more variable, and the next word the program.
     variables = "".join(f"export {plain(name)}={shell_words((text,))}\n" for name, text in where.environment.items())
     words = (*launch, *where.words)
-    # To the exec of some shells a name that begins so is an option.
+    # Some shells take a name with a leading dash for an option of exec.
     begin = "" if words and words[0].startswith("-") else "exec "
     command = f"{begin}{shell_words(words)}{' ' if words else ''}"
     return DeployedFile(
@@ -166,10 +166,10 @@ def _launched(treatment: Treatment, where: Destination, launch: tuple[str, ...],
 
 
 def _unit(treatment: Treatment, where: Destination, launch: tuple[str, ...]) -> Iterator[DeployedFile]:
-    """A drop-in. Where systemd does not know how, and the words of the unit's command are not known, its user has to
-    complete it: it says which line.
+    """Yield a drop-in. Where systemd has no setting for it, and the words of the unit's command are not known, the user
+    has to complete the line that it names.
     """
-    lines = [f"Environment={unit_environment(*each)}" for each in where.environment.items()]
+    lines = [f"Environment={unit_environment(*variable)}" for variable in where.environment.items()]
     needs: tuple[str, ...] = ("systemd", *(() if launch else _of_pool(treatment)))
     label = "read by systemd-analyze"
     if launch:
@@ -177,7 +177,7 @@ def _unit(treatment: Treatment, where: Destination, launch: tuple[str, ...]) -> 
             lines.append(f"MemoryTHP={_WORDS[treatment.thp_disable]}")
             needs = (f"systemd {_MEMORY_THP} or later", _needs(treatment)[-1])
             label = UNREAD
-        elif where.words:
+        elif where.words and not _is_relative(where.words[0]):
             words = " ".join(map(unit_word, where.words))
             lines += [_REPLACED, "ExecStart=", f"ExecStart={start_line(launch)} {words}"]
             needs += _needs(treatment)
@@ -200,9 +200,9 @@ def _unit(treatment: Treatment, where: Destination, launch: tuple[str, ...]) -> 
 
 
 def _compose(treatment: Treatment, where: Destination, launch: tuple[str, ...], check: str) -> DeployedFile:
-    """An override for `docker compose`, with the options of `docker run` and `podman run` that say the same."""
-    options = [word for each in where.environment.items() for word in ("--env", "=".join(each))]
-    told = [
+    """Return an override for `docker compose`, with the equivalent options of `docker run` and `podman run`."""
+    options = [word for variable in where.environment.items() for word in ("--env", "=".join(variable))]
+    lines = [
         "# docker run and podman run: " + _one_line(shell_words(tuple(options))) if options else "",
         f"# The launcher, which is static, is put before the command: --volume {LAUNCHER}:{LAUNCHER}:ro"
         if launch
@@ -223,7 +223,7 @@ def _compose(treatment: Treatment, where: Destination, launch: tuple[str, ...], 
     return DeployedFile(
         kind="compose",
         path="/srv/program/compose.page-sizes.yaml",
-        content="\n".join([*filter(None, told), *body, ""]),
+        content="\n".join([*filter(None, lines), *body, ""]),
         scope="process",
         apply=("docker compose -f compose.yaml -f compose.page-sizes.yaml up -d",),
         undo=("docker compose -f compose.yaml up -d",),
@@ -237,7 +237,7 @@ def _compose(treatment: Treatment, where: Destination, launch: tuple[str, ...], 
 def _pod(
     treatment: Treatment, where: Destination, launch: tuple[str, ...], pool_bytes: int, check: str
 ) -> DeployedFile:
-    """What stands in the container of a pod: variables, and pages of a pool as a resource."""
+    """Return the part for a pod's container: variables, and pages of a pool as a resource."""
     lines = [
         "# Kubernetes has no field for transparent huge pages: the node's settings decide, and the program's own.",
         *(
@@ -286,16 +286,16 @@ def _listed(words: tuple[str, ...]) -> str:
 
 
 def _one_line(text: str) -> str:
-    return "".join(one if one.isprintable() else "?" for one in text)
+    return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def _composed(text: str) -> str:
-    """A dollar begins a variable in a file of compose; in one of a pod two of them are one, whatever follows."""
+    # a dollar begins a variable in a file of compose; in one of a pod two of them are one, whatever follows
     return text.replace("$", "$$")
 
 
 def _quantity(size: int) -> str:
-    """Bytes as Kubernetes writes them: 2Mi, 1Gi."""
+    """Return bytes as Kubernetes writes them: 2Mi, 1Gi."""
     for unit, shift in (("Gi", 30), ("Mi", 20), ("Ki", 10)):
         if size % (1 << shift) == 0:
             return f"{size >> shift}{unit}"
@@ -317,7 +317,7 @@ _GIVEN = re.compile(rf'Environment="{_TUNABLES}=([A-Za-z0-9_.:=-]*)"')
 
 
 class UnitStart(msgspec.Struct, frozen=True, kw_only=True):
-    """How a service of a host is started.
+    """Start of a host's service.
 
     starts      each ExecStart= as it is written, with the place where it stands
     tunables    its GLIBC_TUNABLES, and `tuned_by` where these stand: in its Environment=, in a file that decides over
@@ -334,7 +334,7 @@ class UnitStart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def completed(file: DeployedFile, unit: UnitStart) -> DeployedFile:
-    """The drop-in for that unit, whose own words it has; any other file as it is."""
+    """Return the drop-in for that unit, whose own words it has; any other file as it is."""
     if file.kind != "unit":
         return file
     made, needs = list(_tuned(file.content.split("\n"), unit)), list(file.needs)
@@ -347,14 +347,14 @@ def completed(file: DeployedFile, unit: UnitStart) -> DeployedFile:
         try:
             made[before : at + 1] = _started(launch[1], unit)
         except ValueError as error:
-            told = f"{unit.name} of this host could not be taken as it is: {error}."
-            made[before : at + 1] = [f"# {line}" for line in (told, *to_complete(launch[1]))]
+            message = f"{unit.name} of this host could not be taken as it is: {error}."
+            made[before : at + 1] = [f"# {line}" for line in (message, *to_complete(launch[1]))]
             needs = [BY_HAND, *needs]
     return msgspec.structs.replace(file, content="\n".join(made), needs=tuple(needs))
 
 
 def _started(launch: str, unit: UnitStart) -> list[str]:
-    """The unit's own commands behind the launcher. Raises ValueError where that cannot be."""
+    """Return the unit's own commands behind the launcher. Raises ValueError where that is impossible."""
     made = [line for place, text in unit.starts for line in _launched_by_unit(launch, place, text)]
     if not made:
         raise ValueError("it has no ExecStart=")
@@ -365,17 +365,17 @@ def _started(launch: str, unit: UnitStart) -> list[str]:
 
 
 def _comments_above(lines: list[str], at: int) -> int:
-    """Where what belongs to the line begins: the comments above it, and the line that empties the list."""
+    """Return where the lines of this one begin: comments above it, and the line that empties the list."""
     while at and (lines[at - 1].startswith("#") or lines[at - 1] == "ExecStart="):
         at -= 1
     return at
 
 
 def _launched_by_unit(launch: str, place: str, text: str) -> list[str]:
-    """An ExecStart= with the launcher before each of its commands. Raises ValueError where that cannot be."""
+    """Return an ExecStart= with the launcher before each of its commands, or raise ValueError."""
     if "\N{REPLACEMENT CHARACTER}" in text or not text.isprintable():
         raise ValueError(f"{place} has characters that cannot be printed")
-    found, words = [], _words(text, place)
+    lines, words = [], _words(text, place)
     for command in _commands(words):
         prefix = _PREFIXES.match(command[0])
         assert prefix is not None
@@ -387,24 +387,31 @@ def _launched_by_unit(launch: str, place: str, text: str) -> list[str]:
             if not rest:
                 raise ValueError(f"{place}: `@` stands before one word alone")
             called, rest = f"--argv0 {rest[0]} ", rest[1:]
+        if _is_relative(first.strip("\"'")):
+            raise ValueError(f"{place}: systemd takes no relative path of a program: {first}")
         whole = [first, *rest]
-        if first.strip("\"'") == LAUNCHER and "--" in whole:  # of a drop-in that was put there before
+        if first.strip("\"'") == LAUNCHER and "--" in whole:  # from an earlier drop-in
             whole = whole[whole.index("--") + 1 :]
         options = f"{launch.removesuffix('--')}{called}--"
-        found.append(f"ExecStart={marks.replace('@', '')}{options} {' '.join(whole)}")
-    return found
+        lines.append(f"ExecStart={marks.replace('@', '')}{options} {' '.join(whole)}")
+    return lines
+
+
+def _is_relative(program: str) -> bool:
+    """Return whether a program is named by a path that depends on the working directory. A plain name is looked for on
+    the PATH, and a specifier may stand for an absolute path.
+    """
+    return "/" in program and not program.startswith(("/", "%"))
 
 
 def _words(text: str, place: str) -> list[str]:
-    """The words of a value, each as it is written."""
-    found = [match[0] for match in _WORD.finditer(text)]
-    if re.sub(r"\s", "", "".join(found)) != re.sub(r"\s", "", text):
+    words = [match[0] for match in _WORD.finditer(text)]
+    if re.sub(r"\s", "", "".join(words)) != re.sub(r"\s", "", text):
         raise ValueError(f"{place}: its quotes do not match")
-    return found
+    return words
 
 
 def _commands(words: list[str]) -> Iterator[list[str]]:
-    """The commands between lone semicolons."""
     command: list[str] = []
     for word in [*words, ";"]:
         if word != ";":
@@ -415,14 +422,14 @@ def _commands(words: list[str]) -> Iterator[list[str]]:
 
 
 def _tuned(lines: list[str], unit: UnitStart) -> Iterator[str]:
-    """The lines; GLIBC_TUNABLES is one list, in which the unit may have others."""
-    others = [each for each in unit.tunables.split(":") if each and not each.startswith(_OWN)]
+    # GLIBC_TUNABLES is one list, in which the unit may have other tunables
+    others = [part for part in unit.tunables.split(":") if part and not part.startswith(_OWN)]
     for line in lines:
         ours = _GIVEN.fullmatch(line)
         if ours is None or not others:
             yield line
             continue
-        parts = [each for each in ours[1].split(":") if each not in others]
+        parts = [part for part in ours[1].split(":") if part not in others]
         if unit.tuned_by != "unit":
             what = "its EnvironmentFile=" if unit.tuned_by == "file" else "its ExecStart="
             yield f"# {what} sets {_TUNABLES} ({unit.tuned_at}), which decides over this: add {':'.join(parts)} there."

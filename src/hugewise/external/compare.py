@@ -1,10 +1,11 @@
 """An arm against the baseline of measurements made elsewhere, as far as their layout carries it.
 
-Randomised blocks, declared as such, are judged by the same functions as a study's: the sequential sign-flip test and
-its interval, which hold however often somebody looked. Everything else gets Welch's comparison (or Student's on pairs)
-with its assumptions by name, and at most a suggestion: never a verdict.
+A verdict needs two things: replicates, and a coin that separates the arm from everything else. Each `Caveat` names what
+is missing, and by how much where the data show it. Randomised blocks, declared as such, are judged by a run's own
+method (`stats.sequential`), which holds however often somebody looked. All other data get Welch's estimate (or
+Student's of pairs) with its assumptions by name: no verdict, no p, and no suggestion of either.
 
-What `hugewise analyze` finds: the documented JSON, and the only thing that its reports are made from.
+`ExternalResults` is the documented JSON of `hugewise analyze`, and all that its reports are made from.
 """
 
 from __future__ import annotations
@@ -19,19 +20,264 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hugewise.errors import UserError
-from hugewise.external.caveats import Caveat, DataLayout, Paired, examine, pair
-from hugewise.external.reader import Series
+from hugewise.external.reader import Labels, Series
 from hugewise.model.metric import Metric
-from hugewise.model.results import Reach, Verdict
+from hugewise.model.reason import Crossed, Known, Reason
+from hugewise.model.results import Reach, Tier, Verdict
 from hugewise.stats.classical import Figures, chance_of_medians
 from hugewise.stats.method import Integers, Numbers
 
-Suggestion = Literal["better", "worse", "larger", "smaller", "equivalent", "nothing"]
+LayoutKind = Literal["randomised blocks", "blocks", "unpaired"]
+Threat = Literal["drift", "coin", "replication", "confounded", "missing"]
+
+_CHANCE = 1e-4  # an order as regular as this is none that a coin made
+_TOLERATED = 0.01  # share of values that may be missing before no verdict is given (as in a study)
+
+
+class Caveat(msgspec.Struct, frozen=True):
+    """Limit of what the data's layout supports. `fatal`: the numbers do not even estimate a difference of the arms."""
+
+    threat: Threat
+    sentence: str
+    fatal: bool = False
+
+
+class DataLayout(msgspec.Struct, frozen=True):
+    """Layout of one comparison's data. `replicates` is what a statistic may count: pairs, runs, or values."""
+
+    kind: LayoutKind
+    caveats: tuple[Caveat, ...]
+
+    @property
+    def carries_verdict(self) -> bool:
+        return self.kind == "randomised blocks" and not self.caveats
+
+    @property
+    def fatal(self) -> Caveat | None:
+        return next((caveat for caveat in self.caveats if caveat.fatal), None)
+
+
+class Paired(msgspec.Struct, frozen=True):
+    """Values of an arm and its baseline by block, in the order of the blocks; NaN where a side failed.
+
+    differences     log(arm) - log(baseline); infinite where one side failed, 0 where both did
+    arm_first       where the order is known: whether the arm was first in the block
+    incomplete      blocks without a value of both sides; `repeated`: blocks with more than one of a side
+    """
+
+    arm: Numbers
+    baseline: Numbers
+    differences: Numbers
+    failures_arm: int
+    failures_baseline: int
+    arm_first: NDArray[np.bool_] | None
+    incomplete: int
+    repeated: int
+
+
+def pair(arm: Series, baseline: Series) -> Paired | None:
+    """Return the pairs of two series by block; None where a side has no blocks, or a value that has no ratio.
+
+    Blocks stand in the order in which they began where the order is known, else in that of their labels.
+    """
+    if arm.block is None or baseline.block is None:
+        return None
+    over, over_repeated = _by_block(arm)
+    under, under_repeated = _by_block(baseline)
+    shared = [block for block in over if block in under]
+    starts = {block: min(_at(arm.order, over[block]), _at(baseline.order, under[block])) for block in shared}
+    ordered = arm.order is not None and baseline.order is not None
+    shared.sort(key=lambda block: (starts[block], block) if ordered else (0.0, block))
+    places = [(over[block], under[block]) for block in shared]
+    first, second = (np.array([place[side] for place in places], dtype=np.int64) for side in (0, 1))
+    a, b = arm.values[first], baseline.values[second]
+    a_failed = np.zeros(len(a), np.bool_) if arm.failed is None else arm.failed[first]
+    b_failed = np.zeros(len(b), np.bool_) if baseline.failed is None else baseline.failed[second]
+    known = (np.isfinite(a) | a_failed) & (np.isfinite(b) | b_failed)
+    a, b, a_failed, b_failed = a[known], b[known], a_failed[known], b_failed[known]
+    first, second = first[known], second[known]
+    if (a[~a_failed] <= 0).any() or (b[~b_failed] <= 0).any():
+        return None
+    bad = -1.0 if arm.metric.better == "higher" else 1.0
+    with np.errstate(invalid="ignore"):
+        differences = np.log(np.where(a_failed, 1.0, a)) - np.log(np.where(b_failed, 1.0, b))
+    differences[a_failed & ~b_failed] = bad * math.inf
+    differences[b_failed & ~a_failed] = -bad * math.inf
+    differences[a_failed & b_failed] = 0.0
+    return Paired(
+        arm=np.where(a_failed, np.nan, a),
+        baseline=np.where(b_failed, np.nan, b),
+        differences=differences,
+        failures_arm=int(a_failed.sum()),
+        failures_baseline=int(b_failed.sum()),
+        arm_first=None if arm.order is None or baseline.order is None else arm.order[first] < baseline.order[second],
+        incomplete=len(over.keys() | under.keys()) - len(a),
+        repeated=over_repeated + under_repeated,
+    )
+
+
+def examine(arm: Series, baseline: Series, paired: Paired | None, *, randomised: bool, same_source: bool) -> DataLayout:
+    """Return the layout of one comparison. `same_source`: orders of the two series are on one scale."""
+    caveats = [*_missing(arm), *_missing(baseline), *_confounded(arm, baseline)]
+    if paired is None or not len(paired.differences):
+        caveats += [*_runs(arm, baseline), _order(arm, baseline, same_source=same_source)]
+        return DataLayout("unpaired", tuple(caveats))
+    caveats += _blocks(paired, arm.arm or "", randomised=randomised)
+    return DataLayout("randomised blocks" if randomised else "blocks", tuple(caveats))
+
+
+def _blocks(paired: Paired, name: str, *, randomised: bool) -> Iterator[Caveat]:
+    if randomised:
+        yield from _coin(paired, name)
+    else:
+        yield Caveat(
+            "coin",
+            "Values are paired by block, but nothing says that a coin chose the order within the blocks: what always "
+            "goes with the first, or with the second, goes with its arm. If one did, say --randomised.",
+        )
+    if paired.repeated:
+        yield Caveat(
+            "replication",
+            f"{paired.repeated} values are a further one of the same arm in the same block; the first counts.",
+        )
+    if paired.incomplete > _TOLERATED * (len(paired.differences) + paired.incomplete):
+        yield Caveat(
+            "missing",
+            f"{paired.incomplete} blocks lack a value of one side: if they are missing because of how they went, the "
+            "rest is a selection.",
+        )
+
+
+def _by_block(series: Series) -> tuple[dict[int, int], int]:
+    """Return the first place of each block in the series, and the number of further values."""
+    places: dict[int, int] = {}
+    assert series.block is not None
+    for place, block in enumerate(series.block.tolist()):
+        places.setdefault(block, place)
+    return places, len(series.values) - len(places)
+
+
+def _at(order: Numbers | None, place: int) -> float:
+    return math.inf if order is None else float(order[place])
+
+
+def _missing(series: Series) -> Iterator[Caveat]:
+    failed = np.zeros(len(series.values), np.bool_) if series.failed is None else series.failed
+    count = int((~np.isfinite(series.values) & ~failed).sum())
+    if count > _TOLERATED * len(series.values):
+        yield Caveat(
+            "missing",
+            f"{count} of {len(series.values)} values of {series.arm} are missing: if that depends on how the run went "
+            "(a time-out, a crash), what is left is a selection.",
+        )
+    if failed.any() and series.block is None:
+        yield Caveat(
+            "missing",
+            f"{int(failed.sum())} of {len(series.values)} runs of {series.arm} failed; their times are left out of all "
+            "figures, which describe successful runs only.",
+        )
+
+
+def _confounded(arm: Series, baseline: Series) -> Iterator[Caveat]:
+    never = f"{arm.arm} and {baseline.arm} never shared a"
+    if _apart(arm.slot, baseline.slot):
+        yield Caveat(
+            "confounded",
+            f"{never} slot (CPU, VM, machine): a difference between the slots cannot be told from one between the "
+            "arms, however many values there are.",
+            fatal=True,
+        )
+    if _apart(arm.session, baseline.session):
+        yield Caveat(
+            "confounded",
+            f"{never} session (boot, build, allocation): what differs between sessions goes with the arm.",
+        )
+
+
+def _apart(mine: Labels | None, other: Labels | None) -> bool:
+    return mine is not None and other is not None and not set(mine.tolist()) & set(other.tolist())
+
+
+def _coin(paired: Paired, name: str) -> Iterator[Caveat]:
+    """Yield a caveat where the order does not look like a coin's, where it is known."""
+    if paired.arm_first is None or len(paired.arm_first) < 2:
+        return
+    first, n = int(paired.arm_first.sum()), len(paired.arm_first)
+    turns = int((paired.arm_first[1:] != paired.arm_first[:-1]).sum())
+    if _lopsided(first, n) < _CHANCE:
+        yield Caveat(
+            "coin",
+            f"{name} was first in {first} of {n} blocks: no fair coin does that. Whatever goes with being first goes "
+            "with the arm.",
+        )
+    elif _lopsided(turns, n - 1) < _CHANCE:
+        yield Caveat(
+            "coin",
+            f"The order within the blocks changes {turns} times in {n} blocks: a pattern, not a coin. A rhythm of the "
+            "machine that fits it would go with the arm.",
+        )
+
+
+def _lopsided(count: int, n: int) -> float:
+    """Return the chance of a split as uneven as this from a fair coin."""
+    from scipy.special import bdtr  # noqa: PLC0415  (slow to load)
+
+    return min(1.0, 2 * float(bdtr(min(count, n - count), n, 0.5)))
+
+
+def _runs(arm: Series, baseline: Series) -> Iterator[Caveat]:
+    # values that are parts of the same run are no replicates
+    counts = {
+        str(side.arm): (len(np.unique(side.run)), len(side.values)) for side in (arm, baseline) if side.run is not None
+    }
+    within = [
+        f"{values} values of {name} come from {runs:,} run{'' if runs == 1 else 's'}"
+        for name, (runs, values) in counts.items()
+        if runs < values
+    ]
+    if within:
+        yield Caveat(
+            "replication",
+            f"Pseudo-replication: {', '.join(within)}. Parts of one run share its memory layout, its place on the "
+            "machine and its moment: the run is the replicate, not its parts.",
+        )
+    if single := " and of ".join(name for name, (runs, _) in counts.items() if runs == 1):
+        sentence = f"There is one run of {single}: nothing shows how far another run would lie from it."
+        yield Caveat("replication", sentence, fatal=True)
+    known = [(str(side.arm), np.isfinite(side.values).sum()) for side in (arm, baseline) if side.run is None]
+    if few := " and of ".join(name for name, count in known if count < 2):
+        yield Caveat("replication", f"There is one value of {few}: nothing shows its spread.", fatal=True)
+
+
+def _order(arm: Series, baseline: Series, *, same_source: bool) -> Caveat:
+    unpaired = "The values are unpaired: nothing says which of them met the same state of the machine."
+    if arm.order is None or baseline.order is None or not same_source:
+        return Caveat(
+            "drift",
+            f"{unpaired} Their order between the arms is not known either: drift of the machine, and whatever else "
+            "changed between the two recordings, goes into the difference.",
+        )
+    order = np.concatenate([arm.order, baseline.order])
+    mine = np.arange(len(order)) < len(arm.order)
+    sorted_ = mine[np.argsort(order, kind="stable")]
+    switches = int((sorted_[1:] != sorted_[:-1]).sum())
+    if switches == 1:
+        first, second = (arm.arm, baseline.arm) if sorted_[0] else (baseline.arm, arm.arm)
+        return Caveat(
+            "drift",
+            f"All values of {first} were taken before all values of {second} (AAAA..BBBB): there is no defence "
+            "against drift. In measurements of ours this layout found a difference that did not exist in 71-86% of "
+            "cases, at a nominal 5%.",
+        )
+    return Caveat(
+        "drift",
+        f"{unpaired} The arms took turns {switches} times in {len(order)} values; whether by a coin is not known.",
+    )
 
 
 @dataclass(frozen=True)
 class AnalysisPlan:
-    """What was decided about the analysis; `budget` is the number of pairs declared before the first one, or None."""
+    """Decisions about the analysis; `budget` is the number of pairs declared before the first one, or None."""
 
     confidence: float = 0.99
     margin: float = 0.005
@@ -42,12 +288,12 @@ class AnalysisPlan:
 
 
 class TierLine(msgspec.Struct, frozen=True):
-    """How far a statement reaches: its name, and what these data say on it. Ratios; None where they carry nothing."""
+    """Reach of a statement: its name, and what these data show at that reach. Ratios; None where they carry nothing."""
 
     name: Reach
     low: float | None
     high: float | None
-    sentence: str
+    sentence: Reason
 
 
 class ExternalComparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,7 +301,6 @@ class ExternalComparison(msgspec.Struct, frozen=True, kw_only=True):
 
     n            replicates that the statistic counts: pairs, or (for Welch) the smaller side's effective number
     verdict      better, worse, equivalent, undecided; `none` where the layout carries no verdict
-    suggestion   what the numbers suggest where there is no verdict, with `reason`; `nothing` if they do not
     medians      k -> chance that the median of k runs of the arm against the median of k of the baseline shows the arm
                  on the side of the lower values
     shared       correlation of the logarithms within pairs: what pairing takes out
@@ -70,10 +315,8 @@ class ExternalComparison(msgspec.Struct, frozen=True, kw_only=True):
     low: float | None
     high: float | None
     confidence: float
-    p: float | None
     verdict: Verdict
-    suggestion: Suggestion
-    reason: str
+    reason: Reason
     assumptions: tuple[str, ...]
     layout: DataLayout
     tiers: tuple[TierLine, ...] = ()
@@ -128,28 +371,14 @@ class ExternalResults(msgspec.Struct, frozen=True, kw_only=True):
     others: tuple[str, ...]  # metrics in the files that were not asked about
 
 
-def encode(results: ExternalResults) -> bytes:
-    """Indented JSON. A value that is not there is null."""
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, np.ndarray):
-            return value.tolist()
-        if isinstance(value, np.generic):
-            return value.item()
-        raise NotImplementedError(type(value))
-
-    return msgspec.json.format(msgspec.json.encode(results, enc_hook=plain), indent=1) + b"\n"
-
-
 _FEWEST_FOR_ORDER = 50  # values below which an autocorrelation is noise
-_SIGNS = ("no difference shown", "arm larger", "arm smaller")
-_MOST_INVERTED = 30_000  # pairs up to which the interval by inversion is a matter of seconds
+_MOST_BLOCKS = 30_000  # that the exact test is inverted over
 
 
 def compare(
     arm: Series, base: Series, known: tuple[ArmFigures, ArmFigures], plan: AnalysisPlan, alpha: float
 ) -> ExternalComparison:
-    """The comparison at error rate `alpha`, its share of the plan's. Raises UserError for what was declared wrongly."""
+    """Return the comparison at error rate `alpha`, its share of the plan's. Raises UserError for wrong declarations."""
     paired = pair(arm, base)
     same = arm.source == base.source or arm.own_arm
     layout = examine(arm, base, paired, randomised=plan.randomised, same_source=same)
@@ -159,14 +388,14 @@ def compare(
         no_pairs = "--randomised says that a coin chose the order within blocks, but no block holds both arms"
         raise UserError(f"{no_pairs}: {arm.arm} against {base.arm}", hint="name the column of blocks with --block")
     if paired is not None and len(paired.differences):
-        own = (_exact if plan.randomised else _student)((arm, base), paired, layout, plan, alpha)
+        own = _exact((arm, base), layout, plan, alpha) if plan.randomised else _student(paired, layout, alpha)
         own |= {
             "shared": _shared(paired),
             "failures_arm": paired.failures_arm,
             "failures_baseline": paired.failures_baseline,
         }
     else:
-        own = _welch(known, arm.metric, layout, plan, alpha)
+        own = _welch(known, layout, alpha)
     return ExternalComparison(
         arm=str(arm.arm),
         baseline=str(base.arm),
@@ -177,91 +406,74 @@ def compare(
     )
 
 
-def effective(one: ArmFigures) -> float:
-    """How many independent values the mean of an arm is worth, by its autocorrelation; n where it cannot be told."""
-    told = one.figures.dependence
-    return float(one.figures.n) if told is None or one.figures.n < _FEWEST_FOR_ORDER else told.effective
+def effective(arm: ArmFigures) -> float:
+    """Return the effective number of independent values of an arm, by its autocorrelation; n where unknown."""
+    dependence = arm.figures.dependence
+    return float(arm.figures.n) if dependence is None or arm.figures.n < _FEWEST_FOR_ORDER else dependence.effective
 
 
 def _dependent(known: Sequence[ArmFigures]) -> Iterator[Caveat]:
-    for one in known:
-        n, worth = one.figures.n, effective(one)
+    for arm in known:
+        n, worth = arm.figures.n, effective(arm)
         if worth < 0.8 * n:
             yield Caveat(
                 "replication",
-                f"The {n:,} values of {one.arm} depend on those before them: for the mean they are worth "
+                f"The {n:,} values of {arm.arm} depend on those before them: for the mean they are worth "
                 f"{worth:,.0f} independent ones, which makes its margin of error {math.sqrt(n / worth):.1f} times what "
                 "n suggests.",
             )
 
 
 def _medians(arm: Series, base: Series) -> dict[str, float]:
-    first, second = (np.sort(one.values[usable(one)]) for one in (arm, base))
+    first, second = (np.sort(side.values[usable(side)]) for side in (arm, base))
     return {str(k): chance_of_medians(first, second, k) for k in (3, 5)}
 
 
-def _exact(
-    sides: tuple[Series, Series], paired: Paired, layout: DataLayout, plan: AnalysisPlan, alpha: float
-) -> dict[str, Any]:
-    """The sequential sign-flip test, with its interval and the tiers, as for a study's pairs."""
-    from hugewise.stats import campaign, inversion, sessions, signflip  # noqa: PLC0415
+def _exact(sides: tuple[Series, Series], layout: DataLayout, plan: AnalysisPlan, alpha: float) -> dict[str, Any]:
+    """Return what a run's sequential method says of these blocks."""
+    from hugewise.external import blocks  # noqa: PLC0415
+    from hugewise.stats.sequential import Sequential  # noqa: PLC0415
 
     arm, base = sides
-    differences = paired.differences
-    n = len(differences)
-    budget = plan.budget
-    if budget is not None and n > budget:
+    assert arm.block is not None and base.block is not None
+    if (number := len(np.union1d(arm.block, base.block))) > _MOST_BLOCKS:
         raise UserError(
-            f"--budget {budget}: there are {n} pairs of {arm.arm} and {base.arm}",
-            hint="the budget is what was declared before the first pair; leave it out if nothing was",
+            f"--randomised: there are {number:,} blocks of {arm.arm} and {base.arm}, and {_MOST_BLOCKS:,} at most are"
+            " judged exactly",
+            hint=f"give the first {_MOST_BLOCKS:,} in the order in which they were run; or leave --randomised out, for"
+            " an estimate",
         )
-    sign = signflip.verdict(differences, alpha, budget)
-    if n <= _MOST_INVERTED:
-        low, high = inversion.interval(differences, alpha, budget)
-    else:
-        low, high = -math.inf, math.inf
-    averaged = campaign.Campaign(alpha)
-    for difference in differences.tolist():
-        averaged.add(difference)
-    average = averaged.interval()
-    failures = paired.failures_arm + paired.failures_baseline
-    margin = math.log1p(plan.margin)
-    contradicted = average is not None and ((sign > 0 and average[1] < 0) or (sign < 0 and average[0] > 0))
-    verdict: Verdict
+    budget, played = plan.budget, list(blocks.closed(arm, base))
+    if budget is not None and len(played) > budget:
+        raise UserError(
+            f"--budget {budget}: there are {len(played)} blocks of {arm.arm} and {base.arm}",
+            hint="the budget is what was declared before the first block; leave it out if nothing was",
+        )
+    method = Sequential(
+        blocks.contrast(arm, base),
+        planned=budget or len(played),
+        alpha=alpha,
+        margin=plan.margin,
+        open_ended=budget is None,
+    )
+    for block in played:
+        method.take(block)
+    found = method.comparison()
+    verdict, reason = found.verdict, found.reason
     if not layout.carries_verdict:
         verdict, reason = "none", _why_not(layout)
     elif arm.metric.better == "neutral":
-        verdict, reason = "none", "Nothing says whether lower or higher is better: give --better"
-    elif sign and not contradicted:
-        verdict = "better" if (sign > 0) == (arm.metric.better == "higher") else "worse"
-        reason = "The exact test crossed its boundary" + (" in this campaign" if n < campaign.FEWEST else "")
-    elif sign:
-        verdict, reason = "undecided", "The exact test says one direction and the campaign average the other"
-    elif -margin < low and high < margin and not failures:
-        verdict, reason = "equivalent", f"The whole interval lies within the margin of {plan.margin:.3g}"
-    else:
-        verdict, reason = "undecided", f"The exact test has not crossed its boundary in {n:,} pairs"
-    means = _session_means(paired)
-    beyond = sessions.interval(means, alpha) if means else None
-    why_no_average = f"{failures} attempts failed, so that there is no average" if failures else averaged.reason()
-    why_not_beyond = "sessions are not told apart (--session), so nothing can be said beyond them"
-    if means:
-        why_not_beyond = sessions.reason(means, alpha)
-    tiers = (
-        _tier("this campaign", (low, high), f"exact, by the coin alone: {_SIGNS[sign]}"),
-        _tier("campaign average", average, why_no_average or "average effect over the pairs that were run"),
-        _tier("beyond these sessions", beyond, why_not_beyond or "mean over sessions like these"),
-    )
+        verdict, reason = "none", Known("no direction")
+    elif isinstance(reason, Crossed):
+        reason = msgspec.structs.replace(reason, pair=None)  # that it stopped there, nobody says
     return {
         "method": "sequential sign-flip test on randomised blocks",
         "estimand": "typical ratio of a pair (Hodges and Lehmann)",
-        "n": n,
-        "ratio": _exp(inversion.point(differences)),
-        "low": _exp(low),
-        "high": _exp(high),
-        "p": None,
+        "n": found.n,
+        "ratio": found.ratio if found.ratio is not None and 0 < found.ratio < math.inf else None,
+        "low": found.low,
+        "high": found.high,
         "verdict": verdict,
-        "suggestion": "nothing" if verdict != "none" or layout.fatal else _suggest(low, high, plan.margin, arm.metric),
         "reason": reason,
         "assumptions": (
             "a fair coin chose the order (and the slot) in each block, as was declared",
@@ -270,25 +482,17 @@ def _exact(
             if budget is None
             else f"a budget of {budget:,} pairs was declared before the first; holds however often one looked",
         ),
-        "tiers": tiers,
+        "tiers": tuple(_tier(tier, sessions=arm.session is not None) for tier in found.tiers),
     }
 
 
-def _tier(name: Reach, ends: tuple[float, float] | None, sentence: str) -> TierLine:
-    low, high = (None, None) if ends is None else map(_exp, ends)
-    return TierLine(name, low, high, sentence)
+def _tier(tier: Tier, *, sessions: bool) -> TierLine:
+    unknown = tier.name == "beyond these sessions" and not sessions
+    return TierLine(tier.name, tier.low, tier.high, Known("no sessions") if unknown else tier.reason)
 
 
-def _session_means(paired: Paired) -> list[float]:
-    if paired.sessions is None:
-        return []
-    return [float(group.mean()) for group in grouped(paired.sessions, paired.differences)]
-
-
-def _student(
-    sides: tuple[Series, Series], paired: Paired, layout: DataLayout, plan: AnalysisPlan, alpha: float
-) -> dict[str, Any]:
-    """Student's t on the log-ratios of pairs that no coin is known to have ordered: a suggestion at most."""
+def _student(paired: Paired, layout: DataLayout, alpha: float) -> dict[str, Any]:
+    """Return Student's interval of the log-ratios of pairs without a known coin: an estimate, and no verdict."""
     from hugewise.stats.paired import paired as tests_of  # noqa: PLC0415
 
     finite = paired.differences[np.isfinite(paired.differences)]
@@ -296,7 +500,6 @@ def _student(
     interval = tests.interval(alpha) if tests is not None and len(finite) > 1 else None
     low, high = interval or (-math.inf, math.inf)
     centre = None if tests is None else tests.centre
-    failures = paired.failures_arm + paired.failures_baseline
     return {
         "method": "Student's t on pairs, at this fixed n",
         "estimand": "ratio of geometric means",
@@ -304,9 +507,7 @@ def _student(
         "ratio": None if centre is None else math.exp(centre),
         "low": _exp(low),
         "high": _exp(high),
-        "p": tests.p_difference() if tests is not None and len(finite) > 1 else None,
         "verdict": "none",
-        "suggestion": "nothing" if layout.fatal or failures else _suggest(low, high, plan.margin, sides[0].metric),
         "reason": _why_not(layout),
         "assumptions": (
             "differences of pairs are independent of each other and their mean is near normal",
@@ -316,28 +517,23 @@ def _student(
     }
 
 
-def _welch(
-    known: tuple[ArmFigures, ArmFigures], metric: Metric, layout: DataLayout, plan: AnalysisPlan, alpha: float
-) -> dict[str, Any]:
-    """Welch on what replicates: means of runs where values are parts of runs, else values at their effective n."""
+def _welch(known: tuple[ArmFigures, ArmFigures], layout: DataLayout, alpha: float) -> dict[str, Any]:
+    """Return Welch's interval of replicates: means of runs where values are parts of runs, else at the effective n."""
     from hugewise.stats.paired import SampleMean, welch  # noqa: PLC0415
 
     samples, counted = [], []
-    for one in known:
-        if one.run_means is not None and one.run_means.sd is not None:
-            samples.append(SampleMean(one.run_means.mean, one.run_means.sd, one.run_means.n))
-            counted.append(f"{one.run_means.n:,} runs of {one.arm}, each by its mean")
+    for arm in known:
+        if arm.run_means is not None and arm.run_means.sd is not None:
+            samples.append(SampleMean(arm.run_means.mean, arm.run_means.sd, arm.run_means.n))
+            counted.append(f"{arm.run_means.n:,} runs of {arm.arm}, each by its mean")
             continue
-        shown, n = one.figures, effective(one)
+        shown, n = arm.figures, effective(arm)
         worth = f", worth {n:,.0f} independent ones by their autocorrelation" if n < 0.95 * shown.n else ""
         samples.append(SampleMean(shown.mean, shown.sd or 0.0, n))
-        counted.append(f"{shown.n:,} values of {one.arm}{worth}")
-    single = [one.arm for one in known if one.runs == 1 or one.figures.n < 2]
+        counted.append(f"{shown.n:,} values of {arm.arm}{worth}")
+    single = [arm.arm for arm in known if arm.runs == 1 or arm.figures.n < 2]
     ratio = None if single else welch(samples[0], samples[1], 1 - alpha)
-    suggestion: Suggestion = "nothing"
-    if ratio is not None and not layout.fatal:
-        suggestion = _suggest(math.log(ratio.low), math.log(ratio.high), plan.margin, metric)
-    unknown = " and ".join(one.arm for one in known if not one.order_known)
+    unknown = " and ".join(arm.arm for arm in known if not arm.order_known)
     unchecked = f" (of {unknown} the order in time is not known, so it cannot be checked)" if unknown else ""
     return {
         "method": "Welch's t, at this fixed n",
@@ -346,9 +542,7 @@ def _welch(
         "ratio": samples[0].mean / samples[1].mean if min(sample.mean for sample in samples) > 0 else None,
         "low": None if ratio is None else ratio.low,
         "high": None if ratio is None else ratio.high,
-        "p": None if ratio is None else ratio.p,
         "verdict": "none",
-        "suggestion": suggestion,
         "reason": _why_not(layout),
         "assumptions": (
             f"what is counted: {counted[0]}; {counted[1]}",
@@ -357,17 +551,6 @@ def _welch(
             "their number was chosen before looking: no guarantee for anybody who looked and stopped",
         ),
     }
-
-
-def _suggest(low: float, high: float, margin: float, metric: Metric) -> Suggestion:
-    bound = math.log1p(margin)
-    if -bound < low and high < bound:
-        return "equivalent"
-    if low <= 0 <= high:
-        return "nothing"
-    if metric.better == "neutral":
-        return "larger" if low > 0 else "smaller"
-    return "better" if (low > 0) == (metric.better == "higher") else "worse"
 
 
 def _why_not(layout: DataLayout) -> str:
@@ -386,18 +569,18 @@ def _shared(paired: Paired) -> float | None:
 
 
 def _exp(value: float) -> float | None:
-    """A ratio from its logarithm; None where it is not bounded."""
+    """Return a ratio from its logarithm; None where it is not bounded."""
     return math.exp(value) if math.isfinite(value) and abs(value) < 700 else None
 
 
 def usable(series: Series) -> NDArray[np.bool_]:
-    """Which values stand for a successful run."""
+    """Return which values come from a successful run."""
     good = np.isfinite(series.values)
     return good if series.failed is None else good & ~series.failed
 
 
 def grouped(labels: Integers, values: Numbers) -> list[Numbers]:
-    """The values of each label, in the order of the labels."""
+    """Return the values of each label, in the order of the labels."""
     order = np.argsort(labels, kind="stable")
     cuts = np.flatnonzero(np.diff(labels[order])) + 1
     return np.split(values[order], cuts)

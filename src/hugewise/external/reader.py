@@ -6,14 +6,17 @@ A reader is one file under `readers/`, found by being there: it has
     recognises(head: bytes) -> bool            from the first 64 KiB of the file
     read(path: Path, ask: Ask) -> list[Series]  raises DataError
 
-Readers recognise content, never file names, and no content is recognised by two of them.
+Readers recognise content, never file names, and no content is recognised by two of them. Each takes its rows through
+`Rows`, which holds what a row is before it is counted (tables of columns, of up to 50 million rows, go to `Series`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -23,12 +26,20 @@ from numpy.typing import NDArray
 from hugewise import reading
 from hugewise.errors import UserError
 from hugewise.model.metric import Direction, Metric
-from hugewise.reading import UnreadableError
+from hugewise.reading import UnreadableError, figure, shown
 from hugewise.stats.method import Numbers
 
 Labels = NDArray[np.int64]
 
 _HEAD = 1 << 16
+
+PARTS = "The intervals are cut from one run: they are not runs of their own."
+NOT_A_NUMBER = re.compile(r"[+-]?nan(\([0-9a-z-]*\))?", re.IGNORECASE)
+"""C's `printf` of what has no value: a mean of nothing."""
+
+_BARE = re.compile(
+    rb'"(?:[^"\\]|\\.)*+"|[+-]?\b(?:nan(?:\([0-9a-z-]*\))?|inf(?:inity)?)(?![\w(])', re.IGNORECASE | re.DOTALL
+)
 
 
 class DataError(UserError):
@@ -41,7 +52,7 @@ class DataError(UserError):
 
 @dataclass(frozen=True)
 class Ask:
-    """What the user said about the files; names are those of columns in CSV and Parquet files."""
+    """User's statements about the files; names are those of columns in CSV and Parquet files."""
 
     value: str | None = None
     arm_column: str | None = None
@@ -64,7 +75,9 @@ class Series:
     block, session, slot, run   shape (n,), numbers of labels that mean the same in all series read together;
               None: not known. `run` is the program run that a value came from; None: each value is a run of its own
     failed    shape (n,), True where the measured program failed; None: nothing is known to have failed
+    epoch     whether `order` is seconds since the epoch: rows of several files whose times overlap are of one run
     primary   what a reader of this file most likely asks about
+    settings  how its runs were made, as the tool prints it: values of different settings are no one sample
     notes     what the way of measuring implies, in whole sentences
     """
 
@@ -78,9 +91,11 @@ class Series:
     slot: Labels | None = None
     run: Labels | None = None
     failed: NDArray[np.bool_] | None = None
+    epoch: bool = False
     primary: bool = True
     own_arm: bool = False  # the label tells arms of one file apart
     notes: tuple[str, ...] = ()
+    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 class Reader(Protocol):
@@ -90,34 +105,39 @@ class Reader(Protocol):
     DESCRIPTION: str
 
     def recognises(self, head: bytes) -> bool:
-        """Whether a file that begins with `head` is of this format."""
+        """Return whether a file that begins with `head` is of this format."""
         ...
 
     def read(self, path: Path, ask: Ask) -> list[Series]:
-        """The series of the file. Raises DataError."""
+        """Read the series of the file. Raises DataError."""
         ...
 
 
 def head_of(path: Path) -> bytes:
-    """The first 64 KiB. Raises DataError."""
+    """Return the first 64 KiB. Raises DataError."""
     return _content(path, _HEAD, part="head")
 
 
 def text_of(path: Path) -> str:
-    """The whole file as text. Raises DataError."""
+    """Read the whole file as text. Raises DataError."""
     with readable(path, "convert it to UTF-8 with iconv, or name another file"):
         return reading.text(_content(path, reading.MOST))
 
 
 def json_of(path: Path, cure: str) -> Any:
-    """The whole file as JSON. Raises DataError."""
+    """The whole file as JSON; what C prints for a mean of nothing (`-nan`) is null. Raises DataError."""
     with readable(path, cure):
-        return reading.json(_content(path, reading.MOST_JSON))
+        return reading.json(finite(_content(path, reading.MOST_JSON)))
+
+
+def finite(written: bytes) -> bytes:
+    """JSON whose numbers are all finite: bare `nan` and `inf`, which C prints, become null."""
+    return _BARE.sub(lambda match: match[0] if match[0].startswith(b'"') else b"null", written)
 
 
 @contextmanager
 def readable(path: Path, cure: str, where: str | None = None) -> Iterator[None]:
-    """What cannot be read is a DataError, at its line where that is known, else at `where`."""
+    """Turn a read error into a DataError, at its line where that is known, else at `where`."""
     try:
         yield
     except UnreadableError as error:
@@ -131,3 +151,153 @@ def _content(path: Path, most: int, *, part: Literal["whole", "head"] = "whole")
         cure = "name files; a run of hugewise is shown by: hugewise report RUN"
     with readable(path, cure):
         return reading.content(path, most, part=part)
+
+
+Kind = Literal["run", "part"]
+
+
+@dataclass
+class _Column:
+    metric: Metric
+    arm: str | None
+    values: list[float] = field(default_factory=list)
+    places: list[float] = field(default_factory=list)
+    runs: list[int] = field(default_factory=list)
+    failed: list[bool] = field(default_factory=list)
+    whole: set[int] = field(default_factory=set)
+    parts: bool = False
+    notes: list[str] = field(default_factory=list)
+    settings: dict[str, str] = field(default_factory=dict)
+
+
+class Rows:
+    """Rows that a reader makes of a file, and what it leaves out: the one way from a file's rows to series.
+
+    A row has an arm (None: the file's), a run (the unit of randomisation: what an arm could have been drawn for), a
+    kind (a whole run, or a part of one), a metric with unit and direction, a value, and the line that it stands on.
+    Whatever else stands in the file (aggregates of other rows, rows without a result) is told with `leave`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._columns: dict[tuple[str | None, str], _Column] = {}
+        self._left: dict[str, int] = {}
+        self._settings: dict[str, str] = {}
+
+    def number(self, written: str, line: int, cure: str = "give the tool's own output, whole and as it is") -> float:
+        """A number as the tool prints it; C's `nan` is no value. Raises DataError."""
+        if NOT_A_NUMBER.fullmatch(written.strip()):
+            return math.nan
+        with readable(self._path, cure, f"line {line}"):
+            return figure(written, "the figure", low=0)
+
+    def add(
+        self,
+        metric: Metric,
+        value: float,
+        *,
+        line: int,
+        run: int,
+        kind: Kind = "run",
+        arm: str | None = None,
+        at: float | None = None,
+        failed: bool = False,
+        where: str | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        """Take in a value; `at` tells its order in time where the line does not, `settings` are those of its metric.
+        Raises DataError at a second value of a whole run.
+        """
+        column = self._columns.setdefault((arm, metric.name), _Column(metric, arm))
+        if metric.unit != column.metric.unit:
+            raise DataError(
+                f"{metric.name} is in {metric.unit}, and before in {column.metric.unit}",
+                file=self._path,
+                where=where or f"line {line}",
+                hint="give the runs of each unit in a file of their own, or write them in one unit",
+            )
+        if kind == "run" and run in column.whole:
+            raise DataError(
+                f"a second {metric.name} of the same run",
+                file=self._path,
+                where=where or f"line {line}",
+                hint="give the tool's own output, whole and in its order",
+            )
+        if kind == "run":
+            column.whole.add(run)
+        column.parts |= kind == "part"
+        column.values.append(value)
+        column.places.append(float(line) if at is None else at)
+        column.runs.append(run)
+        column.failed.append(failed)
+        column.settings |= settings or {}
+
+    def setting(self, name: str, value: str, line: int) -> None:
+        """Take in a setting of the file's runs, such as their number of threads. Raises DataError at another value."""
+        if (before := self._settings.setdefault(name, value)) != value:
+            raise DataError(
+                f"runs with {name} {shown(before)} and {shown(value)}",
+                file=self._path,
+                where=f"line {line}",
+                hint="give the runs of each in a file of their own",
+            )
+
+    def leave(self, why: str, rows: int = 1) -> None:
+        """Rows of the file that are no values, and why."""
+        self._left[why] = self._left.get(why, 0) + rows
+
+    def note(self, text: str, metric: str | None = None) -> None:
+        """Add a note on the way of measuring, for one metric or for all."""
+        for column in self._columns.values():
+            if column.metric.name == metric or metric is None:
+                column.notes.append(text)
+
+    def values(self, metric: Metric, run: int) -> list[float]:
+        """Return the values of a run that are known already."""
+        column = self._columns.get((None, metric.name))
+        return [] if column is None else [v for v, r in zip(column.values, column.runs, strict=True) if r == run]
+
+    def agree(self, told: tuple[str, float], reckoned: tuple[str, float], where: str, *, within: float) -> None:
+        """Two figures of the file that say the same thing. Raises DataError, which names both, where they do not."""
+        (name, value), (other, expected) = told, reckoned
+        if not (math.isfinite(value) and math.isfinite(expected)) or abs(value - expected) <= within:
+            return
+        raise DataError(
+            f"{name} is {value:.6g}, but {other} is {expected:.6g}: they contradict each other",
+            file=self._path,
+            where=where,
+            hint="one of them is wrong: give the tool's own output, or delete the wrong one in a copy of the file",
+        )
+
+    def series(self, *, primary: Callable[[str], bool] | None = None, cure: str) -> list[Series]:
+        """A series for each arm and metric; those that a reader asks about first. Raises DataError without any."""
+        left = tuple(f"{_rows(rows)} ({why})" for why, rows in self._left.items())
+        if not self._columns:
+            found = f"of {', '.join(left)} none is a run" if left else "none of its figures was found"
+            raise DataError(found, file=self._path, hint=cure)
+        names = list(dict.fromkeys(column.metric.name for column in self._columns.values()))
+        chosen = [name for name in names if primary is not None and primary(name)] or names[:1]
+        file = shown(self._path.name)
+        return [
+            Series(
+                arm=column.arm,
+                metric=column.metric,
+                values=np.array(column.values),
+                source=str(self._path),
+                order=np.array(column.places, dtype=np.float64),
+                run=np.array(column.runs, dtype=np.int64),
+                failed=np.array(column.failed) if any(column.failed) else None,
+                primary=column.metric.name in chosen,
+                notes=(
+                    *dict.fromkeys(column.notes),
+                    *([PARTS] if column.parts else []),
+                    *(f"Left out of {file}: {rows}." for rows in left),
+                ),
+                settings=self._settings | column.settings,
+            )
+            for column in sorted(self._columns.values(), key=lambda column: column.metric.name not in chosen)
+        ]
+
+
+def _rows(count: int) -> str:
+    return f"{count:,} row{'' if count == 1 else 's'}"

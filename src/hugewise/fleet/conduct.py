@@ -1,22 +1,24 @@
-"""A fleet from beginning to end: gathered, begun, conducted; taken up again by whoever comes next.
+"""The life of a fleet: its hosts are examined, it is begun, conducted, and resumed by any later process.
 
-begin(...)   a new fleet of a study on the hosts of an inventory
-go_on(...)   the fleet in a folder, from its log
-examine(...) what every host says of itself, and what of a study can run there; begins nothing
+    begin(...)               a new fleet of a study on the hosts of an inventory
+    go_on(...)               the fleet in a folder, from its log
+    print_examination(...)   `hugewise fleet doctor`: what every host is, and what of a study can run there
 
-How many hosts of a class the question of a study takes, said before hours are spent.
+Before a run is begun anywhere, every host is asked who it is (`greet_hosts`), and all that does not fit is told at
+once (`problems`), with the number of hosts that the question of the study takes (`hosts_needed`). Nothing is measured
+yet, so the number is in parts of the effect. A host that ends by its own verdict knows its effect to about a third of
+the effect (`ERROR`: simulated, 0.24 to 0.5 from large effects to small ones; `stats.pooling`); by how much hosts of a
+class differ is a guess (`stats.heterogeneity.TAUS`) until the first fleet has shown it.
 
-Nothing is measured yet, so all is said in parts of the effect. A host that ends by its own verdict knows its effect to
-about a third of it (`ERROR`: simulated, 0.24 to 0.5 from large effects to small ones; `stats.pooling`); by how much
-hosts of a class differ is a guess (`stats.heterogeneity.TAUS`) until the first fleet has shown it.
-
-`hugewise fleet doctor`: what every host says of itself, in lines.
+An engine that is new is added to `engine_of`.
 """
 
 from __future__ import annotations
 
+import random
 import secrets
 import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -25,20 +27,27 @@ from typing import NamedTuple
 import msgspec
 
 from hugewise import reading, workloads
-from hugewise.errors import StudyError, UserError
+from hugewise.errors import HugewiseError, StudyError, UserError
 from hugewise.files import storing, write_whole
-from hugewise.fleet import gathering, inventory
+from hugewise.fleet import inventory
 from hugewise.fleet.coordinator import Coordinator, rules_of
 from hugewise.fleet.decision import FleetRules
-from hugewise.fleet.engine import Engine
-from hugewise.fleet.engines import engine_of
+from hugewise.fleet.engine import Engine, LocalEngine, SshEngine, ask, call_all
 from hugewise.fleet.folder import RESUME, FleetFolder
-from hugewise.fleet.gathering import GatheredHost, HostProblem
-from hugewise.fleet.installation import installed
-from hugewise.fleet.inventory import HostEntry, Inventory
-from hugewise.fleet.pooled import Summarising
-from hugewise.fleet.protocol import FleetQuestion, study_of_question
-from hugewise.fleet.records import FleetOpened, FleetState, QueueStatus
+from hugewise.fleet.inventory import Inventory, Stratum
+from hugewise.fleet.pooled import Summarizer
+from hugewise.fleet.protocol import (
+    FleetQuestion,
+    Greeting,
+    HelloOrder,
+    HostContext,
+    Installed,
+    default_spool,
+    difference,
+    installed,
+    study_of_question,
+)
+from hugewise.fleet.records import FleetOpened, FleetState, HostGreeted, Placement
 from hugewise.plan.cells import resolve
 from hugewise.quantity import format_duration
 from hugewise.stats import heterogeneity
@@ -47,12 +56,234 @@ from hugewise.study import load
 from hugewise.study.study import Study
 from hugewise.visible import printable
 
+
+def engine_of(inventory: Inventory, fleet: str, tell: Callable[[str], None]) -> Engine:
+    """Not connected yet; `fleet` is the identity of the fleet, and `tell` hears what a person should know."""
+    if inventory.fleet.engine == "ssh":
+        return SshEngine(inventory)
+    if inventory.fleet.engine == "local":
+        (host,) = inventory.host
+        spool = inventory.spool(host)
+        return LocalEngine(host.name, HostContext(default_spool() if spool is None else Path(spool)))
+    if inventory.fleet.engine == "dask":
+        from hugewise.fleet.dask.engine import (  # noqa: PLC0415  (only where it is asked for)
+            DaskEngine,
+            ssh_worker_starter,
+        )
+
+        return DaskEngine(inventory, fleet, ssh_worker_starter(inventory), tell)
+    from hugewise.fleet.slurm import SlurmEngine  # noqa: PLC0415
+
+    return SlurmEngine(inventory)
+
+
+HELLO_S = 120.0
+_CLOCK_S = 60.0
+_MOST_TOLD = 20
+_MOST_LEFT_OUT, _LONGEST, _LONGEST_LINE = 100, 300, 2000
+
+
+class GatheredHost(msgspec.Struct, frozen=True):
+    """A host that has answered, in its stratum."""
+
+    host: str
+    greeting: Greeting
+    stratum: Stratum
+
+    def record(self, t: float, labels: Mapping[str, str]) -> HostGreeted:
+        greeting = self.greeting
+        return HostGreeted(
+            t=t,
+            host=self.host,
+            stratum=self.stratum,
+            machine=_text(greeting.fingerprint.get("machine")),
+            name=_text(greeting.fingerprint.get("name")) or self.host,
+            root=greeting.root,
+            installed=greeting.installed,
+            labels=labels,
+            left_out=tuple(printable(line)[:_LONGEST] for line in greeting.examined.left_out[:_MOST_LEFT_OUT]),
+        )
+
+
+class HostProblem(msgspec.Struct, frozen=True):
+    """Reason why a host cannot take part, and the cure."""
+
+    host: str
+    why: str
+    cure: str | None = None
+
+    @property
+    def line(self) -> str:
+        cure = f" (cure: {self.cure})" if self.cure else ""
+        return printable(f"{self.host}: {self.why}{cure}")[:_LONGEST_LINE]
+
+
+def _text(value: object) -> str | None:
+    return printable(value)[:_LONGEST] if isinstance(value, str) else None
+
+
+def greet_hosts(engine: Engine, hosts: Mapping[str, FleetQuestion | None]) -> dict[str, GatheredHost | HostProblem]:
+    """Return each host's answer to Hello and its question, or the reason for none. No single host can raise."""
+
+    def hello(host: str) -> Greeting:
+        answer = ask(engine, host, HelloOrder(question=hosts[host]), HELLO_S)
+        if not isinstance(answer, Greeting):
+            raise HugewiseError(f"{host} answered something else than who it is")
+        return answer
+
+    hosts_or_problems: dict[str, GatheredHost | HostProblem] = {}
+    for host, came in call_all(hello, hosts).items():
+        if isinstance(came, Greeting):
+            stratum = inventory.stratum(came.fingerprint, came.thp, came.memory_age)
+            hosts_or_problems[host] = GatheredHost(host, came, stratum)
+        elif isinstance(came, HugewiseError):
+            hosts_or_problems[host] = HostProblem(host, came.message, came.hint)
+        else:
+            raise came
+    return {host: hosts_or_problems[host] for host in hosts}
+
+
+def problems(
+    gathered: Mapping[str, GatheredHost | HostProblem], inventory: Inventory, here: Installed, *, question: bool
+) -> list[HostProblem]:
+    """Return why hosts cannot take part; with a `question`, also where cells differ or nothing can run."""
+    refusals = [entry for entry in gathered.values() if isinstance(entry, HostProblem)]
+    there = [entry for entry in gathered.values() if isinstance(entry, GatheredHost)]
+    refusals += [problem for entry in there for problem in _host_problems(entry, inventory, here, question=question)]
+    refusals += _different_probes(there)
+    if not inventory.fleet.same_machine:
+        refusals += _same_machines(there)
+    if question:
+        refusals += _different_cells(there)
+    return refusals
+
+
+def _host_problems(
+    gathered: GatheredHost, inventory: Inventory, here: Installed, *, question: bool
+) -> list[HostProblem]:
+    host, greeting, refusals = gathered.host, gathered.greeting, []
+    if (why := difference(here, greeting.installed)) is not None:
+        refusals.append(HostProblem(host, why, "install this one there: hugewise fleet provision"))
+    if inventory.entry(host).root and not greeting.root:
+        cure = (
+            "let sudo call it without a password, which makes that account root there, or log in as root, or write"
+            " root = false"
+        )
+        refusals.append(HostProblem(host, f"it is to run as root, and runs as {greeting.account}", cure))
+    examined = greeting.examined
+    if examined.error is not None:
+        refusals.append(HostProblem(host, examined.error, "see there: hugewise doctor"))
+    elif question and not examined.cells:
+        reasons = "; ".join(examined.left_out[:3]) or "hugewise doctor there does not say why"
+        refusals.append(HostProblem(host, f"nothing of the study can run there: {reasons}", examined.install))
+    return refusals
+
+
+def _different_probes(there: Sequence[GatheredHost]) -> list[HostProblem]:
+    # times that the probe takes are compared between hosts of one architecture
+    kinds: defaultdict[str, list[GatheredHost]] = defaultdict(list)
+    for host in there:
+        if host.greeting.installed.probe is not None:
+            kinds[host.greeting.installed.machine].append(host)
+    refusals = []
+    for machine, several in kinds.items():
+        usual = Counter(host.greeting.installed.probe for host in several).most_common(1)[0][0]
+        for host in several:
+            if (probe := host.greeting.installed.probe) != usual:
+                hashes = f"{str(probe)[:12]}, {str(usual)[:12]}"
+                why = f"its probe is another one than on the other hosts of {machine} ({hashes})"
+                refusals.append(HostProblem(host.host, why, "install one wheel on all: hugewise fleet provision"))
+    return refusals
+
+
+def _same_machines(there: Sequence[GatheredHost]) -> list[HostProblem]:
+    refusals: list[HostProblem] = []
+    known: dict[str, str] = {}
+    for host in there:
+        machine = _text(host.greeting.fingerprint.get("machine"))
+        if machine is not None and known.setdefault(machine, host.host) != host.host:
+            why = f"it is the same machine as {known[machine]}: one machine is one host of the sample"
+            refusals.append(
+                HostProblem(host.host, why, "take it out of the inventory, or write [fleet] same_machine = true")
+            )
+    return refusals
+
+
+def _different_cells(there: Sequence[GatheredHost]) -> list[HostProblem]:
+    known = [host for host in there if host.greeting.examined.cells]
+    if not known:
+        return []
+    usual = Counter((host.greeting.examined.mechanism, host.greeting.examined.cells) for host in known)
+    (mechanism, cells), _ = max(usual.items(), key=lambda item: (item[1], len(item[0][1] or ())))
+    refusals = []
+    for host in known:
+        examined = host.greeting.examined
+        if examined.mechanism != mechanism:
+            ways = {"system": "as root", "process": "as an ordinary user"}
+            own, others = (
+                ways.get(examined.mechanism or "", "in another way"),
+                ways.get(mechanism or "", "in another way"),
+            )
+            why = f"policies work {own} there, and {others} on other hosts: they do not measure the same"
+            refusals.append(HostProblem(host.host, why, "write root = true for all hosts, or for none"))
+        elif examined.cells != cells:
+            without = [cell for cell in cells or () if cell not in (examined.cells or ())]
+            reasons = "; ".join(examined.left_out[:3])
+            why = (
+                f"other cells can run there than on other hosts; not there: {'; '.join(without) or 'none'} ({reasons})"
+            )
+            cure = examined.install or "leave the host out, or choose what all have with --only and --arms"
+            refusals.append(HostProblem(host.host, why, cure))
+    return refusals
+
+
+def refuse_problems(refusals: Sequence[HostProblem], hosts: int) -> None:
+    """Raise UserError with all of them, where there are any."""
+    if not refusals:
+        return
+    lines = [problem.line for problem in refusals[:_MOST_TOLD]]
+    more = [f"and {len(refusals) - _MOST_TOLD} more"] if len(refusals) > _MOST_TOLD else []
+    named = len({problem.host for problem in refusals})
+    message = "\n  ".join([f"{named} of {hosts} hosts cannot take part; nothing was begun", *lines, *more])
+    raise UserError(
+        message, hint="cure that, or take them out of the inventory; see: hugewise fleet doctor --hosts FILE"
+    )
+
+
+def remarks(there: Sequence[GatheredHost], now: float) -> list[str]:
+    """Return notes for a person that prevent nothing: differing clocks, and hosts that are one machine."""
+    lines = []
+    machines: defaultdict[str, list[str]] = defaultdict(list)
+    for host in there:
+        skew = host.greeting.clock - now
+        if abs(skew) > _CLOCK_S:
+            lines.append(
+                f"{host.host}: its clock is {abs(skew):.0f} s {'ahead' if skew > 0 else 'behind'}; nothing rests on it"
+            )
+        if (machine := _text(host.greeting.fingerprint.get("machine"))) is not None:
+            machines[machine].append(host.host)
+    lines += [f"{' and '.join(names)} are one machine" for names in machines.values() if len(names) > 1]
+    return lines
+
+
+def place_hosts(there: Sequence[GatheredHost], per_stratum: int | None, t: float, seed: str) -> Placement:
+    """Choose by lot the hosts that measure, `per_stratum` of each stratum (None: all); the others stand by."""
+    lot = random.Random(seed)  # noqa: S311  (nobody gains by knowing it)
+    chosen: set[str] = set()
+    for stratum in sorted({gathered.stratum for gathered in there}):
+        members = [gathered.host for gathered in there if gathered.stratum == stratum]
+        chosen.update(members if per_stratum is None else lot.sample(members, min(per_stratum, len(members))))
+    measuring = tuple(gathered.host for gathered in there if gathered.host in chosen)
+    spare = tuple(gathered.host for gathered in there if gathered.host not in chosen)
+    return Placement(t=t, measuring=measuring, spare=spare, seed=seed)
+
+
 ERROR = 0.35
-"""Of a host that ended by its own verdict, as a part of the effect."""
+"""Standard error assumed for a host that ended by its own verdict, as a part of the effect."""
 
 
-def needed(study: Study, classes: int, comparisons: int) -> Iterator[str]:
-    """Lines on what each of so many classes takes, with so many comparisons of the study on each."""
+def hosts_needed(study: Study, classes: int, comparisons: int) -> Iterator[str]:
+    """Yield lines on what each of so many classes takes, with so many comparisons of the study on each."""
     level = (1 - study.confidence) / max(1, classes * comparisons)
     low, high = (heterogeneity.hosts_for_verdict(1.0, tau, ERROR, level) for tau in heterogeneity.TAUS)
     spread = heterogeneity.hosts_for_spread(heterogeneity.TAUS[1], ERROR)
@@ -79,17 +310,15 @@ Connect = Callable[[Inventory, str, Say], Engine]
 _MOST_STUDY = 1 << 20
 
 
-class Asked(NamedTuple):
+class AskedStudy(NamedTuple):
     """A question as it was asked: what hosts are told, and the study that it is."""
 
     question: FleetQuestion
     study: Study
 
 
-def question_of(path: Path, *, scale: str | None, only: str | None, arms: str | None, time_: str | None) -> Asked:
-    """From a study file, or the name of a study that comes with hugewise. Raises StudyError, UserError, also where a
-    cell is chosen that the study does not have: hosts are not asked for it.
-    """
+def question_of(path: Path, *, scale: str | None, only: str | None, arms: str | None, time_: str | None) -> AskedStudy:
+    """Return the question from a study file or packaged study. Raises StudyError, and UserError for an unknown cell."""
     named = path if path.exists() else load.shipped_study(path) or path
     try:
         text = reading.text(reading.content(named, _MOST_STUDY))
@@ -103,29 +332,28 @@ def question_of(path: Path, *, scale: str | None, only: str | None, arms: str | 
     # Hosts may have workloads that are not installed here; of these they say themselves which cells there are.
     if study.cells and all(use.name in known for use in study.workload):
         resolve(study, known)
-    return Asked(question, study)
+    return AskedStudy(question, study)
 
 
 def examine_hosts(
-    engine: Engine, hosts: Inventory, wanted: Asked | None, say: Say
-) -> tuple[dict[str, GatheredHost | HostProblem], list[HostProblem]]:
-    """What every host says, and all that keeps hosts from taking part."""
+    engine: Engine, hosts: Inventory, wanted: AskedStudy | None, say: Say
+) -> tuple[list[GatheredHost], list[HostProblem]]:
+    """Return the hosts that have answered, and all that keeps hosts from taking part."""
     question = None if wanted is None else wanted.question
-    found = gathering.greeted(engine, {host.name: _on(host, question) for host in hosts.host})
-    told = gathering.problems(found, hosts, installed(), question=question is not None)
-    there = [each for each in found.values() if isinstance(each, GatheredHost)]
-    for line in gathering.remarks(there, time.time()):
+    asked = {
+        host.name: None if question is None else msgspec.structs.replace(question, directory=host.directory)
+        for host in hosts.host
+    }
+    gathered = greet_hosts(engine, asked)
+    refusals = problems(gathered, hosts, installed(), question=question is not None)
+    there = [entry for entry in gathered.values() if isinstance(entry, GatheredHost)]
+    for line in remarks(there, time.time()):
         say(line)
-    return found, told
-
-
-def _on(host: HostEntry, question: FleetQuestion | None) -> FleetQuestion | None:
-    """The question as that host is asked it."""
-    return None if question is None else msgspec.structs.replace(question, directory=host.directory)
+    return there, refusals
 
 
 def begin(
-    wanted: Asked,
+    wanted: AskedStudy,
     hosts: Inventory,
     hosts_toml: str,
     results: Path,
@@ -136,34 +364,30 @@ def begin(
     begun: Callable[[Path], None] = lambda _: None,
     remarks: Callable[[Sequence[GatheredHost]], Iterable[str]] = lambda _: (),
 ) -> tuple[FleetFolder | None, FleetState | None]:
-    """Begin a fleet and conduct it; nothing of it where `dry_run`. `begun` is told its folder as soon as it is one;
-    `remarks` of the hosts are said before that.
-
-    Raises UserError before anything has begun where a host cannot take part; HugewiseError.
+    """Begin a fleet and conduct it, after `begun` was told its folder and `remarks` were said; nothing of it where
+    `dry_run`. Raises UserError where a host cannot take part; HugewiseError.
     """
     folder = FleetFolder.new(results, wanted.study.name)
     with connect(hosts, folder.fleet, say) as engine:
-        found, told = examine_hosts(engine, hosts, wanted, say)
-        gathering.must_fit(told, len(hosts.host))
-        there = [each for each in found.values() if isinstance(each, GatheredHost)]
-        stood = gathering.placed(there, hosts.fleet.hosts_per_stratum, time.time(), secrets.token_hex(8))
-        for line in (*planned(there, stood, wanted.study, hosts), *remarks(there)):
+        there, refusals = examine_hosts(engine, hosts, wanted, say)
+        refuse_problems(refusals, len(hosts.host))
+        placement = place_hosts(there, hosts.fleet.hosts_per_stratum, time.time(), secrets.token_hex(8))
+        for line in (*plan_lines(there, placement, wanted.study, hosts), *remarks(there)):
             say(printable(line))
         if dry_run:
             return None, None
         folder.make(study_toml=wanted.question.text, hosts_toml=hosts_toml)
         with closing(folder):
             folder.hold()
-            _write_down(folder, wanted, hosts, there, stood)
+            _write_down(folder, wanted, hosts, there, placement)
             say(f"fleet {folder.fleet} in {folder.path}")
             begun(folder.path)
             return folder, _conducted(folder, engine, hosts, rules_of(hosts), say)
 
 
 def _write_down(
-    folder: FleetFolder, wanted: Asked, hosts: Inventory, there: Sequence[GatheredHost], stood: QueueStatus
+    folder: FleetFolder, wanted: AskedStudy, hosts: Inventory, there: Sequence[GatheredHost], placement: Placement
 ) -> None:
-    """What the fleet is, as its first records."""
     folder.append(
         FleetOpened(
             t=time.time(),
@@ -175,9 +399,9 @@ def _write_down(
             installed=installed(),
         )
     )
-    for each in there:
-        folder.append(each.record(time.time(), hosts.entry(each.host).labels))
-    folder.append(stood)
+    for gathered in there:
+        folder.append(gathered.record(time.time(), hosts.entry(gathered.host).labels))
+    folder.append(placement)
 
 
 def go_on(
@@ -186,11 +410,10 @@ def go_on(
     *,
     hosts: Path | None = None,
     ending: bool = False,
-    connect: Connect = engine_of,
     begun: Callable[[Path], None] = lambda _: None,
 ) -> FleetState:
-    """Take up the fleet in the folder `path`; `ending`: end what runs, bring it, and begin nothing. `hosts`: its
-    inventory anew, with the same names; others in it have no part. Raises HugewiseError.
+    """Resume the fleet in `path`; `ending`: end what runs and begin nothing; `hosts`: its inventory anew. Raises
+    HugewiseError.
     """
     folder = FleetFolder(path)
     with closing(folder):
@@ -210,38 +433,39 @@ def go_on(
                 f"{kept.file} has no host {absent[0]}, which {path} was begun with",
                 hint="give each host the name that it had when it was begun",
             )
-        kept = msgspec.structs.replace(kept, host=tuple(one for one in kept.host if one.name in state.opened.hosts))
+        kept = msgspec.structs.replace(
+            kept, host=tuple(entry for entry in kept.host if entry.name in state.opened.hosts)
+        )
         if hosts is not None:
             with storing(str(path / "hosts.toml"), RESUME):
                 write_whole(path / "hosts.toml", reading.content(hosts))
-        if state.stood is None:
+        if state.placement is None:
             raise UserError(f"{path}: the fleet was broken off before any host was told", hint="hugewise fleet run")
-        with connect(kept, state.opened.fleet, say) as engine:
+        with engine_of(kept, state.opened.fleet, say) as engine:
             return _conducted(folder, engine, kept, rules_of(kept, ending=ending), say)
 
 
 def _conducted(folder: FleetFolder, engine: Engine, hosts: Inventory, rules: FleetRules, say: Say) -> FleetState:
-    """By a coordinator, with what the report needs of each run made meanwhile."""
-    with Summarising(folder.path, say) as summarising:
+    with Summarizer(folder.path, say) as summarising:
         return Coordinator(folder, engine, hosts, rules, say, shipped=summarising.add).conduct()
 
 
-def planned(there: Sequence[GatheredHost], stood: QueueStatus, study: Study, hosts: Inventory) -> Iterator[str]:
-    """What is about to be spent, in lines: strata with their hosts and differences, hosts and hours."""
-    names = inventory.strata_names(each.stratum for each in there)
+def plan_lines(there: Sequence[GatheredHost], placement: Placement, study: Study, hosts: Inventory) -> Iterator[str]:
+    """Yield lines with the cost of a fleet: strata with their hosts and differences, hosts and hours."""
+    names = inventory.strata_names(gathered.stratum for gathered in there)
     by_stratum: Mapping[inventory.Stratum, list[str]] = {
-        stratum: [each.host for each in there if each.stratum == stratum] for stratum in names
+        stratum: [gathered.host for gathered in there if gathered.stratum == stratum] for stratum in names
     }
     first = next(iter(names), None)
     yield f"{len(there)} hosts in {len(names)} {'stratum' if len(names) == 1 else 'strata'}"
     for stratum, name in names.items():
         members = by_stratum[stratum]
-        measuring = [host for host in members if host in stood.measuring]
+        measuring = [host for host in members if host in placement.measuring]
         spare = len(members) - len(measuring)
         yield f"  {name}: {', '.join(measuring)}{f' ({spare} more stand by)' if spare else ''}"
         if first is not None and stratum != first:
             yield from (f"    {line}" for line in inventory.differences(first, stratum))
-    budget, count = study.budget.time, len(stood.measuring)
+    budget, count = study.budget.time, len(placement.measuring)
     check = f", after a check of {hosts.fleet.check} blocks on each host" if hosts.fleet.check else ""
     if budget is None:
         yield f"{count} hosts measure, each until the study is decided: it has no time budget{check}"
@@ -249,9 +473,11 @@ def planned(there: Sequence[GatheredHost], stood: QueueStatus, study: Study, hos
         hours = count * budget / 3600
         yield f"{count} hosts x {format_duration(budget)} at most = {hours:.2g} host-hours{check}"
     if count > 1:
-        cells = max((len(each.greeting.examined.cells or ()) for each in there), default=0) or len(study.workload)
-        yield from needed(study, len(names), cells * (len(study.policies) - 1))
-    left_out = sorted({line for each in there for line in each.greeting.examined.left_out})
+        cells = max((len(gathered.greeting.examined.cells or ()) for gathered in there), default=0) or len(
+            study.workload
+        )
+        yield from hosts_needed(study, len(names), cells * (len(study.policies) - 1))
+    left_out = sorted({line for gathered in there for line in gathered.greeting.examined.left_out})
     yield from (printable(f"left out on all hosts: {line}") for line in left_out)
 
 
@@ -259,21 +485,20 @@ _FREE = 1 << 30
 
 
 def print_examination(
-    hosts: Inventory, wanted: Asked | None, say: Callable[[str], None], *, connect: Connect = engine_of
+    hosts: Inventory, wanted: AskedStudy | None, say: Callable[[str], None], *, connect: Connect = engine_of
 ) -> bool:
     """Ask all hosts, and say what came of it; whether each of them can take part. Raises UserError."""
     with connect(hosts, "doctor", say) as engine:
-        found, problems = examine_hosts(engine, hosts, wanted, say)
+        there, problems = examine_hosts(engine, hosts, wanted, say)
 
     def tell(line: str) -> None:
         say(printable(line))
 
-    there = [each for each in found.values() if isinstance(each, GatheredHost)]
-    names = inventory.strata_names(each.stratum for each in there)
-    for each in there:
-        greeting = each.greeting
+    names = inventory.strata_names(host.stratum for host in there)
+    for host in there:
+        greeting = host.greeting
         who = "root" if greeting.root else greeting.account
-        tell(f"{each.host}: hugewise {greeting.installed.version} as {who}; {names[each.stratum]}")
+        tell(f"{host.host}: hugewise {greeting.installed.version} as {who}; {names[host.stratum]}")
         for cell in greeting.examined.cells or ():
             tell(f"  runs      {cell}")
         for line in greeting.examined.left_out:

@@ -1,9 +1,8 @@
-"""The coordinator: does what `decision` says, writes down what came of it, until nothing is left to do.
+"""Coordinator of a fleet: carries out the decisions of `decision` and records the results, until nothing is left to do.
 
-Everything that counts is in the fleet's log before it is done, or is found again where it was done: killed at any
-moment, another coordinator goes on from the log.
-
-What the coordinator looks at in a run that was brought: whether it is the one that was asked, and passed a check.
+Every decision is in the fleet's log before it is carried out, or can be found again on the host: after a kill at any
+moment another coordinator continues from the log. A run that was brought is checked: whether it is the one that was
+asked for (`check_run`, `foreign`), and whether a host's check passed (`calibration_failure`).
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ import msgspec
 
 from hugewise.analysis.analysis import analyze
 from hugewise.errors import FencedError, HostLostError, HugewiseError, StorageError
-from hugewise.fleet.decision import Act, Agenda, Assign, Close, Decision, FleetRules, GiveUp, Quarantine, View
+from hugewise.fleet.decision import Act, Agenda, Assign, Close, Decision, FleetRules, GiveUp, Observations, Quarantine
 from hugewise.fleet.engine import Calls, Engine, ask
-from hugewise.fleet.folder import FleetFolder
+from hugewise.fleet.folder import DiskSpace, FleetFolder, FleetSnapshot, RunSource, ShippedRun, Snapshots, ship_run
 from hugewise.fleet.inventory import Inventory, differences, stratum
 from hugewise.fleet.protocol import (
     CHECK,
@@ -36,12 +35,12 @@ from hugewise.fleet.protocol import (
 )
 from hugewise.fleet.records import (
     Assigned,
+    AssignmentState,
     Checked,
     FleetClosed,
     FleetOpened,
     FleetRecord,
     FleetState,
-    FleetWork,
     HostGone,
     HostGreeted,
     HostQuarantined,
@@ -51,66 +50,64 @@ from hugewise.fleet.records import (
     RunSettled,
     RunShipped,
 )
-from hugewise.fleet.shipping import Brought, Room, RunSource, bring
 from hugewise.fleet.spool import FINAL
-from hugewise.fleet.status import FleetSnapshot, Snapshots
 from hugewise.model.host import CLOCK, Clock
+from hugewise.model.results import DIRECTIONS
 from hugewise.store.folder import RunFolder
 from hugewise.visible import printable
 
 
-def must_be(path: Path, name: str, question: FleetQuestion, opened: FleetOpened) -> None:
+def check_run(path: Path, name: str, question: FleetQuestion, opened: FleetOpened) -> None:
     """Raise HugewiseError where the run at `path` is not one of that question, or `name` is not its own."""
-    found = RunFolder(path).opened()
+    first_record = RunFolder(path).opened()
     wanted = opened.digest if question.text == opened.question.text else study_of_question(question, "check").digest
-    if found.digest != wanted or found.run != name:
+    if first_record.digest != wanted or first_record.run != name:
         raise HugewiseError(f"{name} is not a run of the study that was asked")
 
 
 def foreign(path: Path, greeted: HostGreeted | None, others: Mapping[str, str]) -> str | None:
-    """Why the run at `path` is not one of that host as it was greeted, by its first record; None where it is.
-
-    `others`: the hosts of the runs that were brought before, by the hash of their seeds.
+    """Return why, by its first record, the run at `path` is not from that host, or None. `others`: hosts by the hash of
+    their seeds.
     """
-    found = RunFolder(path).opened()
-    if (other := others.get(found.seed_hash)) is not None:
+    first_record = RunFolder(path).opened()
+    if (other := others.get(first_record.seed_hash)) is not None:
         return f"it is a copy of a run of {other}"
     if greeted is None:
         return None
-    if greeted.machine is not None and found.host.get("machine") != greeted.machine:
+    if greeted.machine is not None and first_record.host.get("machine") != greeted.machine:
         return "it was measured on another machine than the one that was greeted"
-    there = stratum(found.host, found.settings, greeted.stratum.memory)
-    if told := differences(greeted.stratum, there):
-        return f"its machine is not as it was when it was greeted: {'; '.join(told)}"
+    there = stratum(first_record.host, first_record.settings, greeted.stratum.memory)
+    if changed := differences(greeted.stratum, there):
+        return f"its machine is not as it was when it was greeted: {'; '.join(changed)}"
     for name, known in (
         ("hugewise", greeted.installed.version),
         ("hugewise-probe", greeted.installed.probe_version),
     ):
-        if known is not None and (now := found.versions.get(name)) != known:
+        if known is not None and (now := first_record.versions.get(name)) != known:
             return f"it was measured by {name} {now}, and {known} was there when it was greeted"
     return None
 
 
 def seed_hash(path: Path) -> str:
-    """The hash of a run's seed. Raises RunError."""
+    """Return the hash of a run's seed. Raises RunError."""
     return RunFolder(path).opened().seed_hash
 
 
 def calibration_failure(path: Path) -> str | None:
-    """Why a host's comparison of the same with the same does not pass; None where it does. Raises RunError."""
-    found = analyze(path)
-    if found.state not in ("finished", "time is up"):
-        return f"it did not come to its end ({found.state})"
-    for cell in found.cells:
-        for one in cell.comparisons:
-            if one.verdict in ("better", "worse"):
-                return f"the same is called {one.verdict} than the same on {cell.cell} ({one.n} pairs)"
-    blocks = found.blocks_complete + found.blocks_incomplete + found.blocks_disturbed
-    if 2 * found.blocks_complete <= blocks:
-        what = found.disturbances[0] if found.disturbances else "attempts could not be started"
-        return f"{blocks - found.blocks_complete} of {blocks} blocks do not count: {what}"
-    failed = sum(attempt.state == "failed" for attempt in found.attempts)
-    return f"{failed} of {len(found.attempts)} attempts failed" if failed else None
+    """Return why a host's comparison of a setting with itself does not pass, or None. Raises RunError."""
+    results = analyze(path)
+    if results.state not in ("finished", "time is up"):
+        return f"it did not come to its end ({results.state})"
+    for cell in results.cells:
+        for comparison in cell.comparisons:
+            if comparison.verdict in DIRECTIONS:
+                return f"the same is called {comparison.verdict} than the same on {cell.cell} ({comparison.n} pairs)"
+    blocks = results.blocks_complete + results.blocks_incomplete + results.blocks_disturbed
+    if 2 * results.blocks_complete <= blocks:
+        what = results.disturbances[0] if results.disturbances else "attempts could not be started"
+        return f"{blocks - results.blocks_complete} of {blocks} blocks do not count: {what}"
+    failed = sum(attempt.state == "failed" for attempt in results.attempts)
+    return f"{failed} of {len(results.attempts)} attempts failed" if failed else None
 
 
 _TRIES = 3  # of a step that a host refuses, before it is given up
@@ -119,15 +116,15 @@ _SOON_S = 1.0
 _MOST_AT_ONCE = 32
 _READ_S = 120.0
 _SSH_S = 60.0
-_MOST_PASSED_S = 45.0  # that one failed call tells of
+_MOST_PASSED_S = 45.0  # time that one failed call stands for, at most
 _SEVERAL = 3  # hosts, of which more than half are not gone by chance
 _LONGEST = 1000
 
-Came = HostAnswer | Brought | str | None
+CallResult = HostAnswer | ShippedRun | str | None
 
 
 def rules_of(inventory: Inventory, *, ending: bool = False) -> FleetRules:
-    """What the inventory says of it."""
+    """Return the rules from the inventory."""
     table = inventory.fleet
     return FleetRules(
         replace=table.replace,
@@ -141,8 +138,8 @@ def rules_of(inventory: Inventory, *, ending: bool = False) -> FleetRules:
 
 @dataclass
 class Coordinator:
-    """Of the fleet in `folder`, which it holds. `on_step` is told of each record and each order before it is made,
-    `shipped` of each run that is here and will be judged.
+    """Coordinator of the fleet in `folder`: `on_step` hears each record and order before it is made, `shipped` each
+    run.
     """
 
     folder: FleetFolder
@@ -155,8 +152,8 @@ class Coordinator:
     clock: Clock = CLOCK
     state: FleetState = field(init=False)
     agenda: Agenda = field(init=False)
-    view: View = field(default_factory=View)
-    _calls: Calls[Act, Came] = field(default_factory=lambda: Calls(_MOST_AT_ONCE))
+    view: Observations = field(default_factory=Observations)
+    _calls: Calls[Act, CallResult] = field(default_factory=lambda: Calls(_MOST_AT_ONCE))
     _failures: Counter[tuple[str, int]] = field(default_factory=Counter)
     _reasons: dict[str, str] = field(default_factory=dict)
     _failed: dict[str, float] = field(default_factory=dict)
@@ -167,17 +164,17 @@ class Coordinator:
         self.agenda = Agenda(self.state, self.view, self.rules)
         self._snapshots = Snapshots(self.folder.path / "now.json", self.clock)
         self._entries = {host.name: host for host in self.inventory.host}
-        self._room = Room(self.inventory.fleet.largest_run)
+        self._room = DiskSpace(self.inventory.fleet.largest_run)
 
     def conduct(self) -> FleetState:
-        """Until nothing is left to do, or nothing that can be done now. Raises HugewiseError, StorageError."""
-        for work in self.state.works.values():
-            self._tell_shipped(work)
+        """Conduct the fleet until nothing can be done now. Raises HugewiseError, StorageError."""
+        for work in self.state.assignments.values():
+            self._announce_run(work)
         while True:
             now = self.clock.up()
             if decided := self.agenda.decide(now, self._calls.free):
-                for one in decided:
-                    self._do(one)
+                for decision in decided:
+                    self._do(decision)
                 continue
             if self.state.closed is not None and not self.view.busy and not self.agenda.waits():
                 self._show(float("inf"))
@@ -188,43 +185,43 @@ class Coordinator:
                 self._done(*came)
 
     def _pause(self, now: float) -> float:
-        """Until a host is to be asked again, and never long. Where no more can be asked at once, one will answer."""
+        # until a host is to be asked again; where no more hosts can be asked at once, an answer will come
         due = self.agenda.next_due()
         return _SOON_S if due is None or not self._calls.free else min(max(due - now, 0.005), _SOON_S)
 
     # -- doing
 
-    def _do(self, one: Decision) -> None:
-        match one:
+    def _do(self, decision: Decision) -> None:
+        match decision:
             case Act():
-                self._start(one)
+                self._start(decision)
             case Assign():
                 number = self.state.next_number
                 self._append(
                     Assigned(
                         t=self._t(),
                         number=number,
-                        host=one.host,
-                        purpose=one.purpose,
-                        place=one.place,
-                        replaces=one.replaces,
+                        host=decision.host,
+                        purpose=decision.purpose,
+                        place=decision.place,
+                        replaces=decision.replaces,
                     )
                 )
-                what = "a check" if one.purpose == "check" else "the study"
-                instead = f", in the place of {one.place}" if one.place not in (None, one.host) else ""
-                self._say(f"{one.host}: {what} is begun (number {number}{instead})")
+                what = "a check" if decision.purpose == "check" else "the study"
+                instead = f", in the place of {decision.place}" if decision.place not in (None, decision.host) else ""
+                self._say(f"{decision.host}: {what} is begun (number {number}{instead})")
             case Quarantine():
-                self._append(HostQuarantined(t=self._t(), host=one.host, reason=one.reason))
-                self._say(f"{one.host} is quarantined: {one.reason}")
+                self._append(HostQuarantined(t=self._t(), host=decision.host, reason=decision.reason))
+                self._say(f"{decision.host} is quarantined: {decision.reason}")
             case GiveUp():
-                self._append(RunGivenUp(t=self._t(), number=one.number, reason=one.reason))
-                self._say(f"number {one.number} is given up: {one.reason}")
+                self._append(RunGivenUp(t=self._t(), number=decision.number, reason=decision.reason))
+                self._say(f"number {decision.number} is given up: {decision.reason}")
             case Close():
-                self._append(FleetClosed(t=self._t(), reason=one.reason))
-                self._say(one.reason)
+                self._append(FleetClosed(t=self._t(), reason=decision.reason))
+                self._say(decision.reason)
 
     def _say(self, line: str) -> None:
-        """A line of the coordinator's: what hosts say in it begins no other."""
+        # a host's words cannot begin another line
         self.say(printable(line))
 
     def _t(self) -> float:
@@ -239,15 +236,14 @@ class Coordinator:
     def _start(self, act: Act) -> None:
         self.view.busy.add(act.host)
         self.on_step(f"call {act.step}")
-        work = self.state.works[act.number]
-        if act.step != "judge" and act.host not in self._there():
+        work = self.state.assignments[act.number]
+        if act.step != "judge" and act.host not in self._present_hosts():
             self.view.busy.discard(act.host)
             self._done(act, HostLostError(f"{act.host} is not connected"))
             return
         self._calls.start(act, lambda: self._call(act, work))
 
-    def _there(self) -> frozenset[str]:
-        """The hosts that may be there, asked of the engine once a second."""
+    def _present_hosts(self) -> frozenset[str]:
         now = self.clock.up()
         if now - self._present[0] >= _SOON_S:
             self._present = (now, self.engine.present())
@@ -255,7 +251,7 @@ class Coordinator:
 
     # -- in a thread of its own: nothing here changes the state
 
-    def _call(self, act: Act, work: FleetWork) -> Came:
+    def _call(self, act: Act, work: AssignmentState) -> CallResult:
         assignment = Assignment(self.state.opened.fleet, act.number)
         # Over ssh nothing waits for a block to end, and a login that hangs holds up others.
         patience = _SSH_S if self.inventory.fleet.engine == "ssh" else self.rules.patience
@@ -281,39 +277,39 @@ class Coordinator:
             case "ship":
                 source = RunSource(self.engine, act.host, assignment, max(_READ_S, patience))
                 asked_of = self._question(work)
-                return bring(
+                return ship_run(
                     source,
                     self._place(work),
                     self._room,
-                    look=lambda path, name: must_be(path, name, asked_of, self.state.opened),
+                    look=lambda path, name: check_run(path, name, asked_of, self.state.opened),
                     on_step=lambda step: self.on_step(f"ship {step}"),
                 )
             case "judge":
                 assert work.shipped is not None
                 return calibration_failure(self.folder.path / work.shipped.folder)
 
-    def _question(self, work: FleetWork) -> FleetQuestion:
+    def _question(self, work: AssignmentState) -> FleetQuestion:
         entry = self._entries[work.assigned.host]
         if work.assigned.purpose == "check":
             return FleetQuestion(text=CHECK.format(blocks=self.inventory.fleet.check))
         return msgspec.structs.replace(self.state.opened.question, directory=entry.directory)
 
-    def _place(self, work: FleetWork) -> Path:
+    def _place(self, work: AssignmentState) -> Path:
         below = "checks" if work.assigned.purpose == "check" else "hosts" if work.replaced is None else "late"
         return self.folder.path / below / work.assigned.host
 
-    # -- what came of it
+    # -- results
 
-    def _done(self, act: Act, came: Came | BaseException) -> None:
+    def _done(self, act: Act, came: CallResult | BaseException) -> None:
         now = self.clock.up()
-        self.agenda.look_at(act.host)
+        self.agenda.mark_changed(act.host)
         if isinstance(came, HostLostError):
             self.view.due.pop(act.host, None)
             self._lost(act.host, came, now)
             return
         if isinstance(came, StorageError) or (isinstance(came, BaseException) and not isinstance(came, Exception)):
-            raise came  # of this machine: nothing more can be written
-        if isinstance(came, Exception) and not isinstance(came, HugewiseError):  # what nobody foresaw is of one host
+            raise came  # an error of this machine: nothing more can be written
+        if isinstance(came, Exception) and not isinstance(came, HugewiseError):  # an unforeseen error concerns one host
             came = HugewiseError(f"{act.step}: {type(came).__name__}: {came}"[:_LONGEST])
         self.view.due.pop(act.host, None)
         if isinstance(came, HugewiseError):
@@ -326,14 +322,15 @@ class Coordinator:
 
     def _lost(self, host: str, error: HugewiseError, now: float) -> None:
         self.view.due.setdefault(host, now + min(_AGAIN_S, self.rules.look))
-        # Only what was asked counts, a while for each call: of the time that this machine slept nothing is known.
+        # Only the time of failed calls counts, up to a limit for each: nothing is known of the time that this machine
+        # slept.
         passed = min(now - self._failed.get(host, now), _MOST_PASSED_S)
         self._failed[host] = now
         new = host not in self.view.out
         self.view.out[host] = self.view.out.get(host, 0.0) + passed
         self.view.alone[host] = self.view.alone.get(host, 0.0) + passed
         if len(self.state.hosts) >= _SEVERAL and 2 * len(self.view.out) > len(self.state.hosts):
-            self.view.alone.clear()  # it is the link of this machine: none is alone
+            self.view.alone.clear()  # the link of this machine failed: no host failed alone
         if new:
             self._reasons[host] = error.message
             if self.state.hosts[host].out is None:
@@ -348,9 +345,6 @@ class Coordinator:
         self._say(f"{host} is back")
 
     def _refused(self, act: Act, error: HugewiseError, now: float) -> None:
-        """A host that says no may say yes later: it is asked again, ever more seldom, and counts as out of reach when
-        it has said so three times. Nothing of it is thrown away. Only a fence is for ever.
-        """
         key = (act.step, act.number)
         self._failures[key] += 1
         self.view.due[act.host] = now + min(2.0 ** (self._failures[key] - 1), _AGAIN_S * _TRIES, self.rules.look)
@@ -365,8 +359,8 @@ class Coordinator:
         else:
             self._lost(act.host, HugewiseError(f"{act.step}: {error.message}"), now)
 
-    def _came(self, act: Act, came: Came, now: float) -> None:
-        work = self.state.works[act.number]
+    def _came(self, act: Act, came: CallResult, now: float) -> None:
+        work = self.state.assignments[act.number]
         if self.state.hosts[act.host].out is not None and act.step != "judge":
             self._append(HostReturned(t=self._t(), host=act.host))
         match act.step:
@@ -379,7 +373,7 @@ class Coordinator:
                 self.view.ended.add(act.number)
                 self.view.due[act.host] = now + min(_SOON_S, self.rules.look)
             case "ship":
-                assert isinstance(came, Brought)
+                assert isinstance(came, ShippedRun)
                 self._shipped(act, work, came)
             case "judge":
                 assert came is None or isinstance(came, str)
@@ -388,7 +382,7 @@ class Coordinator:
             case "forget":
                 self._append(RunForgotten(t=self._t(), number=act.number))
 
-    def _looked(self, act: Act, work: FleetWork, came: Came, now: float) -> None:
+    def _looked(self, act: Act, work: AssignmentState, came: CallResult, now: float) -> None:
         if not isinstance(came, AssignmentSeen) or came.assignment.number != act.number:
             self._refused(act, HugewiseError("it answered something else when it was looked at"), now)
             return
@@ -413,7 +407,7 @@ class Coordinator:
         else:
             self.view.due[act.host] = now + self.rules.look
 
-    def _shipped(self, act: Act, work: FleetWork, came: Brought) -> None:
+    def _shipped(self, act: Act, work: AssignmentState, came: ShippedRun) -> None:
         why = foreign(came.path, self.state.hosts[act.host].greeted, self.state.seeds)
         folder = came.path.relative_to(self.folder.path)
         late = folder.parts[0] == "late"
@@ -430,17 +424,17 @@ class Coordinator:
                 seed_hash=seed_hash(came.path),
             )
         )
-        self._tell_shipped(work)
+        self._announce_run(work)
         late_words = ", which is late: another host took its place" if late or work.replaced is not None else ""
         if why is not None:
             self._say(f"{act.host}: its run is kept and does not count: {why}")
         self._say(f"{act.host}: its run is at {folder} ({came.files} files, {came.size >> 10:,} KiB){late_words}")
 
-    def _tell_shipped(self, work: FleetWork) -> None:
+    def _announce_run(self, work: AssignmentState) -> None:
         if work.shipped is not None and work.assigned.purpose == "study":
             self.shipped(self.folder.path / work.shipped.folder)
 
     def _show(self, now: float) -> None:
         if self._snapshots.due(now):
-            seen = {self.state.works[number].assigned.host: one for number, one in self.view.seen.items()}
+            seen = {self.state.assignments[number].assigned.host: answer for number, answer in self.view.seen.items()}
             self._snapshots.write(FleetSnapshot(t=time.time(), seen=seen, out=dict(self._reasons)))

@@ -1,11 +1,9 @@
-"""What a coordinator does next: from what the log says, and what this process has seen, to orders and records. Pure.
+"""Coordinator's decisions: from the log and this process's observations to orders and records. Pure.
 
 Time is seconds of a clock that nobody sets. Nothing is decided by a wall's clock, here or on a host.
 
-Which hosts a coordinator has to look at: those that something has happened to, and those that are due.
-
-What is decided is `decision`'s, and of one host or place at a time. So a decision costs as much with ten thousand hosts
-as with ten: everything that could change it is of a host, which is `touched` then.
+`Decider` decides for one host or place at a time. `Agenda` knows which hosts have to be looked at: those that were
+changed (`mark_changed`), and those that are due. So a decision costs as much with ten thousand hosts as with ten.
 """
 
 from __future__ import annotations
@@ -21,15 +19,15 @@ from hugewise.fleet.inventory import Stratum
 from hugewise.fleet.protocol import ENDED, AssignmentSeen
 from hugewise.fleet.records import (
     Assigned,
+    AssignmentState,
     Checked,
     FleetClosed,
     FleetOpened,
     FleetRecord,
     FleetState,
-    FleetWork,
-    HostStanding,
+    HostState,
+    Placement,
     Purpose,
-    QueueStatus,
     RunForgotten,
     RunGivenUp,
     RunSettled,
@@ -43,7 +41,7 @@ Step = Literal["begin", "look", "end", "ship", "judge", "forget"]
 
 @dataclass(frozen=True)
 class FleetRules:
-    """What the inventory says of it; see `inventory.FleetTable`. `ending`: nothing is begun, and what runs is ended."""
+    """Rules from the inventory; see `inventory.FleetTable`. `ending`: nothing is begun, and what runs is ended."""
 
     replace: bool = True
     patience: float = 600.0
@@ -54,8 +52,8 @@ class FleetRules:
 
 
 @dataclass
-class View:
-    """What this process has seen: nothing of it is needed to go on.
+class Observations:
+    """Observations of this process; a restart needs none of them.
 
     begun    numbers that their hosts have confirmed, or were seen there
     seen     the last answer to a look, by number
@@ -121,26 +119,24 @@ Decision = Act | Assign | Quarantine | GiveUp | Close
 
 
 @dataclass(frozen=True)
-class Moment:
-    """What holds of one host or one place, by itself: which of them has to be looked at is what `Agenda` knows."""
+class Decider:
+    """Decisions about one host or one place; `Agenda` knows which of them need one."""
 
     state: FleetState
-    view: View
+    view: Observations
     rules: FleetRules
 
-    # -- what is written down
+    # -- records
 
     def of_host(self, name: str) -> Quarantine | Assign | None:
-        """What is to be written down of a host itself: that nothing more is begun there, or its check."""
         host = self.state.hosts[name]
-        if host.quarantined is None and (reason := self.unfit(host)) is not None:
+        if host.quarantined is None and (reason := self.unfit_reason(host)) is not None:
             return Quarantine(name, reason)
         if self.rules.ending or not self.rules.check or host.check != "not yet" or host.quarantined is not None:
             return None
         return Assign(name, "check") if self._idle(name) and name not in self.view.out else None
 
-    def unfit(self, host: HostStanding) -> str | None:
-        """Why nothing more is to be begun on it: what ran there last did not come to its end as a run does."""
+    def unfit_reason(self, host: HostState) -> str | None:
         for work in self.state.of_host(host.name):
             what = "the check before the study" if work.assigned.purpose == "check" else "the study"
             settled = work.settled
@@ -159,24 +155,21 @@ class Moment:
     def _idle(self, host: str) -> bool:
         return not any(work.open for work in self.state.of_host(host))
 
-    def _ready(self, host: HostStanding) -> bool:
-        """Whether a study can be begun on it."""
+    def _ready(self, host: HostState) -> bool:
         checked = host.check == "passed" or not self.rules.check
         return host.quarantined is None and checked and host.name not in self.view.out and self._idle(host.name)
 
     def in_place(self, place: str, free: Callable[[Stratum], str | None]) -> Assign | GiveUp | Quarantine | None:
-        """What the place of a host needs: its first assignment, another one, or nothing. `free` names a host of a
-        stratum that stands by and could measure at once, where there is one.
-        """
+        """Return the record due for a host's place, or None; `free` names a host of a stratum that stands by."""
         if self.rules.ending:
             return None
-        work, host = self.now_in(place)
+        work, host = self.current(place)
         if work is None and self._ready(host):
             return Assign(host.name, "study", place=place)
         if work is not None and work.settled is not None and work.settled.state == "ended" and work.shipped is not None:
             return None
         if work is not None and work.began and work.settled is not None and work.settled.state != "ended":
-            return None  # it may have failed of the treatment: what another host would say is no answer to that
+            return None  # the treatment may be the cause: another host's result does not replace it
         gone, alone = self.view.out.get(host.name, 0.0), self.view.alone.get(host.name, 0.0)
         over = work is None or work.settled is not None or work.given_up is not None
         failed = host.quarantined is not None and over
@@ -193,27 +186,26 @@ class Moment:
             return Quarantine(host.name, why) if host.quarantined is None else None
         return GiveUp(work.number, why) if work.given_up is None and work.settled is None else None
 
-    def now_in(self, place: str) -> tuple[FleetWork | None, HostStanding]:
-        """What measures in a place by now, and the host that does, or is to."""
+    def current(self, place: str) -> tuple[AssignmentState | None, HostState]:
+        """Return the assignment that now measures in a place, and the host that has it, or is to have it."""
         work = self.state.places.get(place)
         return work, self.state.hosts[place if work is None else work.assigned.host]
 
     def free(self, name: str) -> bool:
-        """Whether a host that stands by could measure at once."""
         unused = all(work.assigned.purpose == "check" for work in self.state.of_host(name))
         host = self.state.hosts[name]
-        return unused and self._ready(host) and self.unfit(host) is None
+        return unused and self._ready(host) and self.unfit_reason(host) is None
 
-    # -- what is ordered
+    # -- orders
 
     def order(self, name: str, now: float) -> Act | None:
-        """The next one to a host: of what it may still have, the first. None while it is being asked, or not due."""
+        """Return the host's next order: about its first assignment left. None while it is being asked, or not due."""
         if name in self.view.busy or now < self.view.due.get(name, 0.0):
             return None
         work = next((work for work in self.state.of_host(name) if work.open), None)
         return None if work is None else Act(self._step(work), work.number, name)
 
-    def _step(self, work: FleetWork) -> Step:
+    def _step(self, work: AssignmentState) -> Step:
         settled = work.settled
         if work.given_up is not None and work.given_up.over:
             return "forget"
@@ -228,31 +220,28 @@ class Moment:
             return "judge"
         return "forget"
 
-    # -- what is waited for
+    # -- waiting
 
     def to_ask(self, name: str) -> bool:
-        """Whether something is still to come of a host that can be asked."""
         return name not in self.view.out and not self._idle(name)
 
     def awaited(self, place: str) -> bool:
-        """Whether the return of a host is waited for, which has a place."""
         if self.rules.ending:
             return False
-        work, host = self.now_in(place)
+        work, host = self.current(place)
         over = work is not None and (work.settled is not None or work.given_up is not None)
         if host.name in self.view.out and host.quarantined is None and not over:
             return True
         return work is not None and self._to_come(work)
 
-    def _to_come(self, work: FleetWork) -> bool:
-        """Whether its run has ended on a host that is out of reach, and may still be brought."""
+    def _to_come(self, work: AssignmentState) -> bool:
         ended = work.settled is not None and work.settled.state == "ended" and work.shipped is None
         gone = self.view.out.get(work.assigned.host)
         return ended and work.given_up is None and gone is not None and gone < self.rules.wait
 
     def told(self) -> str:
-        """How it ended, in a sentence; by name what did not end as a run does."""
-        places = () if self.state.stood is None else self.state.stood.measuring
+        """Describe how the fleet ended, in a sentence; names the hosts whose runs did not end regularly."""
+        places = () if self.state.placement is None else self.state.placement.measuring
         counted = self.state.counted()
         whole = sum(work.settled is not None and work.settled.state == "ended" for work in counted)
         others = [
@@ -261,21 +250,21 @@ class Moment:
             if work.settled is not None and work.settled.state != "ended"
         ]
         more = f" and {len(others) - _MOST_NAMED} more" if len(others) > _MOST_NAMED else ""
-        told = f"; before its end: {', '.join(others[:_MOST_NAMED])}{more}" if others else ""
-        return f"{whole} of {len(places)} hosts have measured{told}"
+        unfinished = f"; before its end: {', '.join(others[:_MOST_NAMED])}{more}" if others else ""
+        return f"{whole} of {len(places)} hosts have measured{unfinished}"
 
 
 class Agenda:
-    """Of a fleet. `state` and `view` are its caller's, who says of which host something was changed in them."""
+    """Agenda of a fleet. `state` and `view` belong to the caller, who marks the hosts that changed in them."""
 
-    def __init__(self, state: FleetState, view: View, rules: FleetRules) -> None:
+    def __init__(self, state: FleetState, view: Observations, rules: FleetRules) -> None:
         self._state, self._view = state, view
-        self._moment = Moment(state, view, rules)
-        stood = state.stood
-        self._measuring = frozenset(() if stood is None else stood.measuring)
-        self._spare = frozenset(() if stood is None else stood.spare)
-        # In the order in which they are numbered, then any that has no part.
-        named = () if stood is None else (*stood.measuring, *stood.spare)
+        self._moment = Decider(state, view, rules)
+        placement = state.placement
+        self._measuring = frozenset(() if placement is None else placement.measuring)
+        self._spare = frozenset(() if placement is None else placement.spare)
+        # In the order of their numbers, then hosts without a part.
+        named = () if placement is None else (*placement.measuring, *placement.spare)
         self._touched: dict[str, None] = dict.fromkeys((*named, *state.hosts))
         self._to_ask: set[str] = set()
         self._awaited: set[str] = set()
@@ -284,33 +273,28 @@ class Agenda:
         self._due: list[tuple[float, int, str]] = []
         self._count = itertools.count()
 
-    def look_at(self, host: str) -> None:
-        """Something was changed that is of this host."""
+    def mark_changed(self, host: str) -> None:
         self._touched[host] = None
 
     def wrote(self, record: FleetRecord) -> None:
-        """A record was added to the state."""
         match record:
             case Assigned():
-                self.look_at(record.host)
+                self.mark_changed(record.host)
                 if record.replaces is not None:
-                    self.look_at(self._state.works[record.replaces].assigned.host)
+                    self.mark_changed(self._state.assignments[record.replaces].assigned.host)
             case RunSettled() | Checked() | RunShipped() | RunForgotten() | RunGivenUp():
-                self.look_at(self._state.works[record.number].assigned.host)
-            case FleetOpened() | QueueStatus() | FleetClosed():
+                self.mark_changed(self._state.assignments[record.number].assigned.host)
+            case FleetOpened() | Placement() | FleetClosed():
                 pass
             case _:
-                self.look_at(record.host)
+                self.mark_changed(record.host)
 
     def decide(self, now: float, most: int) -> list[Decision]:
-        """What is to be done now. What is to be written down comes alone, and one by one: with it the next look at the
-        state differs. Orders: one for each host that is not being asked already, of `most` hosts, who waits longest
-        first. An empty list: wait, until something is answered or due.
-        """
+        """Return the decisions due now: one record, or an order for each idle host of `most`; empty: wait."""
         while self._touched:
             name = next(iter(self._touched))
-            if (found := self._written(name)) is not None:
-                return [found]
+            if (record := self._written(name)) is not None:
+                return [record]
             del self._touched[name]
             self._known(name, now)
         asked: list[Decision] = [*self._orders(now, most)]
@@ -319,17 +303,15 @@ class Agenda:
         return [Close(self._moment.told())]
 
     def waits(self) -> bool:
-        """Whether something is still to come: of a host that can be asked, or whose return a place waits for."""
+        """Return whether something is still to come: from a host that can be asked, or by a host's return."""
         return bool(self._to_ask or self._awaited)
 
     def next_due(self) -> float | None:
-        """When a host is to be asked next; None where none is."""
         return self._due[0][0] if self._due else None
 
     # -- of one host
 
     def _places(self, name: str) -> Iterator[str]:
-        """Those that it has, or had: its own first."""
         if name in self._measuring:
             yield name
         for work in self._state.of_host(name):
@@ -337,17 +319,16 @@ class Agenda:
                 yield work.assigned.place
 
     def _written(self, name: str) -> Decision | None:
-        if self._state.stood is None:
+        if self._state.placement is None:
             return None
-        if (name in self._measuring or name in self._spare) and (found := self._moment.of_host(name)) is not None:
-            return found
+        if (name in self._measuring or name in self._spare) and (record := self._moment.of_host(name)) is not None:
+            return record
         for place in self._places(name):
-            if written := self._moment.in_place(place, lambda stratum, place=place: self._one_for(place, stratum)):  # type: ignore[misc]
+            if written := self._moment.in_place(place, lambda stratum, place=place: self._free_host(place, stratum)):  # type: ignore[misc]
                 return written
         return None
 
-    def _one_for(self, place: str, stratum: Stratum) -> str | None:
-        """A free host of the stratum; where there is none, the place is looked at again when there is."""
+    def _free_host(self, place: str, stratum: Stratum) -> str | None:
         for name in self._free[stratum]:
             if self._moment.free(name):
                 return name
@@ -355,16 +336,15 @@ class Agenda:
         return None
 
     def _known(self, name: str, now: float) -> None:
-        """Nothing of it is to be written down: note what is to come of it, and when."""
-        _noted(self._to_ask, name, holds=self._moment.to_ask(name))
+        _set_member(self._to_ask, name, holds=self._moment.to_ask(name))
         for place in self._places(name):
-            _noted(self._awaited, place, holds=self._moment.awaited(place))
+            _set_member(self._awaited, place, holds=self._moment.awaited(place))
         if name in self._spare:
-            self._stands_by(name)
+            self._note_spare(name)
         if any(work.open for work in self._state.of_host(name)) and name not in self._view.busy:
             self._ask(name, max(now, self._view.due.get(name, now)))
 
-    def _stands_by(self, name: str) -> None:
+    def _note_spare(self, name: str) -> None:
         greeted = self._state.hosts[name].greeted
         if greeted is None:
             return
@@ -374,7 +354,7 @@ class Agenda:
         elif name not in known:
             known[name] = None
             for place in self._wanting.pop(greeted.stratum, {}):
-                self.look_at(self._moment.now_in(place)[1].name)
+                self.mark_changed(self._moment.current(place)[1].name)
 
     # -- orders
 
@@ -392,7 +372,7 @@ class Agenda:
                 self._ask(name, due)
 
 
-def _noted(known: set[str], name: str, *, holds: bool) -> None:
+def _set_member(known: set[str], name: str, *, holds: bool) -> None:
     if holds:
         known.add(name)
     else:

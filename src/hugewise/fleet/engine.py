@@ -1,18 +1,13 @@
-"""What carries orders to hosts and answers back, and nothing else.
+"""Engines, which carry orders to hosts and answers back, and nothing else.
 
 An engine keeps no state that a fleet needs: what it carried may arrive twice, late or not at all, and hosts and
 coordinator are made for that (`host_agent`, `coordinator`). It never tries again by itself.
 
-Programs that carry: the caller's own ssh, and sudo on a host. They are given bytes, and heard with limits.
-
-What an engine does with an order on its host: has it obeyed, as root where the inventory says so.
-
-The engine of a fleet that has ssh and nothing else: each order is a command over the caller's own ssh.
-
-Its configuration, agents, keys and jump hosts are the caller's. It never asks: what would need a password fails. ssh
-hands words to a shell on the host, joined by blanks: they are quoted, and consist of what an inventory may hold.
-
-Calls to many hosts at once: each in a thread of its own, which nobody waits for when the coordinator ends.
+`SshEngine` has ssh and nothing else: each order is a command over the caller's own ssh, whose configuration, agents,
+keys and jump hosts are the caller's. It never asks: what would need a password fails. ssh hands words to a shell on the
+host, joined by blanks: they are quoted, and consist of what an inventory may hold. `answer_as_worker` has an order
+obeyed on the host, as root where the inventory says so. Programs that carry (ssh, sudo) are given bytes, and heard with
+limits.
 """
 
 from __future__ import annotations
@@ -20,12 +15,10 @@ from __future__ import annotations
 import os
 import queue
 import resource
-import selectors
 import shlex
 import signal
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -34,29 +27,25 @@ from typing import Generic, Protocol, Self, TypeVar
 
 import msgspec
 
-from hugewise import reading
+from hugewise import reading, unprivileged
 from hugewise.errors import FencedError, HostLostError, HugewiseError
 from hugewise.fleet import host_agent, protocol
 from hugewise.fleet.inventory import HostEntry, Inventory
-from hugewise.fleet.protocol import MOST_MESSAGE, HostAnswer, HostOrder, HostPlace, Refusal, usual_spool
+from hugewise.fleet.protocol import MOST_MESSAGE, HostAnswer, HostContext, HostOrder, Refusal, default_spool
 from hugewise.machine.programs import ssh_command
 
 
 class Engine(Protocol):
     """Several threads may call; of each host one at a time."""
 
-    def __enter__(self) -> Self:
-        """Connect. Raises UserError where that cannot be, such as for a missing extra, before any host is touched."""
-        ...
+    def __enter__(self) -> Self: ...
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Let go; whatever runs on hosts goes on."""
-        ...
+    ) -> None: ...
 
     def present(self) -> frozenset[str]:
-        """Names of the hosts that may be there now, without asking them: those that are not are not called."""
+        """Return names of the hosts that may be there now, without asking them: those that are not are not called."""
         ...
 
     def call(self, host: str, order: HostOrder, timeout: float = 60.0) -> HostAnswer:
@@ -69,7 +58,7 @@ class Engine(Protocol):
 
 
 def ask(engine: Engine, host: str, order: HostOrder, timeout: float = 60.0) -> HostAnswer:
-    """The answer, where it is not a refusal: that is a HugewiseError, and a FencedError where it is one for ever."""
+    """Return the answer. Raises HugewiseError for a refusal, and FencedError for one that is for ever."""
     answer = engine.call(host, order, timeout)
     if isinstance(answer, Refusal):
         kind = FencedError if answer.fenced else HugewiseError
@@ -77,30 +66,22 @@ def ask(engine: Engine, host: str, order: HostOrder, timeout: float = 60.0) -> H
     return answer
 
 
-_CHUNK = 1 << 16
-_MOST_ERRORS = 64 << 10
-
-
-class Talked(msgspec.Struct, frozen=True):
-    """What a program said to its end. `status` negative: the signal that ended it."""
+class CommandOutput(msgspec.Struct, frozen=True):
+    """Result of a program: exit status (negative: the signal that ended it) and output."""
 
     status: int
-    said: bytes
+    stdout: bytes
     errors: str
 
     @property
     def why(self) -> str:
-        """Its last words, or its exit status."""
         lines = [line for line in self.errors.strip().splitlines() if line.strip()]
         return lines[-1].strip()[:500] if lines else f"exit status {self.status}"
 
 
-def talked(argv: Sequence[str], data: bytes, *, timeout: float, most: int) -> Talked:
-    """Start a program, give it `data` on its standard input, and hear it to its end.
-
-    It ends with this process group's Ctrl-C only by what it is given: it has a session of its own, so that an order
-    that is under way is not torn. Raises HostLostError after `timeout` seconds, HugewiseError where it says more than
-    `most` bytes or cannot be started.
+def run_command(argv: Sequence[str], data: bytes, *, timeout: float, most: int) -> CommandOutput:
+    """Start a program in a session of its own, give it `data`, and read its output to the end. Raises HostLostError
+    after `timeout` seconds, HugewiseError for more than `most` bytes.
     """
     try:
         running = subprocess.Popen(
@@ -111,100 +92,79 @@ def talked(argv: Sequence[str], data: bytes, *, timeout: float, most: int) -> Ta
     feeding = threading.Thread(target=_feed, args=(running, data), daemon=True)
     feeding.start()
     try:
-        said, errors = _heard(running, argv[0], timeout, most)
+        stdout, errors = unprivileged.read_to_end(running, argv[0], timeout, most)
+    except TimeoutError:
+        raise HostLostError(f"no answer within {timeout:g} s ({argv[0]})") from None
     finally:
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(running.pid, signal.SIGKILL)  # of one that has ended: what it left
+            os.killpg(running.pid, signal.SIGKILL)  # its remaining children
         running.wait()
         feeding.join()
         for pipe in (running.stdout, running.stderr):
             if pipe is not None:
                 pipe.close()
-    return Talked(running.returncode, said, errors.decode(errors="replace"))
+    return CommandOutput(running.returncode, stdout, errors.decode(errors="replace"))
 
 
 def _feed(running: subprocess.Popen[bytes], data: bytes) -> None:
     assert running.stdin is not None
-    with suppress(OSError):  # it may end before it has heard all
+    with suppress(OSError):  # it may end before it has read everything
         running.stdin.write(data)
     with suppress(OSError):
         running.stdin.close()
 
 
-def _heard(running: subprocess.Popen[bytes], name: str, timeout: float, most: int) -> tuple[bytes, bytes]:
-    assert running.stdout is not None
-    assert running.stderr is not None
-    end = time.monotonic() + timeout
-    said = {running.stdout.fileno(): bytearray(), running.stderr.fileno(): bytearray()}
-    out, errors = said
-    with selectors.DefaultSelector() as waiting:
-        for descriptor in said:
-            waiting.register(descriptor, selectors.EVENT_READ)
-        while waiting.get_map():
-            ready = waiting.select(max(0.0, end - time.monotonic()))
-            if not ready or time.monotonic() > end:
-                raise HostLostError(f"no answer within {timeout:g} s ({name})")
-            for key, _ in ready:
-                more = os.read(key.fd, _CHUNK)
-                if not more:
-                    waiting.unregister(key.fd)
-                elif key.fd == out:
-                    said[out] += more
-                    if len(said[out]) > most:
-                        raise HugewiseError(f"{name} says more than {most:,} bytes")
-                else:
-                    said[errors] = (said[errors] + more)[-_MOST_ERRORS:]
-    try:
-        running.wait(max(0.1, end - time.monotonic()))
-    except subprocess.TimeoutExpired:
-        raise HostLostError(f"no end within {timeout:g} s ({name})") from None
-    return bytes(said[out]), bytes(said[errors])
-
-
 _PATIENCE_S = 300.0
 
 
-def command(installation: str, spool: str | None, *, root: bool, worker: int | None = None) -> list[str]:
-    """The words of the program that obeys one order on a host, from its standard input."""
+def obey_words(installation: str, spool: str | None, *, root: bool, worker: int | None = None) -> list[str]:
+    """Return the words of the program that obeys one order on a host, from its standard input."""
     words = ["sudo", "-n", "--"] if root else []
     words += [f"{installation}/bin/hugewise", "fleet", "obey"]
     words += [] if spool is None else ["--spool", spool]
     return words + ([] if worker is None else ["--worker", str(worker)])
 
 
-def delivered(data: bytes, *, installation: str, spool_folder: str | None, root: bool, worker: int | None) -> bytes:
-    """In the engine's worker on a host: the answer to the order in `data`. Raises nothing that can be foreseen.
+def answer_as_worker(
+    data: bytes, *, installation: str, spool_folder: str | None, root: bool, worker: int | None
+) -> bytes:
+    """Answer the order in `data`, in the engine's worker on a host. Raises nothing that can be foreseen.
 
     root      whether it is obeyed as root: by `sudo -n`, in a program of its own, where the worker is not
     worker    the pid of the worker, where it may be stopped while attempts are measured
     """
     if not root or os.geteuid() == 0:
-        return host_agent.answered(data, HostPlace(Path(spool_folder) if spool_folder else usual_spool(), worker))
-    words = command(installation, spool_folder, root=True, worker=worker)
+        return host_agent.answer_order(
+            data, HostContext(Path(spool_folder) if spool_folder else default_spool(), worker)
+        )
+    words = obey_words(installation, spool_folder, root=True, worker=worker)
     try:
-        said = talked(words, data, timeout=_PATIENCE_S, most=MOST_MESSAGE)
-        protocol.decode_answer(said.said)
+        output = run_command(words, data, timeout=_PATIENCE_S, most=MOST_MESSAGE)
+        protocol.decode_answer(output.stdout)
     except (HugewiseError, HostLostError) as error:
-        return protocol.encode(protocol.refused(error))
+        return protocol.encode(protocol.refusal_of(error))
     except reading.UnreadableError:
-        return protocol.encode(Refusal(why=f"hugewise as root by `sudo -n`: {said.why}"[:4000], hint=_SUDO))
-    return said.said
+        return protocol.encode(Refusal(why=f"hugewise as root by `sudo -n`: {output.why}"[:4000], hint=_SUDO))
+    return output.stdout
 
 
-_SUDO = "have sudo let this account call hugewise there without a password (NOPASSWD), or write root = false"
+_SUDO = (
+    "have sudo let this account call hugewise there without a password (NOPASSWD), which makes the account root there,"
+    " as a study's commands run as root; or write root = false"
+)
 
 
-def obeyed_alone(data: bytes, place: HostPlace) -> bytes:
-    """Of a program that obeys one order: its answer, and what it took of the host is counted."""
-    answer = host_agent.answered(data, place)
+def answer_as_program(data: bytes, place: HostContext) -> bytes:
+    """Answer one order in a program of its own, and count what it took of the host."""
+    answer = host_agent.answer_order(data, place)
     try:
         order = protocol.decode_order(data)
         if not isinstance(order, protocol.HelloOrder | protocol.ForgetOrder):
             used = [resource.getrusage(whose) for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-            seconds = sum(each.ru_utime + each.ru_stime for each in used)
-            host_agent.cost_of(order.assignment, place.spool, seconds)
+            seconds = sum(usage.ru_utime + usage.ru_stime for usage in used)
+            host_agent.add_order_cost(order.assignment, place.spool, seconds)
     except (reading.UnreadableError, HugewiseError, OSError):
-        pass  # what it took stays unknown; the answer stands
+        pass  # the cost stays unknown; the answer stands
     return answer
 
 
@@ -214,16 +174,14 @@ _CONNECT_S = _ALIVE_S = 15
 
 def over_ssh(
     entry: HostEntry, words: Sequence[str], data: bytes = b"", *, timeout: float, most: int = MOST_MESSAGE
-) -> Talked:
-    """What a command says on the host. Raises HostLostError where there is no connection, UserError where there is no
-    ssh, HugewiseError.
-    """
+) -> CommandOutput:
+    """Run a command on the host and return its output. Raises HostLostError, UserError without ssh, HugewiseError."""
     assert entry.ssh is not None  # the inventory sees to it
     asked = ssh_command([entry.ssh], shlex.join(words), connect_s=_CONNECT_S, alive_s=_ALIVE_S)
-    found = talked(asked, data, timeout=timeout, most=most)
-    if found.status == _LOST:
-        raise HostLostError(f"{entry.name}: ssh {entry.ssh}: {found.why}", hint=f"try: ssh {entry.ssh} true")
-    return found
+    output = run_command(asked, data, timeout=timeout, most=most)
+    if output.status == _LOST:
+        raise HostLostError(f"{entry.name}: ssh {entry.ssh}: {output.why}", hint=f"try: ssh {entry.ssh} true")
+    return output
 
 
 class SshEngine:
@@ -236,26 +194,39 @@ class SshEngine:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Nothing is held."""
+    def __exit__(self, *_: object) -> None: ...
 
     def present(self) -> frozenset[str]:
-        """All of them: that one is not there is only known by asking."""
         return frozenset(self._entries)
 
     def call(self, host: str, order: HostOrder, timeout: float = 60.0) -> HostAnswer:
-        """See `engine.Engine`."""
         entry, inventory = self._entries[host], self._inventory
-        words = command(inventory.installation(entry), inventory.spool(entry), root=entry.root)
-        found = over_ssh(entry, words, protocol.encode(order), timeout=timeout)
+        words = obey_words(inventory.installation(entry), inventory.spool(entry), root=entry.root)
+        output = over_ssh(entry, words, protocol.encode(order), timeout=timeout)
         try:
-            return protocol.decode_answer(found.said)
+            return protocol.decode_answer(output.stdout)
         except reading.UnreadableError as error:
-            why = found.why if found.status else f"what it said is no answer: {error}"
+            why = output.why if output.status else f"what it said is no answer: {error}"
             hint = "install it there: hugewise fleet provision, or name its folder with installation = ..."
             raise HugewiseError(f"{host}: {' '.join(words[:5])}: {why}", hint=hint) from None
+
+
+class LocalEngine:
+    """The engine of one host: this one, which is called `name` in the inventory. Orders are obeyed in this process."""
+
+    def __init__(self, name: str, place: HostContext) -> None:
+        self._name, self._place = name, place
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def present(self) -> frozenset[str]:
+        return frozenset({self._name})
+
+    def call(self, host: str, order: HostOrder, timeout: float = 60.0) -> HostAnswer:
+        return protocol.decode_answer(host_agent.answer_order(protocol.encode(order), self._place))
 
 
 _Key = TypeVar("_Key", bound=Hashable)
@@ -271,44 +242,42 @@ class Calls(Generic[_Key, _Found]):
 
     @property
     def free(self) -> int:
-        """How many more may be under way."""
         return self.most - self.under_way
 
     def start(self, key: _Key, function: Callable[[], _Found]) -> None:
-        """Have it called."""
 
         def work() -> None:
             try:
-                found: _Found | BaseException = function()
+                result: _Found | BaseException = function()
             except BaseException as error:  # whatever it is, it is raised where it is waited for
-                found = error
-            self._came.put((key, found))
+                result = error
+            self._came.put((key, result))
 
         self.under_way += 1
         threading.Thread(target=work, daemon=True).start()
 
     def came(self, seconds: float) -> tuple[_Key, _Found | BaseException] | None:
-        """The next that has returned or raised; None after so many seconds."""
+        """Return the next that has returned or raised; None after so many seconds."""
         try:
-            found = self._came.get(timeout=max(0.0, seconds))
+            result = self._came.get(timeout=max(0.0, seconds))
         except queue.Empty:
             return None
         self.under_way -= 1
-        return found
+        return result
 
 
-def at_once(
+def call_all(
     function: Callable[[_Key], _Found], keys: Iterable[_Key], most: int = 32
 ) -> dict[_Key, _Found | BaseException]:
-    """What a function returns, or raises, for each key."""
+    """Return a function's result, or exception, for each key."""
     calls: Calls[_Key, _Found] = Calls(most)
-    found: dict[_Key, _Found | BaseException] = {}
+    results: dict[_Key, _Found | BaseException] = {}
     left = list(keys)[::-1]
     wanted = len(left)
-    while len(found) < wanted:
+    while len(results) < wanted:
         while left and calls.free:
             key = left.pop()
             calls.start(key, lambda key=key: function(key))  # type: ignore[misc]
-        if (one := calls.came(1.0)) is not None:
-            found[one[0]] = one[1]
-    return found
+        if (result := calls.came(1.0)) is not None:
+            results[result[0]] = result[1]
+    return results

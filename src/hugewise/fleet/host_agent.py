@@ -1,10 +1,10 @@
-"""How a host obeys: an order comes in, an answer goes out, whatever carried it. It never measures and never waits.
+"""Host side of a fleet: an order comes in, an answer goes out, whatever carried it. The agent never measures and never
+waits.
 
-    answered(data, place)    one order as JSON, one answer as JSON; raises nothing
+    answered(data, place)             one order as JSON, one answer as JSON; raises nothing
+    examine_host(question, folder)    what `hugewise doctor` says there, and what of a question can run there
 
 The spool is root's own under root, and 0700: no other account decides what is run, or reads what was found.
-
-What `hugewise doctor` says on a host, and what of a question can run there.
 """
 
 from __future__ import annotations
@@ -26,13 +26,12 @@ from hugewise.beneath import DirFd, discard
 from hugewise.errors import HugewiseError, UserError
 from hugewise.files import caller, made_folder, own, write_whole
 from hugewise.fleet import keeper
-from hugewise.fleet.installation import THIS, installed, package_digest
 from hugewise.fleet.inventory import memory_age
 from hugewise.fleet.protocol import (
+    THIS,
     Assignment,
     AssignmentSeen,
     BeginOrder,
-    Bytes,
     Done,
     EndOrder,
     Examined,
@@ -41,53 +40,53 @@ from hugewise.fleet.protocol import (
     Greeting,
     HelloOrder,
     HostAnswer,
+    HostContext,
     HostOrder,
-    HostPlace,
     LookOrder,
     ManifestOrder,
     ReadOrder,
     Refusal,
+    RunBytes,
     decode_order,
     encode,
-    refused,
+    installed,
+    package_digest,
+    refusal_of,
     study_of_question,
 )
-from hugewise.fleet.spool import FINAL, Fence, SpoolEntry, WorkerAt
-from hugewise.fleet.worker import ask_to_end, obeying, process
+from hugewise.fleet.spool import FINAL, Fence, ProcessIdentity, SpoolEntry, identify, obeying_order, terminate_keeper
 from hugewise.host import knob
 from hugewise.host.local_host import LocalHost
 from hugewise.machine import fingerprint
 from hugewise.model.host import Check, text_of
 from hugewise.model.pages import THP
-from hugewise.model.results import LeftOut
 
 _PATIENCE_S = 60.0
 _LONGEST = 4000
 
 
-class _Doctor(msgspec.Struct, frozen=True):
+class _DoctorOutput(msgspec.Struct, frozen=True):
     mechanism: str
     checks: tuple[Check, ...]
 
 
-_SAID = msgspec.json.Decoder(_Doctor)
+_SAID = msgspec.json.Decoder(_DoctorOutput)
 
 
 def examine_host(question: FleetQuestion | None, folder: Path) -> Examined:
-    """Both, as this account; what cannot be found out is told as an error. `folder`: where it is asked."""
+    """Examine the host and the question as this account; `folder`: where the study's commands run."""
     try:
-        said = _doctor(folder)
+        doctor = _doctor(folder)
         if question is None:
-            return Examined(mechanism=said.mechanism, checks=said.checks)
-        cells, left_out, install = _planned(question)
+            return Examined(mechanism=doctor.mechanism, checks=doctor.checks)
+        cells, left_out, install = _plan_cells(question)
     except HugewiseError as error:
         hint = "" if error.hint is None else f" (cure: {error.hint})"
         return Examined(error=f"{error.message}{hint}"[:_LONGEST])
-    return Examined(mechanism=said.mechanism, checks=said.checks, cells=cells, left_out=left_out, install=install)
+    return Examined(mechanism=doctor.mechanism, checks=doctor.checks, cells=cells, left_out=left_out, install=install)
 
 
-def _doctor(folder: Path) -> _Doctor:
-    """Raises HugewiseError."""
+def _doctor(folder: Path) -> _DoctorOutput:
     try:
         done = subprocess.run(
             [*THIS, "doctor", "--json"],
@@ -101,12 +100,13 @@ def _doctor(folder: Path) -> _Doctor:
     except subprocess.TimeoutExpired:
         raise HugewiseError(f"hugewise doctor has not ended within {_PATIENCE_S:g} s") from None
     except reading.UnreadableError:
-        said = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
-        raise HugewiseError(f"hugewise doctor failed: {''.join(said) or f'exit status {done.returncode}'}") from None
+        last_line = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
+        raise HugewiseError(
+            f"hugewise doctor failed: {''.join(last_line) or f'exit status {done.returncode}'}"
+        ) from None
 
 
-def _planned(question: FleetQuestion) -> tuple[tuple[str, ...], tuple[str, ...], str | None]:
-    """Cells with their arms, what is left out and why, and the packages that would cure it. Raises HugewiseError."""
+def _plan_cells(question: FleetQuestion) -> tuple[tuple[str, ...], tuple[str, ...], str | None]:
     from hugewise.session import feasibility  # noqa: PLC0415  (policies and workloads)
 
     study = study_of_question(question, "study.toml")
@@ -122,12 +122,8 @@ def _planned(question: FleetQuestion) -> tuple[tuple[str, ...], tuple[str, ...],
         f"{cell.id}: {', '.join(arm.name for arm in cell.arms if arm.name != cell.baseline)} against {cell.baseline}"
         for cell in plan.cells
     )
-    left_out = tuple(_without(each)[:_LONGEST] for each in plan.left_out)
-    return cells, left_out, _packages([name for each in plan.left_out for name in each.packages])
-
-
-def _without(each: LeftOut) -> str:
-    return f"{each.cell}, {each.policy}: {each.reason}"
+    left_out = tuple(f"{left.cell}, {left.policy}: {left.reason}"[:_LONGEST] for left in plan.left_out)
+    return cells, left_out, _packages([name for left in plan.left_out for name in left.packages])
 
 
 def _packages(names: list[str]) -> str | None:
@@ -138,68 +134,67 @@ _OTHERS = 0o077
 _CURE = "name another folder with spool = ..., or see who writes there"
 
 
-def answered(data: bytes, place: HostPlace) -> bytes:
-    """What the order in `data` is answered. Raises nothing that a host can foresee: it is a refusal."""
+def answer_order(data: bytes, place: HostContext) -> bytes:
+    """Return the answer to the order in `data`. Raises nothing that a host can foresee: such an error is a refusal."""
     try:
         return encode(obey(decode_order(data), place))
     except reading.UnreadableError as error:
         return encode(Refusal(why=f"that is no order of this version: {error}"[:4000]))
     except HugewiseError as error:
-        return encode(refused(error))
+        return encode(refusal_of(error))
     except OSError as error:
         return encode(Refusal(why=f"{error.filename or place.spool}: {error.strerror or error}"[:4000], hint=_CURE))
 
 
-def obey(order: HostOrder, place: HostPlace) -> HostAnswer:
+def obey(order: HostOrder, place: HostContext) -> HostAnswer:
     """Carry out one order. Raises HugewiseError, OSError."""
-    have_spool(place.spool)
+    make_spool(place.spool)
     if isinstance(order, HelloOrder):
         return _hello(order, place)
     fleet = place.spool / order.assignment.fleet
     if isinstance(order, BeginOrder | EndOrder | ForgetOrder):
         made_folder(fleet)
     elif not fleet.is_dir():
-        return _unknown(order)
+        return _answer_unknown(order)
     alone = isinstance(order, BeginOrder | EndOrder | ForgetOrder)
-    with obeying(fleet / "order", alone=alone):
-        _note_worker(fleet, place)
+    with obeying_order(fleet / "order", alone=alone):
+        _record_worker(fleet, place)
         spooled = SpoolEntry(fleet / str(order.assignment.number))
         if isinstance(order, BeginOrder):
             return _begin(order, spooled, fleet, place)
-        return _of_one(order, spooled, fleet, place)
+        return _obey_assignment(order, spooled, fleet, place)
 
 
-def _of_one(
+def _obey_assignment(
     order: LookOrder | ManifestOrder | ReadOrder | ForgetOrder | EndOrder,
     spooled: SpoolEntry,
     fleet: Path,
-    place: HostPlace,
+    place: HostContext,
 ) -> HostAnswer:
-    begun = spooled.ordered()
+    begun = spooled.order()
     if isinstance(order, ForgetOrder):
         return _forget(order, spooled, fleet)
     if begun is None:
         if isinstance(order, EndOrder):  # an order to begin that comes later begins nothing
-            _be_over(fleet, order.assignment.number)
-        return _unknown(order)
+            _close_fence(fleet, order.assignment.number)
+        return _answer_unknown(order)
     match order:
         case LookOrder():
             return _look(begun, spooled, place)
         case EndOrder():
             spooled.end()
-            if spooled.kept().state not in FINAL and spooled.living():
-                ask_to_end(spooled.kept().keeper)
+            if spooled.kept().state not in FINAL and spooled.has_keeper():
+                terminate_keeper(spooled.kept().keeper)
             return Done()
         case ManifestOrder():
-            if (found := spooled.manifest()) is None:
+            if (manifest := spooled.manifest()) is None:
                 return Refusal(why=f"its run has no manifest: {spooled.kept().reason or spooled.kept().state}"[:4000])
-            return found
+            return manifest
         case ReadOrder():
-            return Bytes(data=_part(spooled, order.offset, order.size))
+            return RunBytes(data=_read_part(spooled, order.offset, order.size))
 
 
-def _unknown(order: HostOrder) -> HostAnswer:
-    """Of what was never begun, or is forgotten: nothing is left to do, or to look at."""
+def _answer_unknown(order: HostOrder) -> HostAnswer:
     if isinstance(order, ForgetOrder | EndOrder):
         return Done()
     if isinstance(order, LookOrder):
@@ -207,40 +202,39 @@ def _unknown(order: HostOrder) -> HostAnswer:
     return Refusal(why="nothing was begun there under that number")
 
 
-def have_spool(spool: Path) -> None:
-    """The folder of all runs, which is nobody else's. Raises UserError, OSError."""
+def make_spool(spool: Path) -> None:
+    """Make the folder of all runs, accessible to its owner alone. Raises UserError, OSError."""
     made = not spool.exists()
     own(spool, f"the spool {spool}", _CURE)
     made_folder(spool)
     if made:
         spool.chmod(0o700)
-    found = spool.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & _OTHERS:
+    status = spool.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & _OTHERS:
         raise UserError(
             f"the spool {spool} is no folder that this account alone can enter",
             hint=f"as the account that hugewise runs as: chmod 700 {spool}; or name another one with spool = ...",
         )
 
 
-def _note_worker(fleet: Path, place: HostPlace) -> None:
-    """Which worker carries orders now: its keeper looks at it before the next attempt."""
-    found = None if place.worker is None else process(place.worker)
-    if found is None:
+def _record_worker(fleet: Path, place: HostContext) -> None:
+    worker = None if place.worker is None else identify(place.worker)
+    if worker is None:
         return
     who = caller()
-    if who is not None and processes.user(found.pid) != who[0]:
-        return  # root stops no process but those of who called it
+    if who is not None and processes.user(worker.pid) != who[0]:
+        return  # root stops only processes of the account that called it
     with contextlib.suppress(reading.UnreadableError):
-        if reading.stored(fleet / "worker", WorkerAt) == found:
+        if reading.stored(fleet / "worker", ProcessIdentity) == worker:
             return
     with contextlib.suppress(OSError):  # on a full disk the order is obeyed all the same
-        write_whole(fleet / "worker", msgspec.json.encode(found), 0o600)
+        write_whole(fleet / "worker", msgspec.json.encode(worker), 0o600)
 
 
 # -- orders
 
 
-def _hello(order: HelloOrder, place: HostPlace) -> Greeting:
+def _hello(order: HelloOrder, place: HostContext) -> Greeting:
     host = LocalHost()
     held = os.statvfs(place.spool)
     knobs = knob.read_knobs(host)
@@ -257,7 +251,7 @@ def _hello(order: HelloOrder, place: HostPlace) -> Greeting:
     )
 
 
-def _examined(order: HelloOrder, place: HostPlace) -> Examined:
+def _examined(order: HelloOrder, place: HostContext) -> Examined:
     if order.question is not None and not Path(order.question.directory).is_dir():
         return Examined(error=f"there is no folder {order.question.directory} for the commands of the study")
     return examine_host(order.question, place.spool)
@@ -270,35 +264,34 @@ def _account() -> str:
         return str(os.geteuid())
 
 
-def _begin(order: BeginOrder, spooled: SpoolEntry, fleet: Path, place: HostPlace) -> HostAnswer:
-    """Have a keeper, once, and only for the highest number that was ever begun here."""
+def _begin(order: BeginOrder, spooled: SpoolEntry, fleet: Path, place: HostContext) -> HostAnswer:
     number, fence = order.assignment.number, _fence(fleet)
     if number < fence.number or (number == fence.number and fence.over):
-        told = f"the number {fence.number} of {order.assignment.fleet} was begun here, and {number} is over"
-        return Refusal(why=told, fenced=True)
+        why = f"the number {fence.number} of {order.assignment.fleet} was begun here, and {number} is over"
+        return Refusal(why=why, fenced=True)
     if order.package not in (None, here := package_digest(Path(hugewise.__file__).parent)):
-        told = f"another hugewise is there by now ({here[:12]}) than when it was greeted ({str(order.package)[:12]})"
-        return Refusal(why=told, hint="install that one again: hugewise fleet provision")
-    if (before := spooled.ordered()) is not None:
-        if _asked(before) != _asked(order):
+        why = f"another hugewise is there by now ({here[:12]}) than when it was greeted ({str(order.package)[:12]})"
+        return Refusal(why=why, hint="install that one again: hugewise fleet provision")
+    if (before := spooled.order()) is not None:
+        if _question_of(before) != _question_of(order):
             return Refusal(why=f"the number {number} of {order.assignment.fleet} was begun with another question")
     else:
         if number > fence.number:
             write_whole(fleet / "fence", msgspec.json.encode(Fence(number)), 0o600)
-        if spooled.path.exists():  # of an order that was broken off before anything was begun
+        if spooled.path.exists():  # left by an order that was broken off before anything was begun
             discard(spooled.path)
         made_folder(spooled.path)
-        spooled.set_aside()
+        spooled.reserve_space()
         write_whole(spooled.path / "study.toml", order.question.text.encode(), 0o600)
         if order.client is not None:
             write_whole(spooled.path / "hosts.toml", order.client.toml().encode(), 0o600)
         write_whole(spooled.path / "begin.json", msgspec.json.encode(order), 0o600)
-    _have_keeper(spooled, place)
+    _ensure_keeper(spooled, place)
     return Done()
 
 
-def _asked(order: BeginOrder) -> object:
-    """What was asked; where its commands run may be said anew when the fleet is resumed: it stays as it was."""
+def _question_of(order: BeginOrder) -> object:
+    # a resumed fleet may name another directory for commands; the first one stays
     return msgspec.structs.replace(order.question, directory="/")
 
 
@@ -311,32 +304,30 @@ def _fence(fleet: Path) -> Fence:
         raise HugewiseError(f"{fleet / 'fence'}: {error}", hint="see who writes there") from None
 
 
-def _have_keeper(spooled: SpoolEntry, place: HostPlace) -> bool:
-    """A keeper where one is needed; whether one lives now."""
+def _ensure_keeper(spooled: SpoolEntry, place: HostContext) -> bool:
     if spooled.concluded():
-        return spooled.living()
+        return spooled.has_keeper()
     with spooled.held() as lock:
         if lock is not None:
-            (place.start or keeper.begin_keeping)(spooled.path, lock)
+            (place.start or keeper.start_keeper)(spooled.path, lock)
     return True
 
 
-def _look(begun: BeginOrder, spooled: SpoolEntry, place: HostPlace) -> HostAnswer:
+def _look(begun: BeginOrder, spooled: SpoolEntry, place: HostContext) -> HostAnswer:
     if _fence(spooled.path.parent).number == begun.assignment.number:
-        living = _have_keeper(spooled, place)
+        living = _ensure_keeper(spooled, place)
     else:
-        living = spooled.living()  # another number was begun after it: it is not taken up again
+        living = spooled.has_keeper()  # another number was begun after it: it is not taken up again
     return spooled.seen(begun, keeper=living)
 
 
-def _part(spooled: SpoolEntry, offset: int, size: int) -> bytes:
-    """Bytes of the files of the manifest, as if they lay one after another. Raises HugewiseError, OSError."""
-    found, run = spooled.manifest(), spooled.run()
-    if found is None or run is None:
+def _read_part(spooled: SpoolEntry, offset: int, size: int) -> bytes:
+    manifest, run = spooled.manifest(), spooled.run()
+    if manifest is None or run is None:
         raise HugewiseError("its run has no manifest: it has not ended")
     part = bytearray()
     with DirFd.open(run) as held:
-        for entry in found.files:
+        for entry in manifest.files:
             if len(part) == size:
                 break
             if offset >= entry.size:
@@ -364,24 +355,22 @@ def _opened(held: DirFd, relative: str) -> Iterator[tuple[DirFd, str]]:
 
 
 def _forget(order: ForgetOrder, spooled: SpoolEntry, fleet: Path) -> HostAnswer:
-    """Remove it, unless it is still being kept; its number never begins again."""
-    if spooled.path.exists() and spooled.living():
+    if spooled.path.exists() and spooled.has_keeper():
         return Refusal(why="its keeper lives: it has not ended")
     spooled.give_up_reserve()  # on a full disk: room for the fence
-    _be_over(fleet, order.assignment.number)
+    _close_fence(fleet, order.assignment.number)
     if spooled.path.exists():
         discard(spooled.path)
     return Done()
 
 
-def _be_over(fleet: Path, number: int) -> None:
-    """Have a number, and all below it, never begin again. Raises OSError, HugewiseError."""
+def _close_fence(fleet: Path, number: int) -> None:
     if number >= _fence(fleet).number:
         write_whole(fleet / "fence", msgspec.json.encode(Fence(number, over=True)), 0o600)
 
 
-def cost_of(assignment: Assignment, spool: Path, seconds: float) -> None:
+def add_order_cost(assignment: Assignment, spool: Path, seconds: float) -> None:
     """Count an order that was a program of its own, where its assignment is there. Raises OSError, HugewiseError."""
     spooled = SpoolEntry(spool / assignment.fleet / str(assignment.number))
-    if spooled.ordered() is not None:
+    if spooled.order() is not None:
         spooled.add_cost(seconds)

@@ -7,20 +7,16 @@ engine = "ssh"
 name = "rack1-a"
 ssh = "admin@rack1-a.example"
 
-The tables of an inventory, with the keys that each may have: docs/reference/inventory.md is generated from them.
+docs/reference/inventory.md is generated from the tables here. Whatever stands in them goes to programs as an argument
+of its own or, where ssh joins words for the remote shell, quoted; so that every value has a pattern.
 
-Whatever stands in them goes to programs as an argument of its own or, where ssh joins words for the remote shell,
-quoted; so that every value has a pattern.
-
-Strata: hosts that are alike in what moves page effects. Pure.
-
-What is compared is what a fingerprint, the page settings and the state of free memory say. What nobody could read is a
-value of its own, so that two hosts of which nothing is known are alike in that, and it is said.
+Strata are hosts that are alike in what moves page effects (pure). What is compared is what a fingerprint, the page
+settings and the state of free memory say. What nobody could read is a value of its own, so that two hosts of which
+nothing is known are alike in that, and it is said.
 """
 
 from __future__ import annotations
 
-import hashlib
 import ipaddress
 import re
 from collections.abc import Iterable, Mapping
@@ -42,7 +38,7 @@ _TARGET = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@:%\[\]-]{0,254}")
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 _ADDRESS = re.compile(r"[0-9A-Za-z][0-9A-Za-z.:-]{0,254}")
 _FOLDER = re.compile(r"/[A-Za-z0-9._/@+=-]{0,399}")
-# What stands before a job; those that hugewise writes itself are not to be written again.
+# Lines of sbatch before a job; those that hugewise writes itself are refused.
 _SBATCH = re.compile(
     r"--(?!(?:job-name|nodelist|nodes|output|export|open-mode|partition|array|wrap|requeue)=)[a-z][a-z-]{0,40}"
     r"=[A-Za-z0-9._/@+=:,%-]{1,200}"
@@ -165,22 +161,20 @@ class ClientEntry(msgspec.Struct, frozen=True, kw_only=True):
     ] = "/tmp"  # noqa: S108  (a new folder of its own in it)
 
     def toml(self) -> str:
-        """An inventory that has nothing else: what `hugewise run --hosts` reads on a host of a fleet."""
-        said = {name: value for name, value in msgspec.to_builtins(self).items() if value not in (None, [], ())}
+        entries = {name: value for name, value in msgspec.to_builtins(self).items() if value not in (None, [], ())}
         # A string of JSON is one of TOML.
-        lines = (f"{name} = {msgspec.json.encode(value).decode()}" for name, value in said.items())
+        lines = (f"{name} = {msgspec.json.encode(value).decode()}" for name, value in entries.items())
         return "\n".join(["[[client]]", *lines, ""])
 
     @property
     def host(self) -> ClientHost:
-        """As a run is told of it."""
         options = () if self.ssh_config is None else ("-F", self.ssh_config)
         words = (*options, self.ssh)
         return ClientHost(name=self.name, ssh=words, address=self.address, cpus=self.cpus, folder=self.folder)
 
 
 class FleetTable(msgspec.Struct, frozen=True, kw_only=True):
-    """What holds for the whole fleet: `[fleet]`. Durations in seconds."""
+    """Settings of the whole fleet: `[fleet]`. Durations in seconds."""
 
     engine: Annotated[
         str,
@@ -303,41 +297,38 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     file: str = ""
 
     def entry(self, name: str) -> HostEntry:
-        """The host of that name. Raises KeyError."""
+        """Return the host of that name. Raises KeyError."""
         for host in self.host:
             if host.name == name:
                 return host
         raise KeyError(name)
 
     def client_of(self, host: HostEntry) -> ClientEntry | None:
-        """Where the clients of its servers are; None: beside them."""
         return next((entry for entry in self.client if entry.name == host.client), None)
 
     def installation(self, host: HostEntry) -> str:
-        """The folder of hugewise on it."""
         return host.installation or self.fleet.installation
 
     def spool(self, host: HostEntry) -> str | None:
-        """The folder of its runs; None: what is usual for the account there."""
+        """Return the folder of its runs; None: what is usual for the account there."""
         return host.spool or self.fleet.spool
 
     def cpu(self, host: HostEntry) -> int | None:
-        """The CPU of the engine's worker on it."""
         return self.fleet.housekeeping_cpu if host.housekeeping_cpu is None else host.housekeeping_cpu
 
 
 def client(path: Path, name: str) -> ClientHost:
-    """The host of clients of that name in the inventory at `path`, which need have no other. Raises StudyError."""
-    found = parse(_text(path), str(path), fleet=False)
-    for entry in found.client:
+    """Return the host of clients of that name in the inventory at `path`. Raises StudyError."""
+    inventory = parse(_text(path), str(path), fleet=False)
+    for entry in inventory.client:
         if entry.name == name:
             return entry.host
     here = Place(str(path)).at("client")
-    raise here.wrong(f"has no {name}", hint=keys.near(name, [entry.name for entry in found.client], what="clients"))
+    raise here.wrong(f"has no {name}", hint=keys.near(name, [entry.name for entry in inventory.client], what="clients"))
 
 
 def load(path: Path) -> Inventory:
-    """The inventory in the file at `path`. Raises StudyError, which names file, key, value and cure."""
+    """Return the inventory in the file at `path`. Raises StudyError, which names file, key, value and cure."""
     return parse(_text(path), str(path))
 
 
@@ -351,29 +342,28 @@ def _text(path: Path) -> str:
 
 
 def parse(text: str, file: str, *, fleet: bool = True) -> Inventory:
-    """The inventory in `text`; `file` is named in errors. Without hosts it is none of a `fleet`. Raises StudyError."""
+    """Return the inventory in `text`; `file` is named in errors. A `fleet` must have hosts. Raises StudyError."""
     try:
         data = reading.toml(text)
     except reading.UnreadableError as error:
         raise StudyError(error.reason, file=file, hint="see https://toml.io for the syntax") from None
     place = Place(file)
-    found = keys.read_table(Inventory, data, place, file=file)
-    names = [entry.name for entry in found.client]
+    inventory = keys.read_table(Inventory, data, place, file=file)
+    names = [entry.name for entry in inventory.client]
     for number, name in enumerate(names):
         if name in names[:number]:
             raise place.at("client").item(number + 1).at("name").wrong("stands twice", name, hint="give it another")
     if fleet:
-        if not found.host:
+        if not inventory.host:
             raise place.at("host").wrong("is missing", hint="name a host: a table [[host]] with a name")
-        _check(found, place)
-    return found
+        _check(inventory, place)
+    return inventory
 
 
-def _check(found: Inventory, place: Place) -> None:
-    """What no single key says. Raises StudyError."""
-    engine, hosts = found.fleet.engine, place.at("host")
-    lower = [host.name.lower() for host in found.host]  # they are folders, also where case does not count
-    for number, host in enumerate(found.host, 1):
+def _check(inventory: Inventory, place: Place) -> None:
+    engine, hosts = inventory.fleet.engine, place.at("host")
+    lower = [host.name.lower() for host in inventory.host]  # names are folders, also on file systems that ignore case
+    for number, host in enumerate(inventory.host, 1):
         here = hosts.item(number)
         if lower.index(host.name.lower()) != number - 1:
             raise here.at("name").wrong("stands twice", host.name, hint="give each host a name of its own")
@@ -385,46 +375,44 @@ def _check(found: Inventory, place: Place) -> None:
             raise here.at("address").wrong("is to be an IP address of this host", host.address, hint=hint)
         if engine == "slurm" and host.slurm is None:
             raise here.at("slurm").wrong("is missing", hint=f'the engine is slurm; add: slurm = "{host.name}"')
-        if engine == "slurm" and found.spool(host) is None:
+        if engine == "slurm" and inventory.spool(host) is None:
             hint = 'name a folder that the nodes share with this machine, such as spool = "/home/me/fleet"'
             raise here.at("spool").wrong("is missing", hint=hint)
-    if engine == "local" and len(found.host) > 1:
+    if engine == "local" and len(inventory.host) > 1:
         hint = "the engine is local, whose only host is this machine: name another one, such as ssh"
-        raise hosts.item(2).at("name").wrong("is one too many", found.host[1].name, hint=hint)
-    _check_clients(found, hosts)
+        raise hosts.item(2).at("name").wrong("is one too many", inventory.host[1].name, hint=hint)
+    _check_clients(inventory, hosts)
     for key in ("ssh", "slurm", "address"):
-        named = [getattr(host, key) for host in found.host]
+        named = [getattr(host, key) for host in inventory.host]
         for number, value in enumerate(named):
             if value is not None and value in named[:number]:
                 raise hosts.item(number + 1).at(key).wrong("names a host that stands above", value, hint="remove one")
-    if engine == "dask" and not _is_ip(found.fleet.address):
+    if engine == "dask" and not _is_ip(inventory.fleet.address):
         hint = 'Dask\'s scheduler listens at one address only; add: address = "10.0.0.1"'
         here = place.at("fleet").at("address")
-        raise here.wrong("is to be an IP address of this machine", found.fleet.address, hint=hint)
+        raise here.wrong("is to be an IP address of this machine", inventory.fleet.address, hint=hint)
 
 
-def _check_clients(found: Inventory, hosts: Place) -> None:
-    """What hosts say of their clients. Raises StudyError."""
-    clients = [entry.name for entry in found.client]
-    for number, host in enumerate(found.host, 1):
-        if host.client is None and any(other.client is not None for other in found.host):
+def _check_clients(inventory: Inventory, hosts: Place) -> None:
+    clients = [entry.name for entry in inventory.client]
+    for number, host in enumerate(inventory.host, 1):
+        if host.client is None and any(other.client is not None for other in inventory.host):
             hint = "a load from another host is another question: name a client for each host, or for none"
             raise hosts.item(number).at("client").wrong("is missing", hint=hint)
         if host.client is not None and host.client not in clients:
             hint = keys.near(host.client, clients, what="clients")
             raise hosts.item(number).at("client").wrong("is no table [[client]]", host.client, hint=hint)
-        if host.client is not None and host.client in [other.client for other in found.host[: number - 1]]:
+        if host.client is not None and host.client in [other.client for other in inventory.host[: number - 1]]:
             hint = "their loads would share it: give each a table [[client]] of its own"
             raise hosts.item(number).at("client").wrong("is another host's already", host.client, hint=hint)
 
 
 def _is_ip(address: str | None) -> bool:
-    """Whether it is an IP address of one machine: what listens at 0.0.0.0 listens everywhere."""
     try:
-        found = ipaddress.ip_address(address or "")
+        ip = ipaddress.ip_address(address or "")
     except ValueError:
         return False
-    return not (found.is_unspecified or found.is_multicast or found.is_reserved)
+    return not (ip.is_unspecified or ip.is_multicast or ip.is_reserved)
 
 
 _UNKNOWN = "not known"
@@ -436,7 +424,7 @@ _SETTINGS = re.compile(rf"{re.escape(THP)}/(?:enabled|defrag|shmem_enabled|khuge
 
 
 class Stratum(msgspec.Struct, frozen=True, order=True):
-    """What the hosts of a stratum have alike, each in words.
+    """Properties that the hosts of a stratum share, each in words.
 
     cpu          the model, with family, model and stepping
     microcode    its revision
@@ -457,12 +445,11 @@ class Stratum(msgspec.Struct, frozen=True, order=True):
 
     @property
     def key(self) -> str:
-        """Eight digits that stand for all of it."""
-        return hashlib.sha256(msgspec.json.encode(self)).hexdigest()[:8]
+        return reading.key_digest(self)[:8]
 
 
 def stratum(fingerprint: Mapping[str, Any], settings: Mapping[str, str], memory: str | None) -> Stratum:
-    """Of a host: its fingerprint (`machine.fingerprint`), its page settings by their paths, and `memory_age`."""
+    """Return a host's stratum from its fingerprint, its page settings by path, and `memory_age`."""
     cpu, kernel = _table(fingerprint, "cpu"), _table(fingerprint, "kernel")
     numbers = [
         f"{word} {_fact_text(str(cpu[key]))[:40]}" for key, word in _CPU.items() if cpu.get(key) not in (None, "")
@@ -483,8 +470,8 @@ _CPU = {"family": "family", "model_number": "model", "stepping": "stepping"}
 
 
 def _table(facts: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    found = facts.get(key)
-    return found if isinstance(found, Mapping) else {}
+    table = facts.get(key)
+    return table if isinstance(table, Mapping) else {}
 
 
 def _fact_text(value: object) -> str:
@@ -492,12 +479,11 @@ def _fact_text(value: object) -> str:
 
 
 def _pages(fingerprint: Mapping[str, Any], settings: Mapping[str, str]) -> str:
-    """THP settings by their names below its folder; sizes of middle-sized pages that inherit or are off are alike."""
-    found = {path.removeprefix(f"{THP}/"): value for path, value in settings.items() if _SETTINGS.fullmatch(path)}
+    thp = {path.removeprefix(f"{THP}/"): value for path, value in settings.items() if _SETTINGS.fullmatch(path)}
     sizes = _table(fingerprint, "pages")
     base = f"base {sizes['base']}" if isinstance(sizes.get("base"), int) else "base not known"
-    told = [f"{name}={_fact_text(found[name])[:40]}" for name in sorted(found)[:_MOST_SETTINGS]]
-    return "; ".join([base, *told] if told else [base, "THP not known"])
+    assignments = [f"{name}={_fact_text(thp[name])[:40]}" for name in sorted(thp)[:_MOST_SETTINGS]]
+    return "; ".join([base, *assignments] if assignments else [base, "THP not known"])
 
 
 def _hypervisor(facts: Mapping[str, Any]) -> str:
@@ -509,7 +495,7 @@ def _hypervisor(facts: Mapping[str, Any]) -> str:
 
 
 def memory_age(buddyinfo: str) -> str | None:
-    """The class of the state that free memory is in, from /proc/buddyinfo (proc(5)); None where it says nothing.
+    """Return the class of the state that free memory is in, from /proc/buddyinfo (proc(5)); None where it says nothing.
 
     The measure is Gorman's and Whitcroft's unusable free space index (2006) at the order of a 2 MiB page, over all
     zones: the share of free memory that lies in smaller pieces. fresh: up to 10%; used: up to 50%; aged: above.
@@ -529,40 +515,37 @@ def memory_age(buddyinfo: str) -> str | None:
     return "fresh" if share <= _FRESH else "used" if share <= _USED else "aged"
 
 
-def differences(one: Stratum, other: Stratum) -> list[str]:
-    """In what two strata differ, each in words: `kernel: 6.1.0 / 6.12.0`. Of page settings only those that differ."""
-    found = []
-    for field in one.__struct_fields__:
-        here, there = getattr(one, field), getattr(other, field)
+def differences(stratum: Stratum, other: Stratum) -> list[str]:
+    """Return the differences between two strata, such as `kernel: 6.1.0 / 6.12.0`."""
+    lines = []
+    for field in stratum.__struct_fields__:
+        here, there = getattr(stratum, field), getattr(other, field)
         if here == there:
             continue
         if field == "pages":
             first, second = set(here.split("; ")), set(there.split("; "))
             here, there = "; ".join(sorted(first - second)) or "-", "; ".join(sorted(second - first)) or "-"
-        found.append(f"{field}: {here} / {there}")
-    return found
+        lines.append(f"{field}: {here} / {there}")
+    return lines
 
 
 def strata_names(strata: Iterable[Stratum]) -> dict[Stratum, str]:
-    """A name for each, that a person can read: the model and whatever tells it from the others, in the order of them.
-
-    Where that is one stratum the name is the model's alone. Names differ.
-    """
+    """Return a distinct name for each stratum: the model, and whatever tells it from the others."""
     known = sorted(set(strata))
     telling = [
         field
         for field in ("microcode", "kernel", "libc", "hypervisor", "memory", "pages")
-        if len({getattr(one, field) for one in known}) > 1
+        if len({getattr(stratum, field) for stratum in known}) > 1
     ]
     names: dict[Stratum, str] = {}
-    for one in known:
-        parts = [one.cpu.partition(" (")[0]]
+    for stratum in known:
+        parts = [stratum.cpu.partition(" (")[0]]
         for field in telling:
-            value = getattr(one, field)
+            value = getattr(stratum, field)
             if field == "pages":
-                alike = set.intersection(*(set(each.pages.split("; ")) for each in known))
+                alike = set.intersection(*(set(other.pages.split("; ")) for other in known))
                 value = ", ".join(part for part in value.split("; ") if part not in alike) or "pages alike"
             parts.append(f"memory {value}" if field == "memory" else value)
         name = ", ".join(parts)
-        names[one] = name if name not in names.values() else f"{name} [{one.key}]"
+        names[stratum] = name if name not in names.values() else f"{name} [{stratum.key}]"
     return names

@@ -1,6 +1,6 @@
-"""From a fleet's folder to what it found: the runs that were brought, judged together.
+"""Results of a fleet's folder: the runs that were brought, judged together.
 
-The summaries of a fleet's runs, kept beside them: made once of each run, and used while its files stay.
+The summary of each run is kept beside the runs: made once, and used while the run's files stay.
 
     <fleet>/summaries/<digest>.json    a line with the SHA-256 of the next, and the summary
 
@@ -8,18 +8,15 @@ The digest is over the bytes of all that a summary is made from, and over the so
 changed, or another version, has another name there. So a report hashes files and reads small ones; only what is new is
 read whole, under its hash chain.
 
-The summaries of a fleet's runs, made as soon as each run is there: so that its report has only to read them.
-
-A process of its own makes them, at the least priority: the coordinator is never held up, and what one of them costs in
-memory is gone with it. It is told of runs on its standard input, a path a line, and ends when that does. Nothing rests
-on it: what it has not made when it ends, or is killed, a report makes.
+`Summarizer` has summaries made as soon as each run is there, by a process of its own at the least priority: the
+coordinator is never delayed, and the memory is freed with the process. The process reads the runs' paths on its
+standard input, one a line, and ends at its end. A report makes the summaries that are missing.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import multiprocessing
 import os
 import select
@@ -31,7 +28,6 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import msgspec
@@ -42,9 +38,9 @@ from hugewise.analysis.pooling import FORMAT, HostSummary, MeasuredHost, compare
 from hugewise.errors import HugewiseError, RunError, StorageError, UserError
 from hugewise.files import made_folder, own, storing, write_whole
 from hugewise.fleet.folder import FleetFolder
-from hugewise.fleet.installation import THIS, package_digest
 from hugewise.fleet.inventory import Stratum, strata_names
-from hugewise.fleet.records import FleetState, FleetWork, RunSettled
+from hugewise.fleet.protocol import THIS, package_digest
+from hugewise.fleet.records import AssignmentState, FleetState, RunSettled
 from hugewise.model.fleet import FleetHost, FleetResults, FleetStratum, LeftOutHost
 from hugewise.processes import die_with_parent, spawning
 from hugewise.stats.pooling import shares as shares_of
@@ -55,51 +51,46 @@ _MANY = 4  # runs from which processes of their own are worth their start
 
 
 def summary(fleet: Path, run: Path) -> HostSummary:
-    """That of the run's folder, kept in the fleet's. Raises RunError, UserError."""
-    (found,) = summaries(fleet, [run], jobs=1)
-    if isinstance(found, HugewiseError):
-        raise found
-    return found
+    """Return the summary of the run's folder, kept in the fleet's. Raises RunError, UserError."""
+    (result,) = summaries(fleet, [run], jobs=1)
+    if isinstance(result, HugewiseError):
+        raise result
+    return result
 
 
 def summaries(
-    fleet: Path, runs: Sequence[Path], *, jobs: int | None = None, told: Callable[[int, int], object] | None = None
+    fleet: Path, runs: Sequence[Path], *, jobs: int | None = None, progress: Callable[[int, int], object] | None = None
 ) -> list[HostSummary | HugewiseError]:
-    """Of each run its summary, or why there is none. What was not kept is made in `jobs` processes (one a CPU).
-
-    `told` hears how many of those that have to be made are there.
+    """Return the summary of each run, or why there is none; `jobs` processes make missing ones, `progress` hears how
+    many.
     """
     jobs = jobs or os.cpu_count() or 1
     with ThreadPoolExecutor(jobs) as pool:  # hashing lets go of the interpreter
-        places = list(pool.map(functools.partial(place_of, fleet), runs))
-    found = [one if isinstance(one, HugewiseError) else _kept(one) for one in places]
-    missing = [at for at, one in enumerate(found) if one is None]
-    made = _made(fleet, [runs[at] for at in missing], jobs, told)
-    for at, one in zip(missing, made, strict=True):
-        found[at] = one
-    return [one for one in found if one is not None]
+        places = list(pool.map(functools.partial(summary_path, fleet), runs))
+    results = [result if isinstance(result, HugewiseError) else _read_summary(result) for result in places]
+    missing = [at for at, result in enumerate(results) if result is None]
+    made = _make_summaries(fleet, [runs[at] for at in missing], jobs, progress)
+    for at, result in zip(missing, made, strict=True):
+        results[at] = result
+    return [result for result in results if result is not None]
 
 
-def place_of(fleet: Path, run: Path) -> Path | HugewiseError:
-    """Where the summary of what now stands in the run's folder is."""
-    running = hashlib.sha256(f"{FORMAT} {_source()}\n".encode())
+def summary_path(fleet: Path, run: Path) -> Path | HugewiseError:
+    """Return the path of the summary of the present contents of the run's folder."""
     try:
-        loose = sorted((run / "attempts").glob("*/attempt.json"))
-        for path in (*(run / name for name in _FILES), *loose):
-            if digest := _hashed(path):
-                running.update(f"{path.relative_to(run)} {digest}\n".encode())
+        paths = [*(run / name for name in _FILES), *sorted((run / "attempts").glob("*/attempt.json"))]
+        digests = {str(path.relative_to(run)): digest for path in paths if (digest := _digest_of(path))}
     except (OSError, reading.UnreadableError) as error:
         return RunError(f"{run}: {error}", hint="put a copy of it back")
-    return fleet / "summaries" / f"{running.hexdigest()}.json"
+    return fleet / "summaries" / f"{reading.tree_digest(digests, _made_by())}.json"
 
 
 @functools.cache
-def _source() -> str:
-    return package_digest(Path(hugewise.__file__).parent)
+def _made_by() -> str:
+    return f"{FORMAT} {package_digest(Path(hugewise.__file__).parent)}\n"
 
 
-def _hashed(path: Path) -> str | None:
-    """SHA-256 of a file's bytes; None where there is none. Raises OSError, UnreadableError."""
+def _digest_of(path: Path) -> str | None:
     try:
         with reading.opened(path) as file:
             return reading.digest(file)
@@ -107,11 +98,10 @@ def _hashed(path: Path) -> str | None:
         return None
 
 
-def _kept(place: Path) -> HostSummary | None:
-    """None where there is none, or not what was written: it is made anew."""
+def _read_summary(place: Path) -> HostSummary | None:
     try:
         digest, _, text = reading.kept(place).partition(b"\n")
-        if digest != hashlib.sha256(text).hexdigest().encode():
+        if digest != reading.key_digest(text).encode():
             return None
         return reading.decoded(_SUMMARY, text)
     except (OSError, reading.UnreadableError):
@@ -119,25 +109,25 @@ def _kept(place: Path) -> HostSummary | None:
 
 
 def keep_summary(place: Path, summary: HostSummary) -> None:
-    """On disk, where that can be: without it the next report takes longer."""
+    """Keep the summary on disk, if possible: without it the next report takes longer."""
     with contextlib.suppress(StorageError), storing(str(place)):
         own(place.parent.parent, f"the fleet in {place.parent.parent}")
         made_folder(place.parent)
         text = msgspec.json.encode(summary)
-        write_whole(place, hashlib.sha256(text).hexdigest().encode() + b"\n" + text)
+        write_whole(place, reading.key_digest(text).encode() + b"\n" + text)
 
 
-def _made(
-    fleet: Path, runs: Sequence[Path], jobs: int, told: Callable[[int, int], object] | None
+def _make_summaries(
+    fleet: Path, runs: Sequence[Path], jobs: int, progress: Callable[[int, int], object] | None
 ) -> list[HostSummary | HugewiseError]:
-    found: list[HostSummary | HugewiseError] = []
-    tell = told or (lambda _, __: None)
-    one = functools.partial(_one, fleet)
+    results: list[HostSummary | HugewiseError] = []
+    tell = progress or (lambda _, __: None)
+    make = functools.partial(_make_summary, fleet)
     if len(runs) < _MANY or jobs < 2:
         for run in runs:
-            found.append(one(run))
-            tell(len(found), len(runs))
-        return found
+            results.append(make(run))
+            tell(len(results), len(runs))
+        return results
     try:
         spawn = multiprocessing.get_context("spawn")
         with (
@@ -146,60 +136,59 @@ def _made(
                 min(jobs, len(runs)), mp_context=spawn, initializer=die_with_parent, initargs=(signal.SIGKILL,)
             ) as pool,
         ):
-            for made in pool.map(one, runs):
-                found.append(made)
-                tell(len(found), len(runs))
+            for made in pool.map(make, runs):
+                results.append(made)
+                tell(len(results), len(runs))
     except BrokenProcessPool:
         raise HugewiseError(
-            f"a process that was to read {runs[len(found)]} was killed",
+            f"a process that was to read {runs[len(results)]} was killed",
             hint="free some memory, and ask again: what was read is kept",
         ) from None
-    return found
+    return results
 
 
-def _one(fleet: Path, run: Path) -> HostSummary | HugewiseError:
-    """Made, and kept where nothing was changed meanwhile."""
+def _make_summary(fleet: Path, run: Path) -> HostSummary | HugewiseError:
     try:
-        before, made = place_of(fleet, run), summarised(run)
+        before, made = summary_path(fleet, run), summarised(run)
     except HugewiseError as error:
         return error
-    if isinstance(before, Path) and before == place_of(fleet, run):
+    if isinstance(before, Path) and before == summary_path(fleet, run):
         keep_summary(before, made)
     return made
 
 
 _WITHOUT_ROOT = "without root"
-_MOST_LOST = 0.1  # of the hosts that were begun
+_MOST_LOST = 0.1  # share of the hosts that were begun
 
 
-def pooled(
-    path: Path, shares: Mapping[str, float] | None = None, *, told: Callable[[int, int], object] | None = None
+def pooled_results(
+    path: Path, shares: Mapping[str, float] | None = None, *, progress: Callable[[int, int], object] | None = None
 ) -> FleetResults:
-    """What the fleet in the folder `path` has found so far.
+    """Return the results so far of the fleet in the folder `path`.
 
     `shares`: how much of the fleet each stratum is (by name or key, in any unit), where that is not as many of it as
-    its hosts that answered are. `told` hears how many runs were read for the first time. Raises RunError where there
-    is no fleet, UserError where none of its runs can be read, or of strata that it does not have.
+    its hosts that answered are. `progress` is told how many runs were read for the first time. Raises RunError where
+    there is no fleet, UserError where none of its runs can be read, or of strata that it does not have.
     """
     state = FleetState.of(FleetFolder(path).records())
-    works = _brought(state)
-    folders = {work.number: path / work.shipped.folder for work in works if work.shipped is not None}
-    read = dict(zip(folders, summaries(path, list(folders.values()), told=told), strict=True))
+    assignments = _shipped(state)
+    folders = {work.number: path / work.shipped.folder for work in assignments if work.shipped is not None}
+    read = dict(zip(folders, summaries(path, list(folders.values()), progress=progress), strict=True))
     left_out: list[LeftOutHost] = []
-    usable: list[tuple[FleetWork, HostSummary]] = []
-    for work in works:
-        found = read[work.number]
-        if isinstance(found, HugewiseError):
-            left_out.append(LeftOutHost(host=work.assigned.host, why="unreadable", reason=found.message))
-        elif found.study_digest != state.opened.digest:
+    usable: list[tuple[AssignmentState, HostSummary]] = []
+    for work in assignments:
+        run_summary = read[work.number]
+        if isinstance(run_summary, HugewiseError):
+            left_out.append(LeftOutHost(host=work.assigned.host, why="unreadable", reason=run_summary.message))
+        elif run_summary.study_digest != state.opened.digest:
             why = "its run is of another study"
-            left_out.append(LeftOutHost(host=work.assigned.host, why="unreadable", reason=why, run=found.run))
-        elif why := _copied(state, work, found, usable):
-            left_out.append(LeftOutHost(host=work.assigned.host, why="copy", reason=why, run=found.run))
+            left_out.append(LeftOutHost(host=work.assigned.host, why="unreadable", reason=why, run=run_summary.run))
+        elif why := _copied(state, work, run_summary, usable):
+            left_out.append(LeftOutHost(host=work.assigned.host, why="copy", reason=why, run=run_summary.run))
         else:
-            usable.append((work, found))
-    told_of = {work.assigned.host for work in works}
-    left_out = [*(one for one in _left_out(state) if one.host not in told_of), *left_out]
+            usable.append((work, run_summary))
+    told_of = {work.assigned.host for work in assignments}
+    left_out = [*(host for host in _left_out(state) if host.host not in told_of), *left_out]
     if not usable:
         why = left_out[0].reason if left_out else "nothing was brought back yet"
         raise UserError(
@@ -210,9 +199,9 @@ def pooled(
     known = Counter(of_host[name] for name in of_host)
     weights, composition = _weights(names, known, shares)
     first = usable[0][1]
-    lost = _lost(state, {one.host for one in measured} | {one.host for one in left_out if one.why == "copy"})
+    lost = _lost(state, {host.host for host in measured} | {host.host for host in left_out if host.why == "copy"})
     withheld = _withheld(state, len(measured), len(lost))
-    present = {one.stratum for one in measured}
+    present = {host.stratum for host in measured}
     part = shares_of(weights, sorted(present)) if any(weights.get(name) for name in present) else {}
     return FleetResults(
         fleet=state.opened.fleet,
@@ -228,7 +217,7 @@ def pooled(
                 name=name,
                 key=stratum.key,
                 facts=_facts(stratum),
-                measured=sum(one.stratum == name for one in measured),
+                measured=sum(host.stratum == name for host in measured),
                 known=known[name],
                 share=part.get(name),
             )
@@ -241,7 +230,7 @@ def pooled(
             first.confidence,
             first.margin,
             withheld=withheld,
-            lost=Counter(of_host[one] for one in lost),
+            lost=Counter(of_host[host] for host in lost),
         ),
         levels=tuple(levels(measured)),
         warnings=tuple(_warnings(state, measured, names, weights)),
@@ -250,9 +239,11 @@ def pooled(
 
 
 def _left_out(state: FleetState) -> Iterator[LeftOutHost]:
-    """Of each host of which no run is here the gravest reason."""
     for host in state.hosts.values():
-        work = next((one for one in reversed(state.of_host(host.name)) if one.assigned.purpose == "study"), None)
+        work = next(
+            (assignment for assignment in reversed(state.of_host(host.name)) if assignment.assigned.purpose == "study"),
+            None,
+        )
         if host.quarantined is not None:
             yield LeftOutHost(host=host.name, why="quarantined", reason=host.quarantined)
         elif work is not None and work.given_up is not None:
@@ -266,49 +257,45 @@ def _left_out(state: FleetState) -> Iterator[LeftOutHost]:
             yield LeftOutHost(host=host.name, why="not measured", reason=why)
 
 
-def _brought(state: FleetState) -> list[FleetWork]:
-    """The runs of the study that are here, each host once; also of hosts whose place another had taken meanwhile.
-
-    Who is late took long, which is to say that its effect is small: a fleet without those reads too large.
-    """
-    found: dict[str, FleetWork] = {}
-    for work in state.works.values():
+def _shipped(state: FleetState) -> list[AssignmentState]:
+    # A late run took long, which means that its effect is small: a fleet without late runs shows too large an effect.
+    by_host: dict[str, AssignmentState] = {}
+    for work in state.assignments.values():
         if work.assigned.purpose == "study" and work.shipped is not None and work.shipped.foreign is None:
-            before = found.get(work.assigned.host)
+            before = by_host.get(work.assigned.host)
             if before is None or (work.counted and not before.counted):
-                found[work.assigned.host] = work
-    return sorted(found.values(), key=lambda work: work.number)
+                by_host[work.assigned.host] = work
+    return sorted(by_host.values(), key=lambda work: work.number)
 
 
 def _copied(
-    state: FleetState, work: FleetWork, found: HostSummary, usable: Sequence[tuple[FleetWork, HostSummary]]
+    state: FleetState,
+    work: AssignmentState,
+    run_summary: HostSummary,
+    usable: Sequence[tuple[AssignmentState, HostSummary]],
 ) -> str:
-    """Why this is no host of its own; empty where it is."""
     for other, known in usable:
         name = other.assigned.host
-        if found.run == known.run or found.seed_hash == known.seed_hash:
+        if run_summary.run == known.run or run_summary.seed_hash == known.seed_hash:
             return f"it is the run of {name}: the same coins"
-        machines = _machines(state, work, found) & _machines(state, other, known)
+        machines = _machines(state, work, run_summary) & _machines(state, other, known)
         if machines:
             return f"it is the machine of {name} under another name"
     return ""
 
 
-def _machines(state: FleetState, work: FleetWork, found: HostSummary) -> set[str]:
-    """What is known of which machine it is, by its greeting and by its run."""
+def _machines(state: FleetState, work: AssignmentState, run_summary: HostSummary) -> set[str]:
     greeted = state.hosts[work.assigned.host].greeted
-    known = (None if greeted is None else greeted.machine), found.host.get("machine")
-    return {one for one in known if isinstance(one, str) and one}
+    known = (None if greeted is None else greeted.machine), run_summary.host.get("machine")
+    return {machine for machine in known if isinstance(machine, str) and machine}
 
 
 def _lost(state: FleetState, there: Collection[str]) -> list[str]:
-    """Hosts that were begun and of which there is no run that has part."""
-    begun = dict.fromkeys(work.assigned.host for work in state.works.values() if work.assigned.purpose == "study")
+    begun = dict.fromkeys(work.assigned.host for work in state.assignments.values() if work.assigned.purpose == "study")
     return [host for host in begun if host not in there]
 
 
 def _withheld(state: FleetState, measured: int, lost: int) -> str:
-    """Why nothing is claimed over hosts, in words; empty where something may be. See `stats.pooling`."""
     begun = measured + lost
     if state.closed is None:
         return (
@@ -324,24 +311,21 @@ def _withheld(state: FleetState, measured: int, lost: int) -> str:
 
 
 def _strata(
-    state: FleetState, usable: Sequence[tuple[FleetWork, HostSummary]]
+    state: FleetState, usable: Sequence[tuple[AssignmentState, HostSummary]]
 ) -> tuple[dict[str, Stratum], dict[str, str]]:
-    """The strata by their names, and the name of that of each host that answered.
-
-    Runs with root and without set pages by other means: no stratum has both.
-    """
+    # Runs with root and without set pages by other means: no stratum has both.
     greeted = {host.name: host.greeted for host in state.hosts.values() if host.greeted is not None}
-    called = strata_names(one.stratum for one in greeted.values())
+    called = strata_names(greeting.stratum for greeting in greeted.values())
     mechanisms = {work.assigned.host: summary.mechanism for work, summary in usable}
     mixed = len(set(mechanisms.values())) > 1
     names: dict[str, Stratum] = {}
     of_host: dict[str, str] = {}
-    for host, one in greeted.items():
-        mechanism = mechanisms.get(host, "system" if one.root else "process")
-        name = called[one.stratum]
+    for host, greeting in greeted.items():
+        mechanism = mechanisms.get(host, "system" if greeting.root else "process")
+        name = called[greeting.stratum]
         if mixed and mechanism == "process":
             name = f"{name}, {_WITHOUT_ROOT}"
-        names[name], of_host[host] = one.stratum, name
+        names[name], of_host[host] = greeting.stratum, name
     return dict(sorted(names.items())), of_host
 
 
@@ -350,22 +334,22 @@ def _weights(
 ) -> tuple[dict[str, float], str]:
     if given is None:
         return {name: float(known[name]) for name in names}, "the hosts that answered"
-    found: dict[str, float] = {}
+    weights: dict[str, float] = {}
     for called, share in given.items():
-        fitting = [name for name, one in names.items() if called in (name, one.key)]
+        fitting = [name for name, stratum in names.items() if called in (name, stratum.key)]
         if len(fitting) != 1:
             raise UserError(
                 f"--share {called}: no stratum of this fleet" if not fitting else f"--share {called}: several strata",
-                hint=f"one of: {'; '.join(f'{one.key} ({name})' for name, one in names.items())}",
+                hint=f"one of: {'; '.join(f'{stratum.key} ({name})' for name, stratum in names.items())}",
             )
-        found[fitting[0]] = share
-    return found, "as given"
+        weights[fitting[0]] = share
+    return weights, "as given"
 
 
-def _host(state: FleetState, work: FleetWork, stratum: str, summary: HostSummary) -> FleetHost:
+def _host(state: FleetState, work: AssignmentState, stratum: str, summary: HostSummary) -> FleetHost:
     greeted = state.hosts[work.assigned.host].greeted
     settled = work.settled or RunSettled(t=0.0, number=work.number, state="ended", run=None)
-    assert work.shipped is not None  # it is counted
+    assert work.shipped is not None
     return FleetHost(
         host=work.assigned.host,
         stratum=stratum,
@@ -392,32 +376,30 @@ def _facts(stratum: Stratum) -> dict[str, str]:
 def _warnings(
     state: FleetState, measured: Sequence[MeasuredHost], names: Mapping[str, Stratum], weights: Mapping[str, float]
 ) -> Iterator[str]:
-    if late := [work.assigned.host for work in _brought(state) if not work.counted]:
+    if late := [work.assigned.host for work in _shipped(state) if not work.counted]:
         yield f"another host had taken the place of {', '.join(late)}, and both have part"
     if unfit := sum(host.quarantined is not None for host in state.hosts.values()):
         hosts = "1 host was" if unfit == 1 else f"{unfit} hosts were"
         yield f"{hosts} not fit to measure: what is said of the next host speaks of hosts that are"
-    present = {one.stratum for one in measured}
+    present = {member.stratum for member in measured}
     absent = [name for name in names if weights.get(name) and name not in present]
     whole = sum(weights.values())
     if absent and whole:
         share = sum(weights[name] for name in absent) / whole
         yield f"nothing was measured on {share:.0%} of the fleet: {'; '.join(absent)}"
-    if len({one.summary.mechanism for one in measured}) > 1:
+    if len({member.summary.mechanism for member in measured}) > 1:
         yield "some hosts set pages as root and others without: they are classes of their own"
-    if unended := [one.host for one in measured if one.summary.state not in ("finished", "time is up")]:
+    if unended := [member.host for member in measured if member.summary.state not in ("finished", "time is up")]:
         yield f"runs that did not come to their end have part with what they measured: {', '.join(sorted(unended))}"
 
 
 _LEAST = 19  # nice(2)
 _CHUNK = 1 << 16
-_PIPE_BUF = 4096  # what is not longer is written whole or not at all: pipe(7)
+_PIPE_BUF = 4096  # shorter writes are atomic: pipe(7)
 
 
-class Summarising:
-    """Meanwhile, `add` has the summary of a run made, and returns at once. At the end the last ones are waited for, and
-    `say` hears how many; an interrupt leaves them to the report.
-    """
+class Summarizer:
+    """Make the summaries of runs meanwhile; at the end wait for the last ones, unless interrupted."""
 
     def __init__(self, fleet: Path, say: Callable[[str], None], command: Sequence[str] = THIS) -> None:
         self._fleet, self._say, self._command = fleet, say, command
@@ -427,13 +409,12 @@ class Summarising:
         return self
 
     def add(self, run: Path) -> None:
-        """Have it made."""
         if self._child is None:
             self._child = self._started()
         assert self._child.stdin is not None
         line = os.fsencode(run.absolute()) + b"\n"
         if len(line) <= _PIPE_BUF:
-            with suppress(OSError):  # it was killed, or has much to do: a report will make it
+            with suppress(OSError):  # it was killed, or is busy: a report will make the summary
                 self._child.stdin.write(line)
 
     def _started(self) -> subprocess.Popen[bytes]:
@@ -449,9 +430,7 @@ class Summarising:
         os.set_blocking(child.stdin.fileno(), False)  # 64 KiB of paths wait in the pipe; more are left to the report
         return child
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         child, self._child = self._child, None
         if child is None:
             return
@@ -473,9 +452,7 @@ class Summarising:
 
 
 def main(fleet: Path) -> None:
-    """`hugewise fleet summarise FLEET`: what standard input names. One after another while more may come, so that the
-    coordinator has its processor; then the rest at once.
-    """
+    """`hugewise fleet summarise FLEET`: one by one while more may come on standard input, then the rest at once."""
     die_with_parent(signal.SIGKILL)
     os.nice(_LEAST)
     left: list[Path] = []
@@ -483,7 +460,7 @@ def main(fleet: Path) -> None:
     os.set_blocking(0, False)
     while not over or left:
         if not over:
-            more, over = _said(wait=not left)
+            more, over = _read_paths(wait=not left)
             *lines, rest = (rest + more).split(b"\n")
             left += [Path(os.fsdecode(line)) for line in lines]
         now, left = (left, []) if over else (left[:1], left[1:])
@@ -491,16 +468,15 @@ def main(fleet: Path) -> None:
             summaries(fleet, now, jobs=None if over else 1)
 
 
-def _said(*, wait: bool) -> tuple[bytes, bool]:
-    """What standard input has, and whether that was all."""
-    found = b""
+def _read_paths(*, wait: bool) -> tuple[bytes, bool]:
+    data = b""
     while True:
-        if wait and not found:
+        if wait and not data:
             select.select([0], [], [])
         try:
             more = os.read(0, _CHUNK)
         except BlockingIOError:
-            return found, False
+            return data, False
         if not more:
-            return found, True
-        found += more
+            return data, True
+        data += more

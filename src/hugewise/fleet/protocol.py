@@ -1,27 +1,29 @@
-"""What a coordinator orders of a host, and what a host answers: one JSON message each, whatever carries it.
+"""Protocol between a coordinator and its hosts: one JSON message each for an order and its answer.
 
 A host obeys its coordinator as far as its account goes; a coordinator believes a host's answers only as values within
-the bounds that stand here. docs/design/fleet.md has the table.
-
-The study that a fleet asks, from what stands in an order: the same on the coordinator and on every host.
-
-Where and how a host obeys: its spool, what starts a keeper, and the engine's worker that carried an order.
+the bounds that stand here. docs/design/fleet.md has the list. The study that a fleet asks is made from an order by
+`study_of_question`, and the hugewise here is described by `installed`: alike on the coordinator and on every host.
 """
 
 from __future__ import annotations
 
 import os
+import platform
 import re
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
 
+import hugewise
 from hugewise import reading
 from hugewise.errors import HugewiseError
 from hugewise.fleet.inventory import ClientEntry
+from hugewise.machine import probe
 from hugewise.model.host import Check
 from hugewise.reading import UnreadableError
 from hugewise.study import load
@@ -44,13 +46,13 @@ ENDED = "ended by its coordinator"
 """The reason of an assignment that was interrupted by an order."""
 
 KeeperState = Literal["unknown", "starting", "running", "waiting", "ended", "interrupted", "failed"]
-"""Of an assignment on its host: `unknown` was never begun there (or is forgotten); `starting` and `running`; `waiting`
-between a run that died and its resumption; then one of three ends: `ended` as a run does, `interrupted` by an order or
-by somebody there, `failed`: not resumed any more.
+"""State of an assignment on its host: `unknown` was never begun there (or is forgotten); `starting` and `running`;
+`waiting` between a run that died and its resumption; then one of three ends: `ended` regularly, `interrupted` by an
+order or by somebody there, `failed`: not resumed any more.
 """
 
-_Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
-_Digest = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}$")]
+_Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")]
+_Digest = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
 _Text = Annotated[str, msgspec.Meta(max_length=4000)]
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 _Seconds = Annotated[float, msgspec.Meta(ge=0, lt=1e12)]
@@ -85,7 +87,7 @@ class _Order(msgspec.Struct, frozen=True, kw_only=True, tag_field="order"):
 
 
 class HelloOrder(_Order, frozen=True, tag="hello"):
-    """What is there? With a question also: what of it can run there."""
+    """Order to describe the host and, with a question, what of it can run there."""
 
     question: FleetQuestion | None = None
 
@@ -108,13 +110,13 @@ class BeginOrder(_Order, frozen=True, tag="begin"):
 
 
 class LookOrder(_Order, frozen=True, tag="look"):
-    """How is it? A keeper that died is started again."""
+    """Order to report the state of an assignment. A keeper that died is started again."""
 
     assignment: Assignment
 
 
 class ManifestOrder(_Order, frozen=True, tag="manifest"):
-    """What has the ended run?"""
+    """Order to list the files of the ended run."""
 
     assignment: Assignment
 
@@ -165,7 +167,7 @@ class Installed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Examined(msgspec.Struct, frozen=True, kw_only=True):
-    """What `hugewise doctor` said there, of the question where there was one.
+    """Result of `hugewise doctor` there, for the question where there was one.
 
     cells      cells with the arms that they can take, as `CELL: ARM, ARM against BASELINE`; None without a question
     left_out   what cannot run there, with the reason
@@ -181,8 +183,8 @@ class Examined(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Greeting(_Answer, frozen=True, tag="greeting"):
-    """What is there. `account`: who runs there; `root`: whether as root. `fingerprint` as `machine.fingerprint` makes
-    it. `spool_free`: bytes that are free where runs are kept. `clock`: UTC epoch seconds there, for the reader.
+    """Answer to hello. `fingerprint` as `machine.fingerprint` makes it; `spool_free` in bytes; `clock`: UTC epoch
+    seconds.
     """
 
     installed: Installed
@@ -197,7 +199,7 @@ class Greeting(_Answer, frozen=True, tag="greeting"):
 
 
 class Cost(msgspec.Struct, frozen=True, kw_only=True):
-    """What carrying orders took of the host while it measured, in seconds: null where that is not known.
+    """Resources that orders took from the host while it measured, in seconds: null where not known.
 
     measured_s   of blocks, from the first attempt of each to its end
     worker_s     processor time of the engine's worker in them
@@ -214,13 +216,13 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def share(self) -> float | None:
-        """Of a core, that the worker took while it was measured; None where it is not known."""
+        """Share of a core that the worker took during measurements; None where it is not known."""
         return None if self.worker_s is None or not self.measured_s else self.worker_s / self.measured_s
 
 
 class AssignmentSeen(_Answer, frozen=True, tag="seen"):
-    """How an assignment is. `run`: the run's folder name, once there is one; `closed` of `blocks` blocks are done;
-    `left_s` seconds are left by its own estimate. `words`: its last words. `reason`: why it waits or has failed.
+    """State of an assignment. `run`: the run's folder name, once there is one; `closed` of `blocks` blocks are done;
+    `left_s` seconds are left by the run's own estimate. `words`: its last words. `reason`: why it waits or has failed.
     """
 
     assignment: Assignment
@@ -257,66 +259,65 @@ class ManifestFound(_Answer, frozen=True, tag="manifest"):
 
     @property
     def size(self) -> int:
-        """Bytes of all files."""
         return sum(file.size for file in self.files)
 
 
-class Bytes(_Answer, frozen=True, tag="bytes"):
+class RunBytes(_Answer, frozen=True, tag="bytes"):
     """A part of the files; shorter than asked for only at their end."""
 
     data: Annotated[bytes, msgspec.Meta(max_length=CHUNK)]
 
 
 class Done(_Answer, frozen=True, tag="done"):
-    """It was done, or had been done."""
+    """Answer that an order was done, now or before."""
 
 
 class Refusal(_Answer, frozen=True, tag="refusal"):
-    """It was not done. `fenced`: since a higher number of that fleet was seen there."""
+    """Answer that an order was not done. `fenced`: because a higher number of that fleet was seen there."""
 
     why: _Text
     hint: _Text | None = None
     fenced: bool = False
 
 
-HostAnswer = Greeting | AssignmentSeen | ManifestFound | Bytes | Done | Refusal
+HostAnswer = Greeting | AssignmentSeen | ManifestFound | RunBytes | Done | Refusal
 
 _ORDER: msgspec.json.Decoder[HostOrder] = msgspec.json.Decoder(HostOrder)
 _ANSWER: msgspec.json.Decoder[HostAnswer] = msgspec.json.Decoder(HostAnswer)
 
 
 def encode(message: HostOrder | HostAnswer) -> bytes:
-    """As it is carried."""
+    """Encode a message for transport."""
     return msgspec.json.encode(message)
 
 
 def decode_order(data: bytes) -> HostOrder:
-    """What was ordered. Raises UnreadableError."""
-    return reading.decoded(_ORDER, _modest(data))
+    """Decode an order. Raises UnreadableError."""
+    return reading.decoded(_ORDER, _limited(data))
 
 
 def decode_answer(data: bytes) -> HostAnswer:
-    """What a host answered. Raises UnreadableError."""
-    found = reading.decoded(_ANSWER, _modest(data))
-    if isinstance(found, Greeting) and len(data) > MOST_GREETING:
+    """Decode an answer. Raises UnreadableError."""
+    answer = reading.decoded(_ANSWER, _limited(data))
+    if isinstance(answer, Greeting) and len(data) > MOST_GREETING:
         raise UnreadableError(f"a host says more than {MOST_GREETING:,} bytes of itself")
-    return found
+    return answer
 
 
-def _modest(data: bytes) -> bytes:
+def _limited(data: bytes) -> bytes:
     if len(data) > MOST_MESSAGE:
         raise UnreadableError(f"a message of more than {MOST_MESSAGE:,} bytes")
     return data
 
 
 def safe_file(name: str) -> bool:
-    """Whether it can be the name of a file of a run: below its folder, nothing hidden, nothing that leads elsewhere."""
+    """Return whether `name` can be a file of a run: below its folder, not hidden, with no part that leads elsewhere."""
     parts = name.split("/")
     return len(name) <= _LONGEST_FILE and len(parts) <= _DEEPEST and all(_PART.fullmatch(part) for part in parts)
 
 
-def refused(error: HugewiseError) -> Refusal:
-    """An error of the host, as an answer."""
+def refusal_of(error: HugewiseError) -> Refusal:
+    """Return an error of the host, as an answer."""
     return Refusal(why=error.message[:4000], hint=None if error.hint is None else error.hint[:4000])
 
 
@@ -338,7 +339,7 @@ timeout = "60s"
 
 
 def study_of_question(question: FleetQuestion, file: str) -> Study:
-    """The study as a host runs it; `file` is named in errors. Raises StudyError, UserError."""
+    """Return the study as a host runs it; `file` is named in errors. Raises StudyError, UserError."""
     study = load.parse(question.text, file)
     if question.scale is not None:
         study = load.at_scale(study, question.scale)
@@ -350,21 +351,21 @@ def _names(listed: str | None) -> list[str]:
     return [name.strip() for name in listed.split(",")] if listed else []
 
 
-def options(question: FleetQuestion) -> list[str]:
-    """What `hugewise run` is told beside the study."""
+def run_options(question: FleetQuestion) -> list[str]:
+    """Return the options of `hugewise run` besides the study."""
     named = {"scale": question.scale, "only": question.only, "arms": question.arms, "time": question.time}
     return [f"--{name}={value}" for name, value in named.items() if value is not None]
 
 
-def usual_spool() -> Path:
-    """Where runs are kept until they are shipped, for who calls."""
+def default_spool() -> Path:
+    """Return the caller's folder for runs until they are shipped."""
     if os.geteuid() == 0:
         return Path("/var/lib/hugewise/fleet")
     return Path.home() / ".local/state/hugewise/fleet"
 
 
 @dataclass(frozen=True)
-class HostPlace:
+class HostContext:
     """A host, as orders find it.
 
     spool    the folder with all assignments; made with mode 0700
@@ -376,3 +377,52 @@ class HostPlace:
     spool: Path
     worker: int | None = None
     start: Callable[[Path, int], None] | None = None
+
+
+THIS = (sys.executable, "-P", "-c", "from hugewise.cli.main import main; main()")
+"""The hugewise that this is, as a command."""
+
+
+def installed() -> Installed:
+    """Return the installation on this machine. A missing probe is None, no error."""
+    return Installed(
+        version=version("hugewise"),
+        package=package_digest(Path(hugewise.__file__).parent),
+        probe=_probe_digest(),
+        probe_version=_probe_version(),
+        python=platform.python_version(),
+        machine=os.uname().machine,
+    )
+
+
+def package_digest(folder: Path) -> str:
+    """Return the SHA-256 over names and contents of the package's Python files, which wheel and checkout share."""
+    paths = sorted(folder.rglob("*.py"))
+    return reading.tree_digest({str(path.relative_to(folder)): reading.sha256(path) for path in paths})
+
+
+def _probe_digest() -> str | None:
+    try:
+        return reading.sha256(Path(probe.find()))
+    except (HugewiseError, reading.UnreadableError):
+        return None
+
+
+def _probe_version() -> str | None:
+    try:
+        return probe.version()
+    except HugewiseError:
+        return None
+
+
+def difference(here: Installed, there: Installed) -> str | None:
+    """Return why a host's hugewise is not the coordinator's, or None. Probes are compared in `conduct.problems`."""
+    if there.version != here.version:
+        return f"hugewise {there.version} is there, and {here.version} here"
+    if there.package != here.package:
+        return (
+            f"hugewise {there.version} is there with other files than here ({there.package[:12]}, {here.package[:12]})"
+        )
+    if there.probe is None:
+        return "its hugewise has no probe"
+    return None

@@ -16,7 +16,7 @@ import msgspec
 
 from hugewise import reading
 from hugewise.errors import HugewiseError, UserError
-from hugewise.fleet.engine import Talked, at_once, over_ssh
+from hugewise.fleet.engine import CommandOutput, call_all, over_ssh
 from hugewise.fleet.inventory import HostEntry, Inventory
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+!-]{0,199}\.whl")
@@ -24,8 +24,8 @@ _MOST = 1 << 30  # bytes of one wheel
 _MOST_SAID = 1 << 20
 _QUICK_S, _SLOW_S = 60.0, 900.0
 _PLACE = re.compile(r"/[A-Za-z0-9._/-]{1,200}")
-# Before anything is made there: nothing of others is overwritten, nobody else could have put something in, and no run
-# that is under way gets other files.
+# Runs before anything is made there: nothing is overwritten, no other account could have put files in, and no run under
+# way gets other files.
 _LOOK = """
 import ensurepip, os, stat, sys, venv
 from pathlib import Path
@@ -62,7 +62,7 @@ class Carry(Protocol):
 
     def __call__(
         self, entry: HostEntry, words: Sequence[str], data: bytes = b"", *, timeout: float, most: int
-    ) -> Talked: ...
+    ) -> CommandOutput: ...
 
 
 class HostWheel(msgspec.Struct, frozen=True):
@@ -73,22 +73,22 @@ class HostWheel(msgspec.Struct, frozen=True):
 
 
 def wheels_in(folder: Path) -> list[HostWheel]:
-    """The wheels in a folder, one of them hugewise's. Raises UserError."""
+    """Return the wheels in a folder, one of them hugewise's. Raises UserError."""
     hint = f"make it: make wheel; pip download --only-binary :all: --dest {folder} dist/hugewise-*.whl"
     try:
         paths = sorted(path for path in folder.iterdir() if path.suffix == ".whl")
-        found = [HostWheel(path, reading.sha256(path)) for path in paths]
-        large = [each.path.name for each in found if each.path.stat().st_size > _MOST]
+        wheels = [HostWheel(path, reading.sha256(path)) for path in paths]
+        large = [wheel.path.name for wheel in wheels if wheel.path.stat().st_size > _MOST]
     except (OSError, reading.UnreadableError) as error:
         raise UserError(f"the wheels in {folder}: {error}", hint=hint) from None
     if large:
         raise UserError(f"{folder / large[0]}: larger than {_MOST >> 20:,} MiB", hint="take it away")
-    if odd := [each.path.name for each in found if not _NAME.fullmatch(each.path.name)]:
+    if odd := [wheel.path.name for wheel in wheels if not _NAME.fullmatch(wheel.path.name)]:
         raise UserError(f"{folder / odd[0]}: not the name of a wheel", hint="take it away")
-    own = [each for each in found if each.path.name.startswith("hugewise-")]
+    own = [wheel for wheel in wheels if wheel.path.name.startswith("hugewise-")]
     if len(own) != 1:
         raise UserError(f"{folder} has {len(own)} wheels of hugewise, and one is to be installed", hint=hint)
-    return found
+    return wheels
 
 
 def provision(
@@ -105,10 +105,10 @@ def provision(
             raise UserError(f"{inventory.file}: {host.name} has no ssh", hint='add its target: ssh = "..."')
 
     def install(name: str) -> None:
-        _Installing(inventory, inventory.entry(name), wheels, python, carry).do()
+        _HostInstallation(inventory, inventory.entry(name), wheels, python, carry).do()
 
     failed: dict[str, str] = {}
-    for name, came in at_once(install, [host.name for host in inventory.host], _AT_ONCE).items():
+    for name, came in call_all(install, [host.name for host in inventory.host], _AT_ONCE).items():
         if isinstance(came, HugewiseError):
             failed[name] = came.message
             say(f"{name}: {came.message}")
@@ -119,9 +119,7 @@ def provision(
     return failed
 
 
-class _Installing:
-    """On one host, step by step."""
-
+class _HostInstallation:
     def __init__(
         self, inventory: Inventory, entry: HostEntry, wheels: Sequence[HostWheel], python: str, carry: Carry
     ) -> None:
@@ -130,10 +128,9 @@ class _Installing:
         self._extra = "[fleet]" if inventory.fleet.engine == "dask" else ""
 
     def do(self) -> None:
-        """Raises HostLostError, HugewiseError."""
         cure = "it needs Python 3.11 or later with venv and ensurepip (apt install python3-venv)"
         self._run([self._python, "-I", "-c", _LOOK, self._folder], cure=cure)
-        below = self._run(["mktemp", "-d"]).said.decode("ascii", "replace").strip()
+        below = self._run(["mktemp", "-d"]).stdout.decode("ascii", "replace").strip()
         if not _PLACE.fullmatch(below):
             raise HugewiseError("mktemp has made no folder there")
         try:
@@ -142,26 +139,28 @@ class _Installing:
             self._run([self._python, "-I", "-m", "venv", "--prompt", "hugewise", self._folder])
             pip = [f"{self._folder}/bin/python", "-I", "-m", "pip", "--isolated", "--disable-pip-version-check"]
             pip += ["install", "--quiet", "--no-input"]
-            own = next(each.path.name for each in self._wheels if each.path.name.startswith("hugewise-"))
-            one = f"{below}/{own}"
-            self._run([*pip, "--no-index", "--find-links", below, f"{one}{self._extra}"], timeout=_SLOW_S)
+            own = next(entry.path.name for entry in self._wheels if entry.path.name.startswith("hugewise-"))
+            own_wheel = f"{below}/{own}"
+            self._run([*pip, "--no-index", "--find-links", below, f"{own_wheel}{self._extra}"], timeout=_SLOW_S)
             # One of the same version may be there with other files.
-            self._run([*pip, "--no-index", "--no-deps", "--force-reinstall", one], timeout=_SLOW_S)
+            self._run([*pip, "--no-index", "--no-deps", "--force-reinstall", own_wheel], timeout=_SLOW_S)
         finally:
             self._run(["rm", "-r", "-f", "--", below])
         self._run([f"{self._folder}/bin/hugewise", "--version"])
 
     def _send(self, wheel: HostWheel, below: str) -> None:
-        """Into a folder that this account alone can enter."""
+        # into a folder that this account alone can enter
         there = f"{below}/{wheel.path.name}"
         self._run(["dd", f"of={there}", "status=none"], reading.content(wheel.path, _MOST), timeout=_SLOW_S)
-        said = self._run(["sha256sum", "--", there]).said.split()
-        if not said or said[0].decode("ascii", "replace") != wheel.digest:
+        checksum = self._run(["sha256sum", "--", there]).stdout.split()
+        if not checksum or checksum[0].decode("ascii", "replace") != wheel.digest:
             raise HugewiseError(f"{wheel.path.name} has not come there as it is here")
 
-    def _run(self, words: Sequence[str], data: bytes = b"", *, timeout: float = _QUICK_S, cure: str = "") -> Talked:
+    def _run(
+        self, words: Sequence[str], data: bytes = b"", *, timeout: float = _QUICK_S, cure: str = ""
+    ) -> CommandOutput:
         prefix = ["sudo", "-n", "--"] if self._entry.root else []
-        found = self._carry(self._entry, [*prefix, *words], data, timeout=timeout, most=_MOST_SAID)
-        if found.status:
-            raise HugewiseError(f"{' '.join(words[:3])[:100]}: {found.why}{f'; {cure}' if cure else ''}")
-        return found
+        output = self._carry(self._entry, [*prefix, *words], data, timeout=timeout, most=_MOST_SAID)
+        if output.status:
+            raise HugewiseError(f"{' '.join(words[:3])[:100]}: {output.why}{f'; {cure}' if cure else ''}")
+        return output

@@ -1,11 +1,12 @@
-"""What continues an engine's worker that nobody holds stopped any more, whoever was killed: a program on its host.
+"""Watchdog program on a host: continues an engine's worker that was stopped and that nobody holds any more.
 
-A keeper that has the worker stopped holds an abstract socket of its name (`held_by`), which the kernel releases at any
-death. This program looks every few seconds whether the worker is stopped; if it is, it waits for the end of who holds
-that socket, and continues a worker that is still stopped then. While an attempt is measured it sleeps.
+A keeper that has the worker stopped holds an abstract socket named after the worker (`held_by`), which the kernel
+releases when the keeper dies. This program checks every few seconds whether the worker is stopped. If it is, the
+program waits for the end of the socket's holder, and continues a worker that is still stopped then. It sleeps while an
+attempt is measured.
 
-It is started by the worker, as a program of its own: it has none of the worker's keys, and imports nothing of hugewise.
-See unix(7), proc_pid_stat(5), pidfd_open(2).
+The worker starts it as a program of its own: it has none of the worker's keys, and imports nothing of hugewise. See
+unix(7), proc_pid_stat(5), pidfd_open(2).
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ import sys
 from pathlib import Path
 
 _LOOK_S = 5.0
-_START = 19  # of what stands after the name in /proc/PID/stat: field 22
+_START = 19  # index behind the name in /proc/PID/stat: field 22
 
 
 def held_by(pid: int, start: int) -> str:
-    """The name of the socket of who holds that process stopped; `start` in clock ticks since boot."""
+    """Return the name of the socket that marks a process as held stopped; `start` in clock ticks since boot."""
     return f"\0hugewise-fleet-holds-{pid}-{start}"
 
 
@@ -40,7 +41,6 @@ def start_watchdog(pid: int, start: int, look: float = _LOOK_S) -> subprocess.Po
 
 
 def _stopped(pid: int, start: int) -> bool | None:
-    """None where there is no such process any more."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
@@ -51,7 +51,6 @@ def _stopped(pid: int, start: int) -> bool | None:
 
 
 def _held(pid: int, start: int, process: int) -> bool:
-    """Wait for the end of who holds it, or its own; whether anybody did."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as holder:
         try:
             holder.connect(held_by(pid, start))
@@ -62,7 +61,7 @@ def _held(pid: int, start: int, process: int) -> bool:
 
 
 def main(pid: int, start: int, look: float) -> None:
-    """Until that process has ended."""
+    """Watch until that process has ended."""
     process = os.pidfd_open(pid)
     while (stopped := _stopped(pid, start)) is not None:
         if stopped and not _held(pid, start, process) and _stopped(pid, start):

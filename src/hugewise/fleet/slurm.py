@@ -3,9 +3,8 @@
 The spool lies in a folder that the nodes share with the coordinator (such as a home on NFS): there all orders are
 obeyed by the coordinator itself, but for the question who a host is, which is a short job on its node. A job that waits
 is an assignment that has not begun; one that ended without a last word (its node went down, its time was over) is
-queued again when it is looked at, as the same run. See sbatch(1), squeue(1), scancel(1), sinfo(1), sacct(1).
-
-What Slurm knows of jobs and nodes, asked for by its own programs; one answer serves all who ask within a second.
+queued again when it is looked at, as the same run. `Queue` asks Slurm's own programs; one answer serves all who ask
+within a second. See sbatch(1), squeue(1), scancel(1), sinfo(1), sacct(1).
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Generic, Self, TypeVar
 
 import msgspec
@@ -28,7 +26,7 @@ from hugewise.beneath import discard
 from hugewise.errors import HostLostError, HugewiseError, UserError
 from hugewise.files import write_whole
 from hugewise.fleet import host_agent, protocol
-from hugewise.fleet.engine import talked
+from hugewise.fleet.engine import run_command
 from hugewise.fleet.inventory import HostEntry, Inventory
 from hugewise.fleet.keeper import conclude
 from hugewise.fleet.protocol import (
@@ -38,12 +36,12 @@ from hugewise.fleet.protocol import (
     EndOrder,
     HelloOrder,
     HostAnswer,
+    HostContext,
     HostOrder,
-    HostPlace,
     LookOrder,
     decode_answer,
 )
-from hugewise.fleet.spool import FINAL, SpoolEntry
+from hugewise.fleet.spool import FINAL, SpoolEntry, last_words
 from hugewise.machine.programs import of_root
 from hugewise.visible import printable
 
@@ -54,7 +52,7 @@ _FRESH_S: Final = 1.0
 # Job states of squeue(1) that are still to end. One that is new, or suspended, or whose node boots, is not over.
 _WAITING: Final = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT")
 _RUNNING: Final = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING")
-# Node states of sinfo(1), without what may follow them, under which a job begins sooner or later by itself.
+# Node states of sinfo(1), without suffixes, under which a job begins sooner or later by itself.
 _USABLE: Final = ("idle", "mixed", "allocated", "completing", "planned", "reserved", "powering_up", "powered_down")
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _STATE = re.compile(r"[a-z_]+")
@@ -72,17 +70,14 @@ class QueuedJob(msgspec.Struct, frozen=True):
 
     @property
     def runs(self) -> bool:
-        """Whether it has its node."""
         return self.state in _RUNNING
 
     @property
     def alive(self) -> bool:
-        """Whether something is still to come of it."""
         return self.runs or self.state in _WAITING
 
     @property
     def words(self) -> str:
-        """How it is, in words of Slurm's."""
         why = f" ({self.reason})" if self.reason not in ("", "None") else ""
         return f"is {self.state}{why}"
 
@@ -95,19 +90,16 @@ class Node(msgspec.Struct, frozen=True):
 
     @property
     def usable(self) -> bool:
-        """Whether a job can come to run on it without anybody's doing."""
-        found = _STATE.match(self.state)
-        return found is not None and found[0] in _USABLE and not self.state.endswith("*")
+        """True if a job can come to run on the node without anybody's doing."""
+        word = _STATE.match(self.state)
+        return word is not None and word[0] in _USABLE and not self.state.endswith("*")
 
     @property
     def words(self) -> str:
-        """Its state, and the reason that was given."""
         return self.state if self.reason in ("", "none") else f"{self.state} ({self.reason})"
 
 
-class _Asked(Generic[_Found]):
-    """An answer that is kept for a moment; one thread asks, the others wait for it."""
-
+class _CachedAnswer(Generic[_Found]):
     def __init__(self, ask: Callable[[], _Found]) -> None:
         self._ask, self._lock = ask, threading.Lock()
         self._known: _Found | None = None
@@ -126,11 +118,11 @@ class _Asked(Generic[_Found]):
 
 
 class Queue:
-    """Of the cluster that the caller's own configuration names."""
+    """Queue of the cluster that the caller's own configuration names."""
 
     def __init__(self) -> None:
-        self._jobs: _Asked[dict[str, QueuedJob]] = _Asked(self._ask_jobs)
-        self.nodes: Callable[[], dict[str, Node]] = _Asked(self._ask_nodes)
+        self._jobs: _CachedAnswer[dict[str, QueuedJob]] = _CachedAnswer(self._ask_jobs)
+        self.nodes: Callable[[], dict[str, Node]] = _CachedAnswer(self._ask_nodes)
 
     def must_be_there(self) -> None:
         """Raise UserError where a program of Slurm's is missing, or its controller does not answer."""
@@ -144,16 +136,16 @@ class Queue:
 
     def submit(self, text: str) -> QueuedJob:
         """Queue a job. Raises HugewiseError with what sbatch says."""
-        said = self._said(["sbatch", "--parsable"], text.encode())
-        number = _NUMBER.match(said.strip())
+        output = self._said(["sbatch", "--parsable"], text.encode())
+        number = _NUMBER.match(output.strip())
         if number is None:
-            raise HugewiseError(f"sbatch gives no number of a job: {printable(said)[:200]}")
+            raise HugewiseError(f"sbatch gives no number of a job: {printable(output)[:200]}")
         name = next(line.partition("=")[2] for line in text.splitlines() if line.startswith("#SBATCH --job-name="))
         self._jobs.forget()
         return QueuedJob(int(number[0]), name, "PENDING")
 
     def job(self, name: str) -> QueuedJob | None:
-        """The newest job of that name, which may have ended; None where Slurm knows none any more."""
+        """Return the newest job of that name, which may have ended; None where Slurm knows none any more."""
         return self._jobs().get(name)
 
     def cancel(self, job: QueuedJob, *how: str) -> None:
@@ -163,39 +155,37 @@ class Queue:
         except HugewiseError:
             # scancel fails without a message for a job that has ended since squeue was asked, so squeue is asked again.
             self._jobs.forget()
-            found = self.job(job.name)
-            if found is not None and found.number == job.number and found.alive:
+            job_now = self.job(job.name)
+            if job_now is not None and job_now.number == job.number and job_now.alive:
                 raise
         self._jobs.forget()
 
     def _ask_jobs(self) -> dict[str, QueuedJob]:
-        found: dict[str, QueuedJob] = {}
-        said = self._said(["squeue", "--noheader", "--me", "--states=all", "--format=%i|%T|%j|%r"])
-        for line in said.splitlines():
+        jobs: dict[str, QueuedJob] = {}
+        output = self._said(["squeue", "--noheader", "--me", "--states=all", "--format=%i|%T|%j|%r"])
+        for line in output.splitlines():
             number, state, name, reason = (*line.split("|", 3), "", "", "")[:4]
-            if _NUMBER.fullmatch(number) and (name not in found or found[name].number < int(number)):
-                found[name] = QueuedJob(int(number), name, state, printable(reason)[:500])
-        return found
+            if _NUMBER.fullmatch(number) and (name not in jobs or jobs[name].number < int(number)):
+                jobs[name] = QueuedJob(int(number), name, state, printable(reason)[:500])
+        return jobs
 
     def _ask_nodes(self) -> dict[str, Node]:
-        said = self._said(["sinfo", "--noheader", "--Node", "--format=%N|%T|%E"])
-        rows = (line.split("|", 2) for line in said.splitlines())
+        output = self._said(["sinfo", "--noheader", "--Node", "--format=%N|%T|%E"])
+        rows = (line.split("|", 2) for line in output.splitlines())
         return {row[0].strip(): Node(row[1].strip(), printable(row[2].strip())[:500]) for row in rows if len(row) == 3}
 
     @staticmethod
     def _said(words: Sequence[str], data: bytes = b"") -> str:
-        """What a program of Slurm's says. Raises HugewiseError where it fails."""
         program = of_root(words[0])
         if program is None:
             raise HugewiseError(f"{words[0]} is not there", hint="apt install slurm-client")
-        found = talked([program, *words[1:]], data, timeout=_PATIENCE_S, most=_MOST)
-        if found.status:
-            raise HugewiseError(printable(f"{words[0]}: {found.why}")[:500], hint="see: scontrol ping")
-        return found.said.decode(errors="replace")
+        output = run_command([program, *words[1:]], data, timeout=_PATIENCE_S, most=_MOST)
+        if output.status:
+            raise HugewiseError(printable(f"{words[0]}: {output.why}")[:500], hint="see: scontrol ping")
+        return output.stdout.decode(errors="replace")
 
 
 _POLL_S: Final = 0.5
-_MOST_SAID: Final = 8192
 _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _PLAIN: Final = re.compile(r"[A-Za-z0-9._/@+=:,%-]+")
 
@@ -203,9 +193,7 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9._/@+=:,%-]+")
 def job_text(
     *, name: str, node: str, output: Path, body: str, partition: str | None = None, options: tuple[str, ...] = ()
 ) -> str:
-    """What sbatch is given: a job that has the node for itself, and is not begun again by Slurm. Nothing of the
-    coordinator's environment goes with it.
-    """
+    """Return the script for sbatch: an exclusive job, not restarted, without the coordinator's environment."""
     asked = [
         f"--job-name={name}",
         f"--nodelist={node}",
@@ -215,8 +203,8 @@ def job_text(
         *([] if partition is None else [f"--partition={partition}"]),
         *options,
     ]
-    assert all(_PLAIN.fullmatch(each) for each in asked)  # the inventory and the fleet's names have no others
-    lines = "".join(f"#SBATCH {each}\n" for each in asked)
+    assert all(_PLAIN.fullmatch(option) for option in asked)  # the inventory and the fleet's names have no others
+    lines = "".join(f"#SBATCH {option}\n" for option in asked)
     return f"#!/bin/sh\n{lines}PATH={_PATH}\nexport PATH\n{body}\n"
 
 
@@ -239,13 +227,10 @@ class SlurmEngine:
                 )
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Jobs go on."""
+    def __exit__(self, *_: object) -> None: ...
 
     def present(self) -> frozenset[str]:
-        """All of them: what lies in the spool can be asked whatever its node does."""
+        """Return all hosts: the spool can be read whatever a host's node does."""
         return frozenset(self._entries)
 
     def call(self, host: str, order: HostOrder, timeout: float = 60.0) -> HostAnswer:
@@ -253,10 +238,10 @@ class SlurmEngine:
         entry = self._entries[host]
         if isinstance(order, HelloOrder):
             return self._hello(entry, order, timeout)
-        place = HostPlace(self._spool(entry), start=lambda folder, _: self._submit(entry, folder))
+        place = HostContext(self._spool(entry), start=lambda folder, _: self._submit(entry, folder))
         if isinstance(order, EndOrder):
             return self._end(entry, order, place)
-        answer = decode_answer(host_agent.answered(protocol.encode(order), place))
+        answer = decode_answer(host_agent.answer_order(protocol.encode(order), place))
         if isinstance(order, LookOrder) and isinstance(answer, AssignmentSeen) and answer.state not in FINAL:
             return self._waiting(entry, answer)
         return answer
@@ -276,12 +261,10 @@ class SlurmEngine:
         return f"hugewise-{assignment.fleet}-{assignment.number}-{entry.name}"
 
     def _job(self, entry: HostEntry, assignment: Assignment) -> QueuedJob | None:
-        """The last job of an assignment that is known to Slurm."""
         return self._queue.job(self._name(entry, assignment))
 
     def _submit(self, entry: HostEntry, folder: Path) -> None:
-        """Queue the keeper of the assignment in `folder`, unless it is queued. Raises HugewiseError."""
-        order = SpoolEntry(folder).ordered()
+        order = SpoolEntry(folder).order()
         assert order is not None
         known = self._job(entry, order.assignment)
         if known is not None and known.alive:
@@ -297,7 +280,6 @@ class SlurmEngine:
         )
 
     def _waiting(self, entry: HostEntry, seen: AssignmentSeen) -> AssignmentSeen:
-        """What is seen, with what its job waits for. Raises HostLostError where its node is not to be had."""
         job = self._job(entry, seen.assignment)
         if job is not None and job.runs:
             return seen
@@ -308,12 +290,11 @@ class SlurmEngine:
                 f"{entry.name}: the node {entry.slurm} is {node.words}; {queued}",
                 hint=f"when it is mended: scontrol update nodename={entry.slurm} state=resume",
             )
-        said = "; ".join(each for each in (seen.reason, printable(queued)) if each)
-        return msgspec.structs.replace(seen, keeper=job is not None and job.alive, reason=said[:4000])
+        reason = "; ".join(part for part in (seen.reason, printable(queued)) if part)
+        return msgspec.structs.replace(seen, keeper=job is not None and job.alive, reason=reason[:4000])
 
-    def _end(self, entry: HostEntry, order: EndOrder, place: HostPlace) -> HostAnswer:
-        """The keeper of a job that runs is told by a signal; a job that waits is cancelled, and has never begun."""
-        answer = decode_answer(host_agent.answered(protocol.encode(order), place))
+    def _end(self, entry: HostEntry, order: EndOrder, place: HostContext) -> HostAnswer:
+        answer = decode_answer(host_agent.answer_order(protocol.encode(order), place))
         job = self._job(entry, order.assignment)
         if job is None or not job.alive:
             self._concluded(place, order)
@@ -324,25 +305,23 @@ class SlurmEngine:
             self._concluded(place, order)
         return answer
 
-    def _concluded(self, place: HostPlace, order: EndOrder) -> None:
-        """Write down the end of what no keeper has."""
+    def _concluded(self, place: HostContext, order: EndOrder) -> None:
         spooled = SpoolEntry(place.spool / order.assignment.fleet / str(order.assignment.number))
-        begun = spooled.ordered()
+        begun = spooled.order()
         if begun is None:
             return
         with spooled.held() as free:
             kept = spooled.kept()
             if free is not None and kept.state not in FINAL:
-                told = msgspec.structs.replace(kept, state="interrupted", reason=protocol.ENDED)
-                conclude(spooled, begun, told)
+                interrupted = msgspec.structs.replace(kept, state="interrupted", reason=protocol.ENDED)
+                conclude(spooled, begun, interrupted)
 
-    # -- who it is
+    # -- identity
 
     def _hello(self, entry: HostEntry, order: HelloOrder, timeout: float) -> HostAnswer:
-        """A job that obeys one order on the node. Raises HostLostError where it has not run in time."""
         folder = self._spool(entry)
         try:
-            host_agent.have_spool(folder)
+            host_agent.make_spool(folder)
             return self._asked(entry, order, folder, timeout)
         except OSError as error:
             raise HugewiseError(
@@ -352,26 +331,26 @@ class SlurmEngine:
     def _asked(self, entry: HostEntry, order: HelloOrder, folder: Path, timeout: float) -> HostAnswer:
         token = f".hello-{secrets.token_hex(8)}"
         asking, saying, answer = (folder / f"{token}{end}" for end in (".order", ".part", ".answer"))
-        said = folder / f"{token}.txt"
+        log = folder / f"{token}.txt"
         words = shlex.join([*self._hugewise(entry), "obey", "--spool", str(folder)])
         body = f"{words} < {shlex.quote(str(asking))} > {shlex.quote(str(saying))} && mv {saying} {answer}"
         write_whole(asking, protocol.encode(order), 0o600)
         job = None
         try:
-            job = self._queue.submit(self._text(entry, f"hugewise{token}-{entry.name}", said, body))
+            job = self._queue.submit(self._text(entry, f"hugewise{token}-{entry.name}", log, body))
             self._answered(entry, job, answer, timeout)
             return decode_answer(reading.content(answer, MOST_MESSAGE))
         except reading.UnreadableError:
-            told = _tail(said)
+            last = printable(" ".join(last_words(log).splitlines()[-2:]))[:500]
             raise HugewiseError(
-                f"{entry.name}: hugewise fleet obey on {entry.slurm}: {told or 'it gave no answer'}",
+                f"{entry.name}: hugewise fleet obey on {entry.slurm}: {last or 'it gave no answer'}",
                 hint="install it where the nodes see it, and name its folder with installation = ...",
             ) from None
         finally:
             if job is not None and not answer.exists():
                 with suppress(HugewiseError):
                     self._queue.cancel(job)
-            for path in (asking, saying, answer, said):
+            for path in (asking, saying, answer, log):
                 discard(path)
 
     def _answered(self, entry: HostEntry, job: QueuedJob, answer: Path, timeout: float) -> None:
@@ -379,7 +358,7 @@ class SlurmEngine:
         while not answer.exists():
             now = self._queue.job(job.name)
             if now is not None and not now.alive:
-                time.sleep(_POLL_S)  # for the file to be seen here
+                time.sleep(_POLL_S)  # until the file is seen here
                 return
             if time.monotonic() > end:
                 node = self._queue.nodes().get(entry.slurm or "")
@@ -390,11 +369,3 @@ class SlurmEngine:
                     hint=f"see: squeue -w {entry.slurm}",
                 )
             time.sleep(_POLL_S)
-
-
-def _tail(path: Path) -> str:
-    try:
-        lines = reading.content(path, _MOST_SAID, part="tail").decode(errors="replace").split("\n")
-    except reading.UnreadableError:
-        return ""
-    return printable(" ".join([line for line in lines if line.strip()][-2:]))[:500]

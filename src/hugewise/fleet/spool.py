@@ -9,29 +9,39 @@ SPOOL/                   0700, the account's own
       begin.json         what was ordered; an assignment without it was never begun
       study.toml
       results/STUDY/RUN  the run
-      state.json         what its keeper last said (`KeptState`)
+      state.json         what its keeper last said (`KeeperRecord`)
       lock               locked by its keeper as long as it lives
       end                there when it is to be ended
       said.txt           what the run said
       manifest.json      of a run that has ended: what is shipped
       reserve            room for the last state on a full disk
       costs              processor time of orders that were programs of their own
+
+The engine's worker on a host, from its keeper's side: stopped while an attempt is measured, and what it took.
+
+A worker that is stopped stays registered with its scheduler, and obeys nothing until it goes on. So that it does go on
+whatever becomes of the keeper, `sigcont_watchdog` on the worker's side waits for the keeper's end. `WorkerYield` lets
+it go on for a moment: between two blocks, and as long as an order is being obeyed. See signal(7), proc(5).
 """
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import functools
 import os
+import signal
+import socket
 import stat
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
-from hugewise import reading
+from hugewise import processes, reading
 from hugewise.beneath import DirFd
 from hugewise.errors import HugewiseError
 from hugewise.files import write_whole
@@ -45,12 +55,12 @@ from hugewise.fleet.protocol import (
     ManifestFound,
     safe_file,
 )
+from hugewise.fleet.sigcont_watchdog import held_by
 
 FINAL = ("ended", "interrupted", "failed")
 """States of an assignment that nothing changes any more."""
 _RESERVE = 64 << 10
 _WORDS, _TAIL = 2000, 8192
-_MOST_STATE = 1 << 20
 _HIDDEN = "."
 
 _Kind = TypeVar("_Kind")
@@ -63,10 +73,8 @@ class Fence(msgspec.Struct, frozen=True):
     over: bool = False
 
 
-class WorkerAt(msgspec.Struct, frozen=True):
-    """A process, so that no other one is taken for it: its pid, its start in clock ticks since boot, the id of that
-    boot, and the file that it runs, by device and inode (empty where that cannot be seen).
-    """
+class ProcessIdentity(msgspec.Struct, frozen=True):
+    """A process: pid, start in clock ticks since boot, boot id, and its file by device and inode (empty: unknown)."""
 
     pid: int
     start: int
@@ -74,8 +82,9 @@ class WorkerAt(msgspec.Struct, frozen=True):
     exe: str = ""
 
 
-class KeptState(msgspec.Struct, frozen=True, kw_only=True):
-    """What a keeper last said of its assignment; see `AssignmentSeen`. `folder` of the run is below `results`.
+class KeeperRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Last state that a keeper recorded of its assignment; see `AssignmentSeen`. `folder` of the run is below
+    `results`.
 
     keeper       its process; None when it has ended by itself
     unreadable   no manifest can be made of the run
@@ -89,7 +98,7 @@ class KeptState(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
     restarts: int = 0
     cost: Cost = Cost()
-    keeper: WorkerAt | None = None
+    keeper: ProcessIdentity | None = None
     unreadable: bool = False
 
 
@@ -105,17 +114,16 @@ class SpoolEntry:
         self.path = path
         self.results = path / "results"
 
-    # -- what was ordered, and how it is
+    # -- orders and state
 
-    def ordered(self) -> BeginOrder | None:
-        """What was ordered; None where nothing was begun. Raises HugewiseError."""
+    def order(self) -> BeginOrder | None:
+        """Return the order; None where nothing was begun. Raises HugewiseError."""
         return _stored(self.path / "begin.json", BeginOrder)
 
-    def kept(self) -> KeptState:
-        """What its keeper last said."""
-        return _stored(self.path / "state.json", KeptState) or KeptState()
+    def kept(self) -> KeeperRecord:
+        return _stored(self.path / "state.json", KeeperRecord) or KeeperRecord()
 
-    def keep(self, state: KeptState) -> bool:
+    def keep(self, state: KeeperRecord) -> bool:
         """Have it on disk; False where there is no room even after the reserve is given up, or it cannot be written."""
         for last in (False, True):
             try:
@@ -128,17 +136,15 @@ class SpoolEntry:
                 return True
         return False
 
-    def set_aside(self) -> None:
+    def reserve_space(self) -> None:
         """Have room for the last state, whatever fills the disk. Raises OSError."""
         write_whole(self.path / "reserve", os.urandom(_RESERVE), 0o600)
 
     def give_up_reserve(self) -> None:
-        """Have the room that was set aside."""
         with suppress(OSError):
             (self.path / "reserve").unlink()
 
-    def to_end(self) -> bool:
-        """Whether it was ordered to end."""
+    def end_ordered(self) -> bool:
         return (self.path / "end").exists()
 
     def end(self) -> None:
@@ -146,7 +152,7 @@ class SpoolEntry:
         write_whole(self.path / "end", b"", 0o600)
 
     def concluded(self) -> bool:
-        """Whether a keeper has nothing more to do: its last state is there, and what is shipped of it is known."""
+        """Return whether a keeper has nothing more to do: its last state is there, and the files to ship are known."""
         kept = self.kept()
         return kept.state in FINAL and (kept.unreadable or self.manifest() is not None or self.run() is None)
 
@@ -154,7 +160,7 @@ class SpoolEntry:
 
     @contextmanager
     def held(self) -> Iterator[int | None]:
-        """The descriptor of its lock, which a keeper that inherits it keeps; None while a keeper lives."""
+        """Yield the descriptor of the lock, which a keeper that inherits it keeps; None while a keeper lives."""
         descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -167,22 +173,20 @@ class SpoolEntry:
         finally:
             os.close(descriptor)
 
-    def living(self) -> bool:
-        """Whether a keeper has it."""
+    def has_keeper(self) -> bool:
         with self.held() as free:
             return free is None
 
     # -- its run
 
     def run(self) -> Path | None:
-        """The folder of its run, which has begun; None where none has. Raises HugewiseError where there are several."""
-        found = sorted(path.parent for path in self.results.glob("*/*/run.jsonl"))
-        if len(found) > 1:
-            raise HugewiseError(f"{self.results} holds {len(found)} runs, and one was ordered")
-        return found[0] if found else None
+        """Return the folder of the run that has begun, or None. Raises HugewiseError where there are several."""
+        runs = sorted(path.parent for path in self.results.glob("*/*/run.jsonl"))
+        if len(runs) > 1:
+            raise HugewiseError(f"{self.results} holds {len(runs)} runs, and one was ordered")
+        return runs[0] if runs else None
 
     def seen(self, order: BeginOrder, *, keeper: bool) -> AssignmentSeen:
-        """How it is, for the coordinator."""
         kept, costs = self.kept(), _stored(self.path / "costs", _Costs) or _Costs()
         return AssignmentSeen(
             assignment=order.assignment,
@@ -199,7 +203,6 @@ class SpoolEntry:
         )
 
     def _full(self) -> str | None:
-        """That its disk is full, which its keeper cannot write down; None where it is not."""
         held = os.statvfs(self.path)
         if held.f_bavail * held.f_frsize >= _RESERVE:
             return None
@@ -213,14 +216,14 @@ class SpoolEntry:
         )
 
     def manifest(self) -> ManifestFound | None:
-        """What is shipped of it; None until it is made. Raises HugewiseError."""
+        """Return the manifest of the files to ship; None until it is made. Raises HugewiseError."""
         return _stored(self.path / "manifest.json", ManifestFound)
 
-    def make_manifest(self, order: BeginOrder) -> None:
+    def write_manifest(self, order: BeginOrder) -> None:
         """Write down what is shipped of it, where there is a run. Raises OSError, HugewiseError."""
         if (run := self.run()) is not None:
-            found = ManifestFound(assignment=order.assignment, run=run.name, files=manifest(run))
-            write_whole(self.path / "manifest.json", msgspec.json.encode(found), 0o600)
+            record = ManifestFound(assignment=order.assignment, run=run.name, files=manifest(run))
+            write_whole(self.path / "manifest.json", msgspec.json.encode(record), 0o600)
 
 
 def _stored(path: Path, kind: type[_Kind]) -> _Kind | None:
@@ -235,14 +238,12 @@ def _stored(path: Path, kind: type[_Kind]) -> _Kind | None:
 
 
 def manifest(run: Path) -> tuple[FileEntry, ...]:
-    """The files of a run's folder in the order of their names: what is hidden (drafts) and what is no regular file is
-    left out. The run may belong to another account: it is read below a descriptor. Raises OSError, HugewiseError.
-    """
+    """Return the files of a run's folder by name, without hidden and irregular ones. Raises OSError, HugewiseError."""
     with DirFd.open(run) as held:
-        found = tuple(_entries(held, ""))
-    if len(found) > MOST_FILES:
+        entries = tuple(_entries(held, ""))
+    if len(entries) > MOST_FILES:
         raise HugewiseError(f"{run} has more than {MOST_FILES:,} files")
-    return found
+    return entries
 
 
 def _entries(folder: DirFd, above: str) -> Iterator[FileEntry]:
@@ -260,9 +261,185 @@ def _entries(folder: DirFd, above: str) -> Iterator[FileEntry]:
 
 
 def last_words(path: Path) -> str:
-    """The last lines of what a run said."""
+    """Return the last lines of a run's output."""
     try:
         lines = reading.content(path, _TAIL, part="tail").decode(errors="replace").splitlines()
     except reading.UnreadableError:
         return ""
     return "\n".join([line for line in lines if line.strip()][-4:])[-_WORDS:]
+
+
+def identify(pid: int) -> ProcessIdentity | None:
+    """Return the process of that pid; None where there is none, or only what is left of it."""
+    stat = processes.stat(Path(f"/proc/{pid}"))
+    return None if stat is None or stat.has_ended else ProcessIdentity(pid, stat.starttime, _boot(), _exe(pid))
+
+
+@functools.cache
+def _boot() -> str:
+    with suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return ""
+
+
+def _exe(pid: int) -> str:
+    # a file that was replaced meanwhile has another name then, and is the same
+    with suppress(OSError):
+        file = Path(f"/proc/{pid}/exe").stat()
+        return f"{file.st_dev}:{file.st_ino}"
+    return ""
+
+
+def _is_alive(worker: ProcessIdentity) -> bool:
+    return identify(worker.pid) == worker
+
+
+def cpu_seconds(worker: ProcessIdentity) -> float | None:
+    """Return the CPU seconds of all live threads (schedstat, else /proc/PID/stat); None where the process is gone."""
+    if not _is_alive(worker):
+        return None
+    total, tasks = 0, Path(f"/proc/{worker.pid}/task")
+    try:
+        for task in tasks.iterdir():
+            total += int((task / "schedstat").read_bytes().split()[0])
+    except (OSError, IndexError, ValueError):
+        stat = processes.stat(Path(f"/proc/{worker.pid}"))
+        return None if stat is None or stat.has_ended else (stat.utime + stat.stime) * processes.TICK
+    return total / 1e9
+
+
+def _signal(worker: ProcessIdentity, number: int) -> bool:
+    try:
+        held = os.pidfd_open(worker.pid)
+    except OSError:
+        return False
+    try:
+        if _is_alive(worker):
+            signal.pidfd_send_signal(held, number)
+            return True
+    except OSError:
+        pass
+    finally:
+        os.close(held)
+    return False
+
+
+def continue_worker(worker: ProcessIdentity | None) -> None:
+    """Continue a worker that a keeper before may have left stopped, that was killed."""
+    if worker is not None:
+        _signal(worker, signal.SIGCONT)
+
+
+def terminate_keeper(keeper: ProcessIdentity | None) -> bool:
+    """Tell a keeper to have its run ended; whether it was there."""
+    return keeper is not None and _signal(keeper, signal.SIGTERM)
+
+
+class WorkerControl:
+    """Control of the worker by a keeper, and the worker's use of the CPU while attempts were measured.
+
+    worker_s     seconds of processor that it took in blocks that were measured; None where that is never known
+    measured_s   seconds of these blocks, by the clock that its caller gives: those in which it is known
+    """
+
+    def __init__(self, *, stop: bool) -> None:
+        self.stop = stop
+        self.measured_s = 0.0
+        self.worker_s: float | None = None
+        self.held: ProcessIdentity | None = None
+        self._since: float | None = None
+        self._before: float | None = None
+        self._stopped = False
+        self._holds: socket.socket | None = None
+        self.ever_stopped = False
+
+    def attempt(self, worker: ProcessIdentity | None, now: float) -> None:
+        if self._since is not None:
+            return
+        if self._stopped and worker != self.held:
+            self.go_on()
+        self.held, self._since = worker, now
+        if worker is None:
+            return
+        if self.stop and not self._stopped:
+            self._stopped = self._hold(worker) and _signal(worker, signal.SIGSTOP)
+            self.ever_stopped = self.ever_stopped or self._stopped
+            if not self._stopped:
+                self._release()
+        self._before = cpu_seconds(worker)
+
+    def over(self, now: float) -> None:
+        if self._since is None:
+            return
+        after = None if self.held is None else cpu_seconds(self.held)
+        if after is not None and self._before is not None:
+            self.measured_s += now - self._since
+            self.worker_s = (self.worker_s or 0.0) + max(0.0, after - self._before)
+        self._since = self._before = None
+
+    def go_on(self) -> None:
+        if self._stopped and self.held is not None:
+            _signal(self.held, signal.SIGCONT)
+        self._stopped = False
+        self._release()
+
+    def _release(self) -> None:
+        if self._holds is not None:
+            self._holds.close()
+            self._holds = None
+
+    def _hold(self, worker: ProcessIdentity) -> bool:
+        holds = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            holds.bind(held_by(worker.pid, worker.start))
+            holds.listen(1)
+        except OSError:
+            holds.close()
+            return False
+        self._holds = holds
+        return True
+
+
+EVERY_S, LASTS_S, _MOST_S, _STEP_S = 15.0, 0.5, 5.0, 0.02
+
+
+@contextmanager
+def obeying_order(path: Path, *, alone: bool = False) -> Iterator[None]:
+    """Hold off attempts between two blocks while an order is obeyed; `alone` waits for all others. Raises OSError."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+class WorkerYield:
+    """`orders` is the file that is locked while an order is obeyed; beside it stands which worker carried the last."""
+
+    def __init__(self, orders: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        self._orders, self._clock, self._last = orders, clock, clock()
+
+    def worker(self) -> ProcessIdentity | None:
+        with suppress(reading.UnreadableError):
+            return reading.stored(self._orders.with_name("worker"), ProcessIdentity)
+        return None
+
+    def due(self) -> bool:
+        return self._clock() - self._last >= EVERY_S
+
+    def take(self) -> None:
+        """Give the worker a moment, and an order that it is obeying some seconds."""
+        time.sleep(LASTS_S)
+        end = time.monotonic() + _MOST_S
+        with suppress(OSError):
+            descriptor = os.open(self._orders, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            try:
+                while time.monotonic() < end:
+                    with suppress(BlockingIOError):
+                        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                        break
+                    time.sleep(_STEP_S)
+            finally:
+                os.close(descriptor)
+        self._last = self._clock()

@@ -1,21 +1,18 @@
-"""What a guest's memory is made of on the host, proven from the smaps of its QEMU while it runs.
+"""Proof of a guest's memory on the host, from the smaps of its running QEMU, and of KVM's mappings of it.
 
-Source: proc(5); Documentation/filesystems/proc.rst of the Linux kernel.
+Huge pages of the host do not imply that the guest is mapped with them: KVM maps a huge page by small ones where a
+memory slot is not aligned to it, where it must not be executable (`nx_huge_pages`), or while writes are logged
+(migration). KVM counts its present leaf entries by size: `pages_4k`, `pages_2m` and `pages_1g` of a VM. They come from
+QEMU's monitor (`query-stats`, QEMU 7.1, which needs no privileges), else from debugfs (`/sys/kernel/debug/kvm/PID-FD`,
+root). Both are of that one VM.
 
-What KVM itself maps of a guest's memory, and with pages of which size: the proof below the guest.
-
-That the host backs a guest with huge pages does not say that the guest is mapped with them: KVM maps a huge page by
-small ones where a memory slot is not aligned to it, where it must not be executable (`nx_huge_pages`), or while what
-is written is logged (migration). KVM counts its present leaf entries by size: `pages_4k`, `pages_2m` and `pages_1g` of
-a VM. They are asked of QEMU's monitor (`query-stats`, QEMU 7.1, which needs no privileges), else read in debugfs
-(`/sys/kernel/debug/kvm/PID-FD`, root). Both are of that one VM.
-
-The entries are those of memory that the guest has touched, so they are read when the workload has ended and the guest
-has not. They are of the tables that hardware walks where it has nested paging (EPT, NPT); under shadow paging a guest's
+The entries cover memory that the guest has touched, so they are read when the workload has ended and the guest has not.
+They are those of the tables that hardware walks where it has nested paging (EPT, NPT); under shadow paging a guest's
 own page sizes would limit them. Only x86 counts them.
 
-Sources: arch/x86/kvm/mmu/mmu.c and spte.c (kvm_update_page_stats, hugepage_adjust, lpage_info of kvm_alloc_memslot_
-metadata) and virt/kvm/kvm_main.c (kvm_create_vm_debugfs) of Linux 6.12; qapi/stats.json of QEMU.
+Sources: proc(5); Documentation/filesystems/proc.rst of the Linux kernel; arch/x86/kvm/mmu/mmu.c and spte.c
+(kvm_update_page_stats, hugepage_adjust, lpage_info of kvm_alloc_memslot_metadata) and virt/kvm/kvm_main.c
+(kvm_create_vm_debugfs) of Linux 6.12; qapi/stats.json of QEMU.
 """
 
 from __future__ import annotations
@@ -59,7 +56,6 @@ class Area(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """Bytes."""
         return self.end - self.start
 
     @property
@@ -74,7 +70,7 @@ class Area(msgspec.Struct, frozen=True):
 
 
 class Proof(msgspec.Struct, frozen=True, kw_only=True):
-    """What the guest's memory is made of.
+    """Pages that a guest's memory is made of, against the promise.
 
     promised  the kind of pages
     memory    bytes that the guest has
@@ -99,12 +95,12 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def smaps(pid: int) -> str:
-    """The smaps of a process. Raises OSError."""
+    """Return the smaps of a process. Raises OSError."""
     return Path(f"/proc/{pid}/smaps").read_text()
 
 
 def numa_maps(pid: int) -> str | None:
-    """The numa_maps of a process; None where the kernel has none. Raises OSError."""
+    """Return the numa_maps of a process; None where the kernel has none. Raises OSError."""
     try:
         return Path(f"/proc/{pid}/numa_maps").read_text()
     except FileNotFoundError:
@@ -112,14 +108,14 @@ def numa_maps(pid: int) -> str | None:
 
 
 def areas(text: str) -> Iterator[Area]:
-    """The mappings in the text of /proc/PID/smaps."""
+    """Yield the mappings in the text of /proc/PID/smaps."""
     head: re.Match[str] | None = None
     fields: dict[str, int] = {}
     for line in text.splitlines():
-        if found := _HEAD.fullmatch(line):
+        if match := _HEAD.fullmatch(line):
             if head is not None:
                 yield _area(head, fields)
-            head, fields = found, {}
+            head, fields = match, {}
         elif field := _FIELD.match(line):
             fields[field[1]] = int(field[2]) * 1024
     if head is not None:
@@ -130,23 +126,22 @@ def _area(head: re.Match[str], fields: Mapping[str, int]) -> Area:
     return Area(int(head[1], 16), int(head[2], 16), head[3], head[4], fields)
 
 
-def large(text: str) -> str:
-    """The mappings of at least 1 MiB, as they were written: the others cannot be memory of a guest."""
+def large_mappings(text: str) -> str:
+    """Return the mappings of at least 1 MiB, as they were written: the others cannot be memory of a guest."""
     kept, keeps = [], False
     for line in text.splitlines(keepends=True):
-        if found := _HEAD.match(line):
-            keeps = int(found[2], 16) - int(found[1], 16) >= _LARGE
+        if match := _HEAD.match(line):
+            keeps = int(match[2], 16) - int(match[1], 16) >= _LARGE
         if keeps:
             kept.append(line)
     return "".join(kept)
 
 
 def guest_memory(text: str, size: int) -> list[Area]:
-    """The mappings that are the guest's memory of `size` bytes; empty when none can be.
+    """Return the mappings that are the guest's memory of `size` bytes; empty when none can be.
 
-    Writable and never executable: QEMU's buffer of translated code can be as large. Of several the smallest is it.
-    Only where none is large enough, neighbours of one name are taken together, since the kernel splits a mapping where
-    its flags or its NUMA policy change.
+    The smallest that is large enough, writable and never executable (QEMU's buffer of translated code can be as large).
+    Else neighbours of one name together, since the kernel splits a mapping where its flags or NUMA policy change.
     """
     writable = [area for area in areas(text) if area.permissions[:3] == "rw-" and not area.name.startswith("[")]
     enough = [area for area in writable if area.size >= size]
@@ -162,14 +157,12 @@ def guest_memory(text: str, size: int) -> list[Area]:
 
 
 def node_memory(text: str, sizes: Sequence[int]) -> list[list[Area]]:
-    """The mappings of each of the guest's NUMA nodes, which have so many bytes: each has mappings of its own. A node
-    for which there is none has no mapping.
-    """
+    """Return the mappings of each of the guest's NUMA nodes, of `sizes` bytes; no mapping for a node without one."""
     if len(sizes) == 1:
         return [guest_memory(text, sizes[0])]
     taken = set[int]()
-    found: dict[int, list[Area]] = {}
-    # The smallest first: so a small node never takes what only a large one fits into.
+    mappings: dict[int, list[Area]] = {}
+    # The smallest first: so a small node never takes a mapping that only a large one fits into.
     for place in sorted(range(len(sizes)), key=lambda place: sizes[place]):
         candidates = [
             area
@@ -180,18 +173,18 @@ def node_memory(text: str, sizes: Sequence[int]) -> list[list[Area]]:
             and area.start not in taken
         ]
         chosen = min(candidates, key=lambda area: area.size, default=None)
-        found[place] = [] if chosen is None else [chosen]
-        taken.update(area.start for area in found[place])
-    return [found[place] for place in range(len(sizes))]
+        mappings[place] = [] if chosen is None else [chosen]
+        taken.update(area.start for area in mappings[place])
+    return [mappings[place] for place in range(len(sizes))]
 
 
 def _size(run: list[Area]) -> int:
     return sum(area.size for area in run)
 
 
-def nodes(numa: str, found: list[Area]) -> dict[int, int]:
-    """Bytes of the mappings `found` by NUMA node, from the text of /proc/PID/numa_maps."""
-    starts, placed = {area.start for area in found}, dict[int, int]()
+def nodes(numa: str, mappings: list[Area]) -> dict[int, int]:
+    """Return bytes of the mappings `found` by NUMA node, from the text of /proc/PID/numa_maps."""
+    starts, placed = {area.start for area in mappings}, dict[int, int]()
     for line in numa.splitlines():
         words = line.split()
         unit = next((int(word[18:]) * 1024 for word in words if word.startswith("kernelpagesize_kB=")), 0)
@@ -203,17 +196,15 @@ def nodes(numa: str, found: list[Area]) -> dict[int, int]:
     return placed
 
 
-def judge(text: str, guest: Guest, share: float = SHARE, numa: str | None = None) -> Proof:
-    """Whether the text of QEMU's smaps shows that the guest has the backing that it was promised.
-
-    `share`: what of the memory must be of the promised kind. hugetlb pages must be all of it, and beside base pages
-    there may be no other. Memory that is bound to NUMA nodes must lie there, as `numa` (its numa_maps) says.
+def judge_backing(text: str, guest: Guest, share: float = SHARE, numa: str | None = None) -> Proof:
+    """Judge by QEMU's smaps whether the guest has the promised backing: `share` of its memory, all of it for hugetlb
+    pages, no larger pages beside base pages, and on the NUMA nodes that it is bound to (by `numa`, its numa_maps).
     """
     backing = guest.backing
     parts = backing.parts(guest.memory)
     proofs = [
-        _judged(part, found, share, numa, preallocated=backing.preallocate)
-        for part, found in zip(parts, node_memory(text, [part.memory for part in parts]), strict=True)
+        _judged(part, mappings, share, numa, preallocated=backing.preallocate)
+        for part, mappings in zip(parts, node_memory(text, [part.memory for part in parts]), strict=True)
     ]
     if len(proofs) == 1:
         return proofs[0]
@@ -232,9 +223,8 @@ def judge(text: str, guest: Guest, share: float = SHARE, numa: str | None = None
     )
 
 
-def _judged(part: BackingCell, found: list[Area], share: float, numa: str | None, *, preallocated: bool) -> Proof:
-    """The proof of one NUMA node of the guest, whose mappings are `found`."""
-    seen = kinds(found)
+def _judged(part: BackingCell, mappings: list[Area], share: float, numa: str | None, *, preallocated: bool) -> Proof:
+    seen = kinds(mappings)
     resident = sum(seen.values())
     page = PAGE_OF.get(part.pages)
     key = part.pages if page is None else f"hugetlb:{page}"
@@ -243,16 +233,16 @@ def _judged(part: BackingCell, found: list[Area], share: float, numa: str | None
     # The kernel may have joined a neighbour to the mapping.
     reached = min(1.0, seen.get(key, 0) / whole) if whole else 0.0
     others = ", ".join(f"{format_size(size)} {kind}" for kind, size in sorted(seen.items()) if kind != key)
-    accepted = bool(found) and reached >= least and not (others and part.pages == "base")
+    accepted = bool(mappings) and reached >= least and not (others and part.pages == "base")
     words = f"{format_size(seen.get(key, 0))} of {format_size(whole)} are {_WORDS[part.pages]}"
-    if not found:
+    if not mappings:
         words = f"no mapping of QEMU holds the guest's {format_size(part.memory)}"
     elif not resident:
         words = "nothing of the guest's memory is there yet"
     elif not accepted:
         words += f", {least:.0%} are needed" + (f"; the rest is {others}" if others else "")
     if accepted and part.nodes is not None:
-        elsewhere = _elsewhere(found, part.nodes, numa)
+        elsewhere = _misplaced(mappings, part.nodes, numa)
         accepted, words = elsewhere is None, elsewhere or words
     return Proof(
         promised=part.pages,
@@ -265,9 +255,8 @@ def _judged(part: BackingCell, found: list[Area], share: float, numa: str | None
     )
 
 
-def _elsewhere(found: list[Area], bound: tuple[int, ...], numa: str | None) -> str | None:
-    """Why the memory is not proven to lie on the nodes that it is bound to, or None."""
-    placed = nodes(numa or "", found)
+def _misplaced(mappings: list[Area], bound: tuple[int, ...], numa: str | None) -> str | None:
+    placed = nodes(numa or "", mappings)
     if not placed:
         return f"nothing says on which NUMA nodes the guest's memory lies (bound to {', '.join(map(str, bound))})"
     others = {node: size for node, size in placed.items() if node not in bound}
@@ -276,10 +265,10 @@ def _elsewhere(found: list[Area], bound: tuple[int, ...], numa: str | None) -> s
     return "; ".join(f"{format_size(size)} lie on NUMA node {node}" for node, size in sorted(others.items()))
 
 
-def kinds(found: list[Area]) -> dict[str, int]:
-    """Bytes of the mappings that are there, by kind: `base`, `thp`, `hugetlb:SIZE`."""
+def kinds(mappings: list[Area]) -> dict[str, int]:
+    """Return bytes of the mappings that are there, by kind: `base`, `thp`, `hugetlb:SIZE`."""
     seen: dict[str, int] = {}
-    for area in found:
+    for area in mappings:
         added = {"thp": area.transparent, "base": area.fields.get("Rss", 0) - area.transparent}
         if area.hugetlb:
             added[f"hugetlb:{area.fields['KernelPageSize']}"] = area.hugetlb
@@ -309,9 +298,7 @@ class Monitor(Protocol):
 
 
 class KvmMapping(msgspec.Struct, frozen=True):
-    """Leaf entries of one VM by the size of what each maps, in bytes. `split`: huge pages that `nx_huge_pages` has
-    split; `source`: who said so.
-    """
+    """Leaf entries of one VM by page size in bytes; `split`: huge pages that `nx_huge_pages` has split."""
 
     entries: Mapping[int, int]
     split: int
@@ -319,62 +306,56 @@ class KvmMapping(msgspec.Struct, frozen=True):
 
     @property
     def bytes(self) -> Mapping[int, int]:
-        """What is mapped, by the size of the page that maps it."""
         return {size: size * count for size, count in self.entries.items() if count}
 
     @property
     def mapped(self) -> int:
-        """Bytes that are mapped at all."""
         return sum(self.bytes.values())
 
 
-class KvmJudged(msgspec.Struct, frozen=True):
-    """Whether KVM maps a guest as promised (None: that cannot be known), `share` of what it maps so, and in words."""
+class KvmVerdict(msgspec.Struct, frozen=True):
+    """Verdict on KVM's mappings of a guest: as promised or not (None: unknown), the `share` mapped so, and in words."""
 
     good: bool | None
     share: float | None
-    said: str
+    description: str
 
 
-def look(monitor: Monitor, pid: int, debugfs: Path = DEBUGFS, proc: Path = PROC) -> KvmMapping | str:
-    """What KVM maps of the guest of the QEMU `pid` now, or why that cannot be known. Raises nothing."""
-    asked = _of_monitor(monitor)
+def kvm_mapping(monitor: Monitor, pid: int, debugfs: Path = DEBUGFS, proc: Path = PROC) -> KvmMapping | str:
+    """Return KVM's current mappings of the guest of the QEMU `pid`, or why they cannot be known. Raises nothing."""
+    asked = _from_monitor(monitor)
     if not isinstance(asked, str):
         return asked
-    found = of_debugfs(pid, debugfs, proc)
-    return f"{asked}; {found}" if isinstance(found, str) else found
+    mapping = kvm_mapping_of_debugfs(pid, debugfs, proc)
+    return f"{asked}; {mapping}" if isinstance(mapping, str) else mapping
 
 
-def runs(pid: int, proc: Path = PROC) -> bool | None:
-    """Whether the process has a virtual machine of KVM's; None where its descriptors may not be looked at, or it is
-    gone. A QEMU without one emulates its guest, whose memory no hardware maps.
-    """
+def has_kvm_vm(pid: int, proc: Path = PROC) -> bool | None:
+    """Return whether the process has a KVM virtual machine, or emulates; None where its descriptors cannot be read."""
     try:
-        return any(_is_vm(each) for each in (proc / str(pid) / "fd").iterdir())
+        return any(_is_vm(descriptor) for descriptor in (proc / str(pid) / "fd").iterdir())
     except OSError:
         return None
 
 
-def _of_monitor(monitor: Monitor) -> KvmMapping | str:
+def _from_monitor(monitor: Monitor) -> KvmMapping | str:
     wanted = {"provider": "kvm", "names": [*_SIZES, _SPLIT]}
     try:
-        said = monitor.execute("query-stats", target="vm", providers=[wanted])
+        stats = monitor.execute("query-stats", target="vm", providers=[wanted])
     except MachineError as error:
         return f"query-stats (QEMU 7.1 and newer) was refused ({error.message})"
     counts: dict[str, int] = {}
-    for result in said if isinstance(said, list) else ():
+    for result in stats if isinstance(stats, list) else ():
         with suppress(KeyError, TypeError, ValueError):
             if result["provider"] == "kvm":
-                counts |= {str(each["name"]): int(each["value"]) for each in result["stats"]}
+                counts |= {str(counter["name"]): int(counter["value"]) for counter in result["stats"]}
     return _mapping(counts, "query-stats") or "query-stats names no sizes of KVM's pages"
 
 
-def of_debugfs(pid: int, debugfs: Path = DEBUGFS, proc: Path = PROC) -> KvmMapping | str:
-    """What KVM maps, of the folder PID-FD that is this QEMU's: its descriptor FD is a VM; or why that cannot be known.
-    A number that another PID namespace means is another process's. Raises nothing.
-    """
+def kvm_mapping_of_debugfs(pid: int, debugfs: Path = DEBUGFS, proc: Path = PROC) -> KvmMapping | str:
+    """Return KVM's mappings from debugfs, or why they are unknown. The PID of another namespace is not this QEMU."""
     try:
-        names = sorted(each.name for each in debugfs.iterdir())
+        names = sorted(entry.name for entry in debugfs.iterdir())
     except FileNotFoundError:
         return f"{debugfs}: there is none (is debugfs mounted?)"
     except OSError as error:
@@ -405,59 +386,63 @@ def _mapping(counts: Mapping[str, int], source: str) -> KvmMapping | None:
     return KvmMapping(entries, counts.get(_SPLIT, 0), source)
 
 
-def words(found: KvmMapping | str) -> str:
-    """What KVM maps, or why that is not known, for a person."""
-    if isinstance(found, str):
-        return found
-    by_size = ", ".join(f"{readable_size(size)} by {format_size(each)}" for each, size in sorted(found.bytes.items()))
-    return f"KVM ({found.source}) maps {by_size or 'nothing'}"
+def describe_mapping(mapping: KvmMapping | str) -> str:
+    """Describe KVM's mappings for a person, or why they are not known."""
+    if isinstance(mapping, str):
+        return mapping
+    by_size = ", ".join(f"{readable_size(size)} by {format_size(page)}" for page, size in sorted(mapping.bytes.items()))
+    return f"KVM ({mapping.source}) maps {by_size or 'nothing'}"
 
 
-def judge_mappings(found: KvmMapping | str, pages: Collection[int], share: float = SHARE) -> KvmJudged:
-    """Whether KVM maps the guest by pages of the promised sizes `pages` (bytes; 4096: base pages). Pure.
+def judge_mappings(mapping: KvmMapping | str, pages: Collection[int], share: float = SHARE) -> KvmVerdict:
+    """Judge whether KVM maps the guest by pages of the promised sizes `pages` (bytes; 4096: base pages). Pure.
 
-    Of what is mapped, `share` must be by pages of the promised size or larger. The first page of that size is not
-    counted: below 1 MiB lies what is no memory (the hole of VGA and of ROMs), so that smaller ones always map it.
-    Beside base pages nothing may be mapped by larger ones. KVM counts all memory of a guest together: of several sizes
-    the smallest is what is asked of all, and base pages beside larger ones cannot be told from these.
+    `share` of the mapped memory must be mapped by pages of the promised size or larger. The first page of that size is
+    not counted: below 1 MiB lie holes (of VGA and of ROMs), so that smaller pages always map it. Beside base pages
+    nothing may be mapped by larger ones. KVM counts all memory of a guest together: of several promised sizes the
+    smallest is demanded of all memory, and base pages beside larger ones cannot be told from these.
     """
-    if isinstance(found, str):
-        return KvmJudged(None, None, found)
+    if isinstance(mapping, str):
+        return KvmVerdict(None, None, mapping)
     if _SMALL in pages and len(set(pages)) > 1:
         why = "some nodes are promised base pages and others larger ones, which KVM counts together"
-        return KvmJudged(None, None, why)
+        return KvmVerdict(None, None, why)
     page = min(pages)
-    told = words(found)
+    description = describe_mapping(mapping)
     if page == _SMALL:
-        reached = found.bytes.get(_SMALL, 0) / found.mapped if found.mapped else None
-        good = found.mapped > 0 and reached == 1.0
+        reached = mapping.bytes.get(_SMALL, 0) / mapping.mapped if mapping.mapped else None
+        good = mapping.mapped > 0 and reached == 1.0
     else:
-        large = sum(size for each, size in found.bytes.items() if each >= page)
-        whole = found.mapped - page
+        large = sum(size for mapped_by, size in mapping.bytes.items() if mapped_by >= page)
+        whole = mapping.mapped - page
         reached = min(1.0, large / whole) if whole > 0 else None
         good = reached is not None and reached >= share
     if reached is None:
-        return KvmJudged(None, None, f"{told}, which is not more than one page of {format_size(page)}")
-    if good and page > _SMALL and any(each < page for each, size in found.bytes.items() if size):
-        told += f"; smaller ones always map the first {format_size(page)}, with the hole of VGA: it is not judged"
+        return KvmVerdict(None, None, f"{description}, which is not more than one page of {format_size(page)}")
+    if good and page > _SMALL and any(mapped_by < page for mapped_by, size in mapping.bytes.items() if size):
+        description += (
+            f"; smaller ones always map the first {format_size(page)}, with the hole of VGA: it is not judged"
+        )
     if not good:
-        split = f"; {found.split} pages are split for nx_huge_pages" if found.split else ""
+        split = f"; {mapping.split} pages are split for nx_huge_pages" if mapping.split else ""
         need = "all" if page == _SMALL else f"{share:.0%}"
-        told += f": {reached:.0%} by pages as promised, {need} is needed{split}"
-    return KvmJudged(good, reached, told)
+        description += f": {reached:.0%} by pages as promised, {need} is needed{split}"
+    return KvmVerdict(good, reached, description)
 
 
-def proven(host: Proof, found: KvmMapping | str, share: float = SHARE, kinds: Iterable[Pages] = ()) -> Proof:
-    """The proof of the host's pages with what KVM maps: accepted where both are as promised, and where nobody knows
-    what KVM maps, which is said. `kinds`: what nodes of the guest are promised, where these differ.
-    """
-    one = judge_mappings(found, {_mapping_size(kind) for kind in set(kinds) or {host.promised}}, share)
-    seen = None if isinstance(found, str) else found.bytes
-    if one.good is None:
-        why = f"{host.why}; {UNKNOWN if host.accepted else UNASKED} ({one.said})"
+def with_kvm_mapping(host: Proof, mapping: KvmMapping | str, kinds: Iterable[Pages] = ()) -> Proof:
+    """Return the proof with what KVM maps: accepted where both are as promised (`kinds`), or KVM's is unknown."""
+    verdict = judge_mappings(mapping, {_mapping_size(kind) for kind in set(kinds) or {host.promised}})
+    seen = None if isinstance(mapping, str) else mapping.bytes
+    if verdict.good is None:
+        why = f"{host.why}; {UNKNOWN if host.accepted else UNASKED} ({verdict.description})"
         return msgspec.structs.replace(host, kvm=seen, why=why)
     return msgspec.structs.replace(
-        host, kvm=seen, kvm_share=one.share, accepted=host.accepted and one.good, why=f"{host.why}; {one.said}"
+        host,
+        kvm=seen,
+        kvm_share=verdict.share,
+        accepted=host.accepted and verdict.good,
+        why=f"{host.why}; {verdict.description}",
     )
 
 

@@ -1,10 +1,9 @@
-"""Starts a guest below the probe's launcher, and sees that it ends.
+"""Start of a guest below the probe's launcher, and its end.
 
-The launcher gives QEMU its account, cgroup, CPUs and THP setting, and ends it when this process dies. QEMU connects to
-two sockets on which this process listens: to one its monitor, to the other the guest's agent. Whatever connects is
-looked at: it must be that very QEMU.
-
-What a guest, or its QEMU, said last, and how QEMU ended: the reason of an attempt that it took with it.
+The launcher gives QEMU its account, cgroup, CPUs and THP setting, and ends it when this process dies. QEMU connects its
+monitor and the guest's agent to two sockets on which this process listens, which checks that the peer is that very
+QEMU. The last words of guest and QEMU, and how QEMU ended, are the reason of an attempt that was lost with it
+(`exit_error`).
 """
 
 from __future__ import annotations
@@ -28,13 +27,12 @@ from hugewise.beneath import DirFd
 from hugewise.errors import MachineError, ProbeError
 from hugewise.files import storing
 from hugewise.guests import backing, qemu
-from hugewise.guests.qmp import Qmp
+from hugewise.guests.qemu import Qmp
 from hugewise.host.local_machine import LocalMachine
 from hugewise.host.lock import peer
 from hugewise.machine import probe
-from hugewise.machine.machine import Contained, Machine
+from hugewise.machine.machine import Contained, Machine, Serving
 from hugewise.machine.messages import parse_foreign, plain
-from hugewise.machine.serving import Serving
 from hugewise.model.guest import Guest
 from hugewise.quantity import format_duration, format_size
 
@@ -43,26 +41,25 @@ _MOST_LINES = 1000
 _TAIL_BYTES = 1 << 16
 _TO_EXIT_S = 1.0
 _KILLED = 9
-_HALF_PATCHED = re.compile(r"\bint3: 0000 \[#")  # since Linux 6.10 behind "Oops: "
+_HALF_PATCHED = re.compile(r"\bint3: 0000 \[#")  # follows "Oops: " since Linux 6.10
 _CAUSE = re.compile(rf"Kernel panic|Out of memory|Oops|BUG:|{_HALF_PATCHED.pattern}")
 
-# What terminals obey: CSI sequences, OSC sequences, other escapes; then what is left of controls.
+# Sequences that terminals obey: CSI, OSC, other escapes; then the remaining controls.
 _ESCAPE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
 class QemuEnd(NamedTuple):
-    """How a QEMU ended. `said`: in words, empty where it ended as it should; `cure`: where one is known."""
+    """End of a QEMU. `description`: in words, empty where it ended as it should; `cure`: where one is known."""
 
-    said: str
+    description: str
     cure: str | None = None
 
 
 def exit_status(serving: Serving, kills_before: int | None = None) -> QemuEnd | None:
-    """How it ended, waiting a moment for its launcher to say so; None where it lives, or nobody knows.
+    """Return how QEMU ended; None where it lives, or the end is unknown.
 
-    `kills_before`: `oom_kills` when it was started. A process that the kernel kills for want of memory ends by the
-    signal that anybody may send; that the kernel has killed some meanwhile is what tells them apart.
+    `kills_before`: `oom_kills` when QEMU was started, as anybody may send the signal of a kernel's kill.
     """
     select.select([serving.launcher], [], [], _TO_EXIT_S)
     end = next((event for event in serving.events() if isinstance(event, probe.Exit)), None)
@@ -85,9 +82,7 @@ def exit_status(serving: Serving, kills_before: int | None = None) -> QemuEnd | 
 
 
 def oom_kills(vmstat: Path = Path("/proc/vmstat")) -> int | None:
-    """How many processes the kernel has killed for want of memory since it booted, its cgroups' limits included; None
-    where it does not count them (proc(5): oom_kill, since Linux 4.13).
-    """
+    """Return the kernel's count of OOM kills, cgroup limits included (proc(5): oom_kill, since Linux 4.13), or None."""
     with suppress(OSError, ValueError):
         for line in vmstat.read_text().splitlines():
             name, _, count = line.partition(" ")
@@ -97,11 +92,11 @@ def oom_kills(vmstat: Path = Path("/proc/vmstat")) -> int | None:
 
 
 def emulator_at_fault(outputs: Path) -> bool:
-    """Whether an emulated guest with several processors was brought down by the emulator.
+    """Return whether the emulator brought down an emulated guest with several processors.
 
-    Linux patches its own instructions by way of a breakpoint (arch/x86/kernel/alternative.c, text_poke_bp_batch).
-    A processor that TCG lets run into one after all have acknowledged that it is gone finds nobody to handle it, and
-    says "Oops: int3"; seen once in some hundred boots. Where that was not what the kernel panicked of, it is not.
+    Linux patches its own instructions by way of a breakpoint (arch/x86/kernel/alternative.c, text_poke_bp_batch). A
+    processor that TCG lets run into the breakpoint after all have acknowledged its removal finds no handler, and
+    reports "Oops: int3"; seen once in some hundred boots. Only a panic of that cause counts.
     """
     console = _last_lines(outputs / "console.txt", _MOST_LINES)
     causes = [line for line in console if _CAUSE.search(line)]
@@ -110,19 +105,19 @@ def emulator_at_fault(outputs: Path) -> bool:
 
 
 def exit_error(message: str, outputs: Path, end: QemuEnd | None = None) -> MachineError:
-    """The message, how QEMU ended, its own last words and the console's. `outputs`: the folder that has them."""
-    said = [f"QEMU: {line}" for line in _last_lines(outputs / "qemu.stderr", 3)]
+    """Return the message, how QEMU ended, its own last words and the console's. `outputs`: the folder that has them."""
+    lines = [f"QEMU: {line}" for line in _last_lines(outputs / "qemu.stderr", 3)]
     console = _last_lines(outputs / "console.txt", _MOST_LINES)
     # A panic is followed by more lines than are told.
     causes = [line for line in console[:-_LAST_LINES] if _CAUSE.search(line)]
-    said += [f"console: {line}" for line in (*causes[-2:], *console[-_LAST_LINES:])]
-    if end is not None and end.said:
-        message += f"; QEMU {end.said}"
-    return MachineError("\n  ".join([message, *(said or ["it said nothing"])]), hint=None if end is None else end.cure)
+    lines += [f"console: {line}" for line in (*causes[-2:], *console[-_LAST_LINES:])]
+    if end is not None and end.description:
+        message += f"; QEMU {end.description}"
+    return MachineError("\n  ".join([message, *(lines or ["it said nothing"])]), hint=None if end is None else end.cure)
 
 
 def plain_lines(text: str) -> list[str]:
-    """The lines of what a console was sent, without escape codes, controls and empty lines."""
+    """Return the lines of a console, without escape codes, controls and empty lines."""
     cleaned = _ESCAPE.sub("", text.replace("\r\n", "\n")).replace("\r", "\n")
     return [line for line in (plain(_CONTROL.sub("", line)).rstrip() for line in cleaned.split("\n")) if line]
 
@@ -134,21 +129,21 @@ def _last_lines(file: Path, count: int) -> list[str]:
     return []
 
 
-# How long a guest may take to say hello, beside what its memory takes.
+# Limit on the time until a guest says hello, beside the time that its memory takes.
 PATIENCE_S: Mapping[str, float] = {"tcg": 120.0, "kvm": 30.0}
 # A thread clears 2 to 10 GiB a second. This is patience, not a forecast: pages may have to be made free first.
 _FILLED_PER_S = 256 << 20  # bytes
 _TO_LEAVE_S = 10.0
 _MOST_OF_CONSOLE = 16 << 20  # bytes: QEMU is ended when its guest's console has more
 _HELLO_BYTES = 1 << 16
-_MOST_THREADS = 16  # that preallocate: memory is no faster with more
+_MOST_THREADS = 16  # that preallocate: more are no faster
 _PAUSE_S = 0.01
 _LONGER = 'if it was still at work: boot = "10m" in [guest]'
 _MOST_PATH = 107  # bytes of a unix socket's path, sun_path less its end
 
 
 class Hosting(msgspec.Struct, frozen=True, kw_only=True):
-    """Where and as whom a guest's QEMU runs on this host.
+    """Place and account of a guest's QEMU on this host.
 
     outputs    folder of the attempt: guest-argv.json, console.txt, qemu.stderr, smaps.txt, the launcher's files
     run        private folder with a short path, which `account` can enter, for sockets and copies
@@ -171,7 +166,7 @@ class Hosting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass
-class Booted:
+class BootedGuest:
     """A guest whose agent has said hello.
 
     agent  connected to the agent; the hello has not been read
@@ -191,7 +186,6 @@ class Booted:
 
     @property
     def pid(self) -> int:
-        """QEMU's process."""
         return self.serving.pid
 
     @property
@@ -200,20 +194,16 @@ class Booted:
         return self.serving.launcher
 
     def ended(self) -> bool:
-        """Whether QEMU is gone."""
         return self._closed or self.serving.ended()
 
     def error(self, message: str) -> MachineError:
-        """An error about this guest, with how QEMU ended and what it said last."""
         error = exit_error(message, self.hosting.outputs, exit_status(self.serving, self.oom_kills))
         several = self.guest.accelerator == "tcg" and self.guest.cpus > 1
         error.emulator = several and emulator_at_fault(self.hosting.outputs)
         return error
 
-    def prove(self, outputs: Path | None = None, share: float = backing.SHARE) -> backing.Proof:
-        """What the guest's memory is made of now; the mappings that were looked at are kept in the folder `outputs`
-        (None: the guest's own). Raises MachineError.
-        """
+    def prove(self, outputs: Path | None = None) -> backing.Proof:
+        """Prove the guest's backing now; keep the mappings in `outputs` (None: its own folder). Raises MachineError."""
         try:
             text = backing.smaps(self.pid)
             numa = backing.numa_maps(self.pid) if self.guest.backing.bound else None
@@ -222,17 +212,14 @@ class Booted:
         if not text:  # a process that has ended and was not reaped yet has no mappings
             raise self.error("QEMU has ended: its memory cannot be looked at any more")
         with storing("smaps.txt"):
-            ((outputs or self.hosting.outputs) / "smaps.txt").write_text(backing.large(text))
-        proof = backing.judge(text, self.guest, share, numa)
+            ((outputs or self.hosting.outputs) / "smaps.txt").write_text(backing.large_mappings(text))
+        proof = backing.judge_backing(text, self.guest, numa=numa)
         if self.guest.accelerator != "kvm":
             return proof
-        return backing.proven(proof, backing.look(self.qmp, self.pid), share, self.guest.backing.kinds)
+        return backing.with_kvm_mapping(proof, backing.kvm_mapping(self.qmp, self.pid), self.guest.backing.kinds)
 
     def stop(self, patience: float = _TO_LEAVE_S) -> bool:
-        """End QEMU and see that it is gone; what it needed is removed. False when it had to be killed.
-
-        A guest that is to write its disk or to end by itself is told so before, through its agent.
-        """
+        """End QEMU and remove what it needed; False when it had to be killed."""
         if self._closed:
             return True
         obeyed = True
@@ -249,7 +236,7 @@ class Booted:
             _discard(self.copies)
         return obeyed
 
-    def __enter__(self) -> Booted:
+    def __enter__(self) -> BootedGuest:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -264,12 +251,11 @@ def boot(
     program: str,
     timeout: float | None = None,
     machine: Machine | None = None,
-) -> Booted:
-    """Boot `guest` with `initramfs` and wait until its agent says hello, at most `timeout` seconds (None: PATIENCE_S)
-    and what its memory takes to be there (`filling_s`).
+) -> BootedGuest:
+    """Boot `guest` and wait until its agent says hello, `timeout` seconds (None: PATIENCE_S) and `filling_s` at most.
 
-    Raises MachineError, with the last lines of the console or of QEMU, when it does not start, panics, ends or says
-    nothing; QEMU is gone then. Raises ValueError for a guest that cannot be (`qemu.argv`), ProbeError, StorageError.
+    Raises MachineError with the last lines of the console or of QEMU, which is gone then; ValueError for a guest that
+    cannot be (`qemu.argv`), ProbeError, StorageError.
     """
     patience = (PATIENCE_S[guest.accelerator] if timeout is None else timeout) + filling_s(guest)
     end, kills = time.monotonic() + patience, oom_kills()
@@ -296,20 +282,19 @@ def boot(
             listener.close()
         _discard([hosting.run / name for name in listening])
         undo.pop_all()
-    return Booted(guest, hosting, serving, agent, qmp, copies, kills)
+    return BootedGuest(guest, hosting, serving, agent, qmp, copies, kills)
 
 
 def filling_s(guest: Guest) -> float:
-    """How long QEMU may take to have the guest's memory before it boots, in seconds."""
+    """Return how long QEMU may take to get the guest's memory before it boots, in seconds."""
     return guest.memory / _FILLED_PER_S if guest.backing.preallocate else 0.0
 
 
 def _places(
     guest: Guest, initramfs: Path, hosting: Hosting, undo: ExitStack
 ) -> tuple[qemu.QemuPlaces, tuple[Path, ...]]:
-    """What QEMU opens. Another account may not reach the folders that kernels and images lie in: small files are copied
-    to where it can; the disk is opened by the launcher.
-    """
+    # Another account may not reach the folders of kernels and images, so small files are copied to where it can; the
+    # launcher opens the disk.
     kernel, initramfs = Path(guest.kernel.image).absolute(), initramfs.absolute()
     copies: list[Path] = []
     for needed in (kernel, initramfs, *map(Path, guest.opened)):
@@ -335,7 +320,7 @@ def _places(
 
 
 def _copy(source: Path, copy: Path) -> None:
-    """Copy for another account to read. What that account may have put into a folder of its own is not followed."""
+    # links in a folder of that account's own are not followed
     with (
         storing(str(copy)),
         source.open("rb") as given,
@@ -351,7 +336,7 @@ def _job(guest: Guest, argv: tuple[str, ...], hosting: Hosting) -> probe.Job:
     spec = probe.Spec(
         argv=argv,
         env={"PATH": os.environ.get("PATH", os.defpath), "TMPDIR": hosting.temporary},
-        # Of nobody's business: its account's processes can look around there, through /proc.
+        # A private folder: programs of its account can look around there, through /proc.
         cwd=str(hosting.run),
         stdout=str(hosting.outputs / "console.txt"),
         stderr=str(hosting.outputs / "qemu.stderr"),
@@ -368,7 +353,7 @@ def _job(guest: Guest, argv: tuple[str, ...], hosting: Hosting) -> probe.Job:
 
 
 def _group(guest: Guest, account: pwd.struct_passwd) -> int:
-    """The account's group; for KVM the one that may open its device, where there is one (Debian's `kvm`)."""
+    # for KVM the group that may open its device, where there is one (Debian's `kvm`)
     if guest.accelerator == "kvm":
         with suppress(OSError):
             device = Path("/dev/kvm").stat()
@@ -378,7 +363,7 @@ def _group(guest: Guest, account: pwd.struct_passwd) -> int:
 
 
 def _listen(hosting: Hosting, name: str, undo: ExitStack) -> socket.socket:
-    """A socket in the run folder. Who may enter that may connect; `_accept` looks who did."""
+    # any account that may enter the folder may connect; `_accept` checks who did
     path = hosting.run / name
     if len(os.fsencode(path)) > _MOST_PATH:
         raise MachineError(
@@ -401,10 +386,6 @@ def _listen(hosting: Hosting, name: str, undo: ExitStack) -> socket.socket:
 
 @dataclass(frozen=True)
 class _Waiting:
-    """Waits for a QEMU that was started. Raises MachineError when that ends first, or the moment `end` is there, after
-    `patience` seconds.
-    """
-
     serving: Serving
     outputs: Path
     end: float
@@ -413,7 +394,6 @@ class _Waiting:
     guest: Guest
 
     def connected(self, listener: socket.socket) -> socket.socket:
-        """QEMU's connection; one of any other process is closed."""
         while True:
             self._until(listener, self._late("QEMU did not start"), began=False)
             connected, _ = listener.accept()
@@ -422,26 +402,24 @@ class _Waiting:
             connected.close()
 
     def hello(self, agent: socket.socket) -> None:
-        """The first whole line, which is left to be read."""
         silent = self._late("the guest did not say hello")
         while True:
             self._until(agent, silent, began=True)
-            said = agent.recv(_HELLO_BYTES, socket.MSG_PEEK)
-            if b"\n" in said:
+            received = agent.recv(_HELLO_BYTES, socket.MSG_PEEK)
+            if b"\n" in received:
                 return
-            if not said:
+            if not received:
                 raise self._over(began=True)
-            if len(said) == _HELLO_BYTES or time.monotonic() > self.end:
+            if len(received) == _HELLO_BYTES or time.monotonic() > self.end:
                 raise self._error(silent, _LONGER)
             time.sleep(_PAUSE_S)
 
     def _until(self, readable: socket.socket, late: str, *, began: bool) -> None:
-        """There is something to read."""
         left = max(0.0, self.end - time.monotonic())
         watched: list[socket.socket | int] = [readable, self.serving.launcher]
-        found, _, _ = select.select(watched, [], [], left)
-        if readable not in found:
-            raise self._over(began=began) if found else self._error(late, _LONGER)
+        ready, _, _ = select.select(watched, [], [], left)
+        if readable not in ready:
+            raise self._over(began=began) if ready else self._error(late, _LONGER)
 
     def _late(self, what: str) -> str:
         return f"{what} within the {format_duration(self.patience)} that the guest may take to boot"
@@ -452,10 +430,9 @@ class _Waiting:
         return error
 
     def _over(self, *, began: bool) -> MachineError:
-        """QEMU has ended, or is about to: its last words come first. `began`: there was a guest."""
         select.select([self.serving.launcher], [], [], _TO_LEAVE_S)
         end = exit_status(self.serving, self.oom_kills)
-        if end is None or end.said:
+        if end is None or end.description:
             return exit_error("the guest did not say hello", self.outputs, end)
         if began:
             hint = f"a kernel with too little memory ends so: give the guest more than {format_size(self.guest.memory)}"
@@ -465,7 +442,7 @@ class _Waiting:
 
 
 def _pin(qmp: Qmp, pid: int, guest: Guest, hosting: Hosting) -> None:
-    """Each vCPU where the study pins it, else on a CPU of its own, where there are as many. QEMU is on all of them."""
+    # QEMU may use all of the CPUs.
     cpus = hosting.cpus
     if not guest.pins and (cpus is None or guest.cpus == 1 or len(cpus) < guest.cpus):
         return

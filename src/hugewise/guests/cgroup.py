@@ -1,9 +1,4 @@
-"""Control groups in a guest: version 2, in one folder of which each attempt, and each role in it, has its group.
-
-The groups and all in them are gone with the guest; what they counted is read while it runs.
-
-Source: Documentation/admin-guide/cgroup-v2.rst of the Linux kernel.
-"""
+"""Control groups in a guest: version 2 (cgroup-v2.rst of the kernel's documentation), gone with the guest."""
 
 from __future__ import annotations
 
@@ -16,7 +11,7 @@ from pathlib import Path
 
 from hugewise.errors import HugewiseError, MachineError
 from hugewise.host import cgroup
-from hugewise.host.freezer import Freezer
+from hugewise.host.cgroup import Freezer
 from hugewise.machine.messages import parse_foreign
 from hugewise.machine.remote import RemoteMachine
 from hugewise.model.procedure import RoleUse
@@ -24,7 +19,7 @@ from hugewise.reading import whole
 
 _ROOT = "/sys/fs/cgroup/hugewise"
 _CONTROLLERS = ("memory", "pids")
-_MOST_PROCESSES = 10_000  # that are told of
+_MOST_PROCESSES = 10_000  # that are reported
 _PATIENCE_S = 60.0  # an emulated guest may share its CPU with many others
 _PAUSE_S = 0.01
 
@@ -44,14 +39,10 @@ class GuestLeaf(cgroup.Leaf):
 
     @property
     def path(self) -> Path:
-        """Its only folder."""
         return self.folders[0]
 
     def kill(self) -> int:
-        """Kill every process inside, those in groups below too, and wait until they are gone.
-
-        Returns how many were seen. Raises MachineError.
-        """
+        """Kill every process inside and below, and return how many were seen when all are gone. Raises MachineError."""
         seen: set[int] = set()
         end = time.monotonic() + _PATIENCE_S
         while not self.gone() and self._populated():
@@ -69,15 +60,14 @@ class GuestLeaf(cgroup.Leaf):
         return len(seen)
 
     def _turn(self, *, frozen: bool) -> None:
-        """Raises MachineError."""
         with parse_foreign(self.host.name, f"the freezer of {self.path}"):
             try:
-                found = Freezer(self.host, (self.path,), self.processes, _PATIENCE_S).by_kernel(frozen=frozen)
+                has_freezer = Freezer(self.host, (self.path,), self.processes, _PATIENCE_S).by_kernel(frozen=frozen)
             except MachineError:
                 raise
             except HugewiseError as error:
                 raise MachineError(f"{self.host.name}: {error.message}", hint=error.hint) from None
-        if not found:
+        if not has_freezer:
             raise MachineError(
                 f"nothing in {self._named} can be frozen: its kernel has no cgroup.freeze",
                 hint="give the study a kernel of Linux 5.2 or later",
@@ -85,22 +75,21 @@ class GuestLeaf(cgroup.Leaf):
 
     def peak_bytes(self) -> int | None:
         with parse_foreign(self.host.name, f"the memory of {self.path}"):
-            found = super().peak_bytes()
-            return None if found is None else whole(str(found), "memory.peak")
+            peak = super().peak_bytes()
+            return None if peak is None else whole(str(peak), "memory.peak")
 
     def used(self) -> RoleUse:
         with parse_foreign(self.host.name, f"what {self.path} used"):
             return RoleUse(faults=self.faults()) if self.emulated else super().used()
 
     def processes(self) -> list[int]:
-        """The processes inside, by their numbers in the guest; those in groups below are left out."""
         with parse_foreign(self.host.name, f"{self.path}/cgroup.procs"), suppress(OSError):
             pids = self.host.read(f"{self.path}/cgroup.procs").split()
             return sorted({whole(pid, "the number of a process", low=1) for pid in pids[:_MOST_PROCESSES]})
         return []
 
     def table(self, folder: Path, file: str) -> dict[str, int]:
-        """The numbers in a file of names and numbers; empty where there is none. Raises MachineError."""
+        """Return the numbers in a file of names and numbers; empty where there is none. Raises MachineError."""
         with parse_foreign(self.host.name, f"{folder}/{file}"):
             return {name: whole(str(value), name) for name, value in super().table(folder, file).items()}
 
@@ -144,7 +133,7 @@ class Groups:
         self._ready = False
 
     def create(self, name: str) -> GuestLeaf:
-        """The group of that name, with the memory controller where the kernel has one. Raises MachineError."""
+        """Return the group of that name, with the memory controller where the kernel has one. Raises MachineError."""
         path = Path(self._root, name)
         try:
             if not self._ready:

@@ -1,14 +1,9 @@
-"""A guest whose instructions are counted: it is told everything before it boots, so that nothing reaches it meanwhile.
+"""A guest whose instructions are counted, and the survey of a kernel that plans are made from.
 
-To whoever plays an attempt it is a machine like any other, but one that is not there before its one program is started:
-what is turned before becomes an order, and starting the program is what boots it. With the same orders and seed it
-counts the same, bit for bit.
-
-Orders: requests that a guest finds in its initramfs and carries out before anybody can reach it.
-
-A guest that counts instructions is told everything so, and heard when all is done: nothing from outside falls into what
-it counts. When its answers are collected, the files of its jobs hold what those of a live guest would. Afterwards it
-answers like any other: what does not belong into the counted part (groups, knobs, files) is asked for then.
+A counting guest finds its `Orders` in its initramfs, and is heard when all is done, so that nothing reaches it
+meanwhile. With the same orders and seed it counts the same, bit for bit. `CountingMachine` boots it as its one program
+is started: what was turned before is an order. A survey has page sizes and knobs of one boot, kept, as files of a
+machine that is not there.
 """
 
 from __future__ import annotations
@@ -18,34 +13,161 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from hugewise.errors import MachineError, ProbeError, SettingError
-from hugewise.guests.survey import Survey, Surveyed
+import msgspec
+
+from hugewise import reading
+from hugewise.errors import MachineError, ProbeError, SettingError, StorageError
+from hugewise.guests import cache
 from hugewise.host import knob
 from hugewise.machine import messages, probe, programs
 from hugewise.machine.agent import Agent
 from hugewise.machine.machine import Drift
 from hugewise.machine.messages import AgentFault, Answer, Request
+from hugewise.machine.proc import meminfo
 from hugewise.machine.remote import OUTPUTS, RemoteLauncher, remote_spec
+from hugewise.model.guest import Kernel
 from hugewise.model.host import Host
+from hugewise.model.pages import HUGETLB, THP, PageSizes
+from hugewise.reading import UnreadableError
 
-NAME = "orders.jsonl"  # of the file in the root of the initramfs
+_FORMAT = 1
+# Assumed for a kernel that was not booted: pages of 4 KiB, THP of 2 MiB, all others from 8 KiB to 16 GiB.
+_BASE, _PMD = 4096, 2 << 20
+_LARGEST = 1 << 40
+_MOST_FILES, _MOST_BYTES = 1000, 1 << 20  # of a survey: kernels have some hundred knobs
+_EVERY = tuple(1 << power for power in range(13, 35))
+_FILES = ("/proc/meminfo", "/proc/version", "/sys/devices/system/cpu/online")
+
+
+class Survey(msgspec.Struct, frozen=True, kw_only=True):
+    """`files` are texts by path, `page_size` the base page in bytes, `cpus` those of the guest that was asked."""
+
+    release: str
+    page_size: int
+    files: Mapping[str, str]
+
+    @property
+    def sizes(self) -> PageSizes:
+        return PageSizes.discover(SurveyedHost(self), self.page_size)
+
+
+class SurveyedHost:
+    """A machine of which a survey is all that is known: `host.Host`. It cannot be changed."""
+
+    def __init__(self, survey: Survey, name: str = "guest") -> None:
+        self.name = name
+        self._files = survey.files
+
+    def privileged(self) -> bool:
+        return True
+
+    def read(self, path: str) -> str:
+        """Read a file that the survey asked for. Raises FileNotFoundError."""
+        try:
+            return self._files[path]
+        except KeyError:
+            raise FileNotFoundError(2, "No such file or directory", path) from None
+
+    def write(self, path: str, text: str) -> None:
+        """Nothing is there to be written. Raises PermissionError."""
+        raise PermissionError(1, f"{text!r} cannot be written to a machine that is not there", path)
+
+    def writable(self, path: str) -> bool:
+        # a survey holds of sysfs only knobs
+        return path in self._files
+
+    def names(self, path: str) -> list[str]:
+        prefix = path.rstrip("/") + "/"
+        return sorted({file[len(prefix) :].partition("/")[0] for file in self._files if file.startswith(prefix)})
+
+
+def assumed_survey() -> tuple[Survey, PageSizes]:
+    """Return a survey for a kernel that was never booted: every page size that an arm can name."""
+    files = {
+        "/proc/meminfo": f"Hugepagesize: {_PMD >> 10:>10} kB",
+        f"{THP}/hpage_pmd_size": str(_PMD),
+        **{f"{THP}/{name}": "always [madvise] never" for name in ("enabled", "defrag", "shmem_enabled")},
+    }
+    for size in _EVERY:
+        below = f"{THP}/hugepages-{size >> 10}kB"
+        files |= {f"{below}/{name}": "always inherit madvise [never]" for name in ("enabled", "shmem_enabled")}
+        files[f"{HUGETLB}/hugepages-{size >> 10}kB/nr_hugepages"] = "0"
+    sizes = PageSizes(base=_BASE, pmd=_PMD, mthp=_EVERY, hugetlb=_EVERY, shmem=_EVERY)
+    return Survey(release="", page_size=_BASE, files=files), sizes
+
+
+def take_survey(host: Host, release: str, page_size: int) -> Survey:
+    """Ask a machine that is there. What plans are made from is read once here: UnreadableError, ValueError."""
+    files = {}
+    for path in (*_FILES, *_below(host, THP), *_below(host, HUGETLB)):
+        with suppress(OSError):
+            files[path] = host.read(path)
+        if len(files) > _MOST_FILES or sum(map(len, files.values())) > _MOST_BYTES:
+            raise UnreadableError(f"more than {_MOST_FILES} knobs, or {_MOST_BYTES} bytes of them")
+    taken = Survey(release=release, page_size=page_size, files=files)
+    asked = SurveyedHost(taken)
+    meminfo(asked)
+    knob.read_knobs(asked)
+    if not all(
+        _BASE <= size <= _LARGEST for size in (*taken.sizes.mthp, *taken.sizes.hugetlb, taken.sizes.pmd or _PMD)
+    ):
+        raise UnreadableError(f"page sizes that no kernel has: {taken.sizes}")
+    return taken
+
+
+def _below(host: Host, folder: str) -> Iterator[str]:
+    for name in host.names(folder):
+        below = [] if name == "stats" else host.names(f"{folder}/{name}")
+        if below:
+            yield from (f"{folder}/{name}/{file}" for file in below if file != "stats")
+        else:
+            yield f"{folder}/{name}"
+
+
+def find_survey(kernel: Kernel, cpu: str) -> Survey | None:
+    """Return the survey of a kernel, if one was taken with that CPU model and is whole."""
+    path = cache.entry_path("surveys", _key(kernel, cpu))
+    try:
+        survey = reading.stored(path, Survey)
+    except UnreadableError:
+        return None
+    cache.touch(path)
+    return survey
+
+
+def keep_survey(kernel: Kernel, cpu: str, survey: Survey) -> None:
+    """Keep the survey in place of an earlier one, which this version could not read. Raises StorageError."""
+
+    def make(path: Path) -> None:
+        try:
+            path.write_bytes(msgspec.json.format(msgspec.json.encode(survey), indent=1))
+        except OSError as error:
+            raise StorageError(f"cannot keep the survey of {kernel.name}: {error.strerror}") from error
+
+    cache.replace_entry("surveys", _key(kernel, cpu), make)
+
+
+def _key(kernel: Kernel, cpu: str) -> Mapping[str, object]:
+    return {"format": _FORMAT, "kernel": kernel.digest, "arch": kernel.arch, "cpu": cpu}
+
+
+NAME = "orders.jsonl"  # file in the root of the initramfs
 
 
 @dataclass
 class Order:
-    """One order, and what came of it once it is collected.
-
-    optional  it may fail: then it is not named among what went wrong
-    """
+    """One order, and what came of it once it is collected."""
 
     request: Request
     optional: bool = False
     answer: Future[Answer] = field(default_factory=Future)
 
     def problem(self) -> str | None:
-        """What was asked for and why it could not be done; None where it was done. Raises Malformed."""
+        """Return the request and why it failed; None where it succeeded. Raises Malformed."""
         came = self.answer.result(0).came
         if isinstance(came, AgentFault):
             return f"{self.request}: {came.why}"
@@ -63,7 +185,7 @@ class Spawned:
     launched: RemoteLauncher | None = None
 
     def status(self) -> int:
-        """Its exit status (negative: the signal that killed it). Raises ProbeError, StorageError."""
+        """Return the exit status (negative: the signal that killed it). Raises ProbeError, StorageError."""
         if (problem := self.order.problem()) is not None:
             raise ProbeError(problem)
         assert self.launched is not None
@@ -71,7 +193,7 @@ class Spawned:
 
 
 class Orders:
-    """What a guest is to do, in this order. Nothing is checked before the guest does it.
+    """Orders to a guest, carried out in sequence. Nothing is checked before the guest does it.
 
     outputs  folder in the guest for what programs say
     """
@@ -85,7 +207,6 @@ class Orders:
     # -- giving them
 
     def write(self, path: str, text: str, *, optional: bool = False) -> None:
-        """Write a file that is there."""
         self._add(messages.WriteFile(path, text), optional=optional)
 
     def turn(self, wanted: Mapping[str, str]) -> None:
@@ -112,45 +233,43 @@ class Orders:
 
     def wait(self, spawned: Spawned) -> None:
         """Begin nothing more before that launcher has ended."""
-        self._add(messages.Wait(spawned.process), optional=True)  # its start says why there is none
+        self._add(messages.Wait(spawned.process), optional=True)  # its start reports why there is none
 
     def _add(self, request: Request, *, optional: bool = False) -> Order:
         self._orders.append(Order(request, optional))
         return self._orders[-1]
 
     def render(self) -> bytes:
-        """The file for the initramfs. Raises OSError for an order that cannot be said (`messages.encode`)."""
+        """Return the file for the initramfs. Raises OSError for an order that cannot be said (`messages.encode`)."""
         return b"".join(messages.encode(number, order.request) for number, order in enumerate(self._orders, 1))
 
-    # -- hearing what came of them
+    # -- answers
 
     def collect(self, agent: Agent, timeout: float) -> list[str]:
-        """Hear the agent out, instead of its hello: answers, processes, and the files that these left.
-
-        Returns what could not be done, by what was asked for. Raises MachineError when the guest is gone, says
-        another thing, or not all within `timeout` seconds; SettingError when it did not take a knob; StorageError.
+        """Collect answers, processes and their files, and return what failed, by request. Raises MachineError,
+        SettingError where a knob was not taken, StorageError.
         """
         end = time.monotonic() + timeout
         late = "has not carried out its orders"
-        for each in self._spawned:
-            each.launched = RemoteLauncher(agent, each.process, each.job, self._outputs)
+        for spawned in self._spawned:
+            spawned.launched = RemoteLauncher(agent, spawned.process, spawned.job, self._outputs)
         try:
             agent.expect(
                 {number: order.answer for number, order in enumerate(self._orders, 1)},
-                {each.process: each.launched for each in self._spawned if each.launched is not None},
+                {spawned.process: spawned.launched for spawned in self._spawned if spawned.launched is not None},
             )
             agent.hello(timeout)
             for order in self._orders:
                 agent.await_answer(order.answer, max(0.0, end - time.monotonic()), late)
                 order.problem()
-            for each in self._spawned:
-                self._finish(agent, each, max(0.0, end - time.monotonic()))
+            for spawned in self._spawned:
+                self._finish(agent, spawned, max(0.0, end - time.monotonic()))
         except messages.Malformed as error:
             raise agent.give_up(f"its agent answered something else than was ordered: {error}") from None
         finally:
-            for each in self._spawned:
-                if each.launched is not None:
-                    each.launched.close()
+            for spawned in self._spawned:
+                if spawned.launched is not None:
+                    spawned.launched.close()
         for drift in knob.differing_knobs(agent, self._knobs):
             raise SettingError(f"{agent.name} did not take {drift.path} = {drift.expected}: it is {drift.found}")
         problems = [order.problem() for order in self._orders if not order.optional]
@@ -183,26 +302,22 @@ class CountingMachine:
     def __init__(
         self, survey: Survey, name: str, boot: Callable[[bytes], Agent], *, settle: float, patience: float
     ) -> None:
-        self.host: Host = _Planned(survey, name)
+        self.host: Host = _PlannedHost(survey, name)
         self.environment: Mapping[str, str] = {"PATH": programs.PATH}
         self.knobs: dict[str, str] = {}
         self._boot, self._settle, self._patience = boot, settle, patience
 
     def cpus(self) -> tuple[int, ...]:
-        """Its only one."""
         return (0,)
 
     def ports(self, count: int) -> tuple[int, ...]:
-        """It has no network. Raises MachineError."""
+        # it has no network
         if count:
             raise self._cannot("has no network")
         return ()
 
-    def start(self, job: probe.Job, inherited: tuple[int, ...] = ()) -> _Done:
-        """Boot it, let it do everything, and hear it out; the launcher has ended then.
-
-        Raises ProbeError, SettingError when a knob was not taken, MachineError when the guest is gone.
-        """
+    def start(self, job: probe.Job, inherited: tuple[int, ...] = ()) -> _EndedLauncher:
+        """Boot it and collect all that it did. Raises ProbeError, SettingError, MachineError."""
         if inherited:
             raise ProbeError("launchers of a guest cannot meet those of this host")
         orders = Orders()
@@ -215,35 +330,33 @@ class CountingMachine:
         orders.wait(spawned)
         if problems := orders.collect(self._boot(orders.render()), self._patience):
             raise ProbeError(f"{self.host.name}: {'; '.join(problems)}")
-        return _Done(spawned.status())
+        return _EndedLauncher(spawned.status())
 
     def signal(self, pid: int, number: int) -> None:
-        """Its program has ended."""
+        # its program has ended
+        pass
 
     def ask(self, *arguments: str) -> probe.Event:
-        """It cannot be asked. Raises ProbeError."""
+        # a guest that counts cannot be asked
         raise ProbeError(f"{self.host.name} counts: it cannot be asked for {' '.join(arguments)}")
 
     def folder(self, path: str, uid: int | None, gid: int | None) -> None:
-        """It has no files of its own. Raises MachineError."""
+        # it has no files of its own
         raise self._cannot(f"has no folder {path}")
 
     def put(
         self, folder: str, name: str, content: bytes, uid: int | None, gid: int | None, *, mode: int = 0o644
     ) -> None:
-        """Likewise."""
         raise self._cannot(f"takes no file {folder}/{name}")
 
     def files(self, folder: str, pattern: re.Pattern[str]) -> Iterator[bytes]:
-        """Likewise."""
         raise self._cannot(f"has no files in {folder}")
 
-    def remove(self, path: str) -> None:
-        """There is nothing to remove."""
+    def remove(self, path: str) -> None: ...
 
     @property
-    def _planned(self) -> _Planned:
-        assert isinstance(self.host, _Planned)
+    def _planned(self) -> _PlannedHost:
+        assert isinstance(self.host, _PlannedHost)
         return self.host
 
     def _cannot(self, what: str) -> MachineError:
@@ -253,41 +366,33 @@ class CountingMachine:
         )
 
 
-class _Planned(Surveyed):
-    """What the survey of its kernel says; what is written is kept as an order."""
-
+class _PlannedHost(SurveyedHost):
     def __init__(self, survey: Survey, name: str) -> None:
         super().__init__(survey, name)
         self.writes: list[tuple[str, str]] = []
 
     def write(self, path: str, text: str) -> None:
-        """Have it written when the guest has booted."""
         self.writes.append((path, text))
 
 
 class CountingKnobs:
-    """Its page settings: `serving.Knobs`. They are turned when it boots, and read back when it is heard out."""
+    """Page settings of a counting guest: `serving.Knobs`; set when it boots, and read back with its answers."""
 
     def __init__(self, machine: CountingMachine) -> None:
         self._machine = machine
 
     def apply(self, knobs: Mapping[str, str]) -> list[Drift]:
-        """Have them turned."""
         self._machine.knobs = dict(knobs)
         return []
 
     def drift(self) -> list[Drift]:
-        """Nobody else is there."""
         return []
 
     def values(self) -> Mapping[str, str]:
-        """What was turned, and taken."""
         return self._machine.knobs
 
 
-class _Done:
-    """A launcher that has ended: `machine.Running`."""
-
+class _EndedLauncher:
     def __init__(self, status: int) -> None:
         self._status = status
         self._descriptor = os.eventfd(1, os.EFD_CLOEXEC)

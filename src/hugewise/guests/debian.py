@@ -1,17 +1,12 @@
 """Debian packages of any suite and architecture, had through this machine's own apt, unpacked and never installed.
 
-apt runs in a workshop (`guests.sandbox`), as the unprivileged account where hugewise is root, with a state of its own:
-an empty dpkg status, and one source, which is this machine's Debian archive with another suite. Proxies, mirrors,
-credentials and keys are those of the machine, as far as that account may read them; its sources, lists and hooks are
-neither changed nor run. The lists stay in the cache as they were read first, so that a study resolves to the same
-versions again; remove `apt/` in the cache to have them read anew.
+apt runs in a sandbox (`guests.sandbox`) with a state of its own: an empty dpkg status, and this machine's Debian
+archive with another suite as the one source. Both forms of sources.list(5) are read, with all options but those that
+say what to take. Proxies, credentials and keys are the machine's; its sources, lists and hooks are neither changed nor
+run. The lists stay in the cache, so that a study resolves to the same versions again; remove `apt/` there to have them
+read anew.
 
-Which Debian archive this machine's apt uses, and the same one for another suite. Pure.
-
-Both forms of sources.list(5) are read: one line for each source, and stanzas (deb822). An entry keeps all its options
-(signed-by, trusted, check-valid-until ...) but those that say what to take from the archive.
-
-How far a download or a file has come, while a program that says nothing of it is under way.
+`unpack` resolves paths and links of a package below the folder, never by this host. No file gets setuid or setgid.
 """
 
 from __future__ import annotations
@@ -21,20 +16,24 @@ import errno
 import os
 import re
 import shutil
+import stat
+import subprocess
+import tarfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import IO, Final, NamedTuple
 from urllib.parse import unquote
 
 import msgspec
 
-from hugewise import files
+from hugewise import files, reading
 from hugewise.errors import HugewiseError, StorageError, UserError
 from hugewise.guests import cache
-from hugewise.guests.sandbox import Sandbox, workshop
+from hugewise.guests.sandbox import Sandbox, open_sandbox
 from hugewise.model.guest import Architecture
 from hugewise.model.workload import Missing
 from hugewise.quantity import format_duration
@@ -44,7 +43,7 @@ from hugewise.unprivileged import NAME, Finished, Say
 _SUITES = frozenset(("bullseye", "bookworm", "trixie", "forky", "sid", "oldstable", "stable", "testing", "unstable"))
 # Options of the one-line form that have another name in a stanza.
 _NAMES = {"arch": "architectures", "lang": "languages", "target": "targets"}
-# What is asked of the archive is said anew.
+# Fields of an entry that are replaced.
 _REPLACED = frozenset(("types", "suites", "components", "architectures", "languages", "targets", "enabled", "uris"))
 _LINE = re.compile(r"(?P<type>deb(?:-src)?)\s+(?:\[(?P<options>[^\]]*)\]\s+)?(?P<uri>\S+)\s+(?P<rest>.+)")
 
@@ -60,19 +59,19 @@ class AptSource(msgspec.Struct, frozen=True):
 
 
 def one_line(text: str) -> Iterator[AptSource]:
-    """The entries of a .list file; what is no entry is passed over, as apt has judged the file already."""
+    """Yield the entries of a .list file; what is no entry is passed over, as apt has judged the file already."""
     for line in text.splitlines():
-        found = _LINE.fullmatch(line.partition("#")[0].strip())
-        if found is None:
+        match = _LINE.fullmatch(line.partition("#")[0].strip())
+        if match is None:
             continue
-        suite, *components = found["rest"].split()
-        given = (each.partition("=") for each in (found["options"] or "").split())
+        suite, *components = match["rest"].split()
+        given = (option.partition("=") for option in (match["options"] or "").split())
         options = tuple((_NAMES.get(name.lower(), name.lower()), value.replace(",", " ")) for name, _, value in given)
-        yield AptSource((found["type"],), (found["uri"],), (suite,), tuple(components), options)
+        yield AptSource((match["type"],), (match["uri"],), (suite,), tuple(components), options)
 
 
 def stanzas(text: str) -> Iterator[AptSource]:
-    """The entries of a .sources file that are enabled."""
+    """Yield the entries of a .sources file that are enabled."""
     lines = (line for line in text.splitlines() if not line.startswith("#"))
     for block in re.split(r"\n\s*\n", "\n".join(lines)):
         fields: dict[str, str] = {}
@@ -97,10 +96,8 @@ def stanzas(text: str) -> Iterator[AptSource]:
 
 
 def main_archive(files: Mapping[str, str]) -> AptSource:
-    """The entry of Debian's own archive among apt's sources files (path -> text), in the order of the files.
-
-    That is one with a suite of Debian and the component main; of several, the first that Debian's keyring signs.
-    Raises UserError.
+    """Return Debian's own archive among apt's sources (path -> text): the first with main, signed by Debian's keyring
+    if one is. Raises UserError.
     """
     entries = [entry for path, text in files.items() for entry in _entries(path, text)]
     fitting = [entry for entry in entries if _is_main(entry)]
@@ -127,13 +124,13 @@ def _is_main(entry: AptSource) -> bool:
 
 
 def _trust(entry: AptSource) -> int:
-    """Other archives use Debian's names of suites too; their keys have other names."""
+    # other archives use Debian's names of suites too; their keys have other names
     signed = dict(entry.options).get("signed-by", "")
     return 0 if "debian-archive" in signed else 1 if not signed else 2
 
 
 def sources_stanza(source: AptSource, suite: str, arch: str, *, sources: bool) -> str:
-    """The text of a .sources file: that archive's main component for `suite`, of programs for `arch` or of sources."""
+    """Return the text of a .sources file: the archive's main part for `suite`, of binaries for `arch` or sources."""
     options = [f"{name.title()}: {value}" for name, value in source.options if name not in _REPLACED]
     asked = (
         f"Types: {'deb-src' if sources else 'deb'}",
@@ -141,7 +138,7 @@ def sources_stanza(source: AptSource, suite: str, arch: str, *, sources: bool) -
         f"Suites: {suite}",
         "Components: main",
         f"Architectures: {arch}",
-        # Without it, what other software has apt fetch beside (application metadata) is fetched too.
+        # Otherwise apt also fetches what other software asked for (application metadata).
         f"Targets: {'Sources' if sources else 'Packages'}",
     )
     return "\n".join((*asked, *options)) + "\n"
@@ -151,21 +148,10 @@ EVERY_S = 15.0
 
 
 @contextmanager
-def progress_reported(
-    paths: Sequence[Path], total: int, say: Callable[[str], None], *, every: float = EVERY_S
-) -> Iterator[None]:
-    """Meanwhile say every so many seconds how many of `total` bytes have come of the files that appear at `paths`."""
-    with watched("fetched", lambda: sum(map(_size, paths)), total, say, every=every):
-        yield
-
-
-@contextmanager
-def watched(
+def report_progress(
     done: str, have: Callable[[], int], total: int, say: Callable[[str], None], *, every: float = EVERY_S
 ) -> Iterator[None]:
-    """Meanwhile say every so many seconds how many bytes there are (`have`, called by another thread) of `total`, which
-    may be an estimate. `done`: what was done with them, in a word.
-    """
+    """Meanwhile `say` how many of `total` bytes there are (`have`, called by another thread); `done`: the verb."""
     over = threading.Event()
 
     def watch() -> None:
@@ -186,28 +172,29 @@ def watched(
         watching.join()
 
 
-def written(path: Path) -> int:
-    """Bytes that a file takes on the disk: none of its holes, and none where it is not there."""
+def bytes_written(path: Path) -> int:
+    """Return the bytes that a file takes on the disk, without holes; 0 where it is not there."""
     try:
         return path.lstat().st_blocks * 512
     except OSError:
         return 0
 
 
-def _size(path: Path) -> int:
-    """Bytes of a file that is there; apt keeps what is not whole in a folder beside it."""
-    for each in (path, path.parent / "partial" / path.name):
-        try:
-            return each.lstat().st_size
-        except OSError:
-            continue
-    return 0
+def bytes_fetched(paths: Iterable[Path]) -> int:
+    """Return the bytes that apt has fetched of these files, which it keeps in a folder beside them at first."""
+    total = 0
+    for path in paths:
+        for place in (path, path.parent / "partial" / path.name):
+            with suppress(OSError):
+                total += place.lstat().st_size
+                break
+    return total
 
 
-# What is run, and the packages that bring it.
+# Programs that are run, and their packages.
 _PROGRAMS: Final = {"apt-get": "apt", "dpkg-deb": "dpkg"}
 
-# What Debian calls an architecture.
+# Debian's names of architectures.
 ARCHITECTURES: Final[Mapping[Architecture, str]] = {"x86-64": "amd64", "arm64": "arm64"}
 
 _PATIENCE_S: Final = 1800
@@ -220,11 +207,11 @@ _KEYS: Final = ("NO_PUBKEY", "is not signed", "Missing key")
 
 # apt's proxies.
 _PASSED: Final = ("http_proxy", "https_proxy", "ftp_proxy", "no_proxy")
-# What the archive's lists leave beside them.
+# Files beside the archive's lists.
 _NO_LISTS: Final = ("partial", "auxfiles", "lock")
 _LISTS: Final = "lists"
-_APT: Final = "apt"  # in the cache
-# What apt wants to be there.
+_APT: Final = "apt"  # folder in the cache
+# Folders that apt requires.
 _FOLDERS: Final = ("lists/partial", "state", "cache/archives/partial")
 
 
@@ -247,8 +234,6 @@ class Package(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _State(msgspec.Struct, frozen=True):
-    """The lists of a suite, and what they are for. `folder` is in the cache; None: they are still to be read."""
-
     suite: str
     arch: str
     sources: bool
@@ -257,21 +242,18 @@ class _State(msgspec.Struct, frozen=True):
 
 
 class _Apt(msgspec.Struct, frozen=True):
-    """apt in a workshop."""
-
     state: _State
-    shop: Sandbox
+    sandbox: Sandbox
 
     def run(self, program: str, *arguments: str) -> Finished:
-        """Run it. Raises UserError when it is not there, HugewiseError when it does not end."""
-        command = (_program(program, "apt"), "--config-file", str(self.shop.lent / "apt.conf"), *arguments)
+        command = (_program(program, "apt"), "--config-file", str(self.sandbox.lent / "apt.conf"), *arguments)
         proxies = {name: os.environ[name] for name in _PASSED if name in os.environ}
         fixed = {"LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"}
-        return self.shop.run(command, timeout=_PATIENCE_S, environment={**proxies, **fixed})
+        return self.sandbox.run(command, timeout=_PATIENCE_S, environment={**proxies, **fixed})
 
 
 def missing() -> tuple[Missing, ...]:
-    """What this machine lacks to fetch Debian packages and to unpack them."""
+    """Return what this machine lacks to fetch and to unpack Debian packages."""
     return tuple(
         Missing(f"guests of Debian packages need {name} on this machine", package)
         for name, package in _PROGRAMS.items()
@@ -280,36 +262,29 @@ def missing() -> tuple[Missing, ...]:
 
 
 def _program(name: str, package: str) -> str:
-    if (found := shutil.which(name)) is None:
+    if (path := shutil.which(name)) is None:
         raise UserError(f"guests of Debian packages need {name} on this machine", hint=f"apt install {package}")
-    return found
+    return path
 
 
 def resolve(packages: Sequence[str], suite: str, arch: str, say: Say = lambda _: None) -> list[Package]:
-    """Everything that `packages` need, themselves included, sorted by name: Depends and Pre-Depends, no Recommends.
-
-    Nothing counts as installed, and Essential packages come only where something depends on them. `suite` is one of
-    Debian's (trixie), `arch` Debian's word (amd64, arm64). Raises UserError.
+    """Return all that `packages` need, themselves included, sorted by name: Depends and Pre-Depends, no Recommends.
+    Nothing counts as installed. Raises UserError.
     """
     _must_be_names(packages)
-    said = _resolved(packages, _state(suite, arch, sources=False, say=say))
-    found = parse_uris(said, (suite, arch))
-    if not found and packages:
-        raise UserError(f"apt resolved {', '.join(packages)} to nothing: {said.strip()[-500:]}")
-    return sorted(found, key=lambda package: package.name)
+    output = _resolved(packages, _state(suite, arch, sources=False, say=say))
+    resolved = parse_uris(output, (suite, arch))
+    if not resolved and packages:
+        raise UserError(f"apt resolved {', '.join(packages)} to nothing: {output.strip()[-500:]}")
+    return sorted(resolved, key=lambda package: package.name)
 
 
 def listed(packages: Sequence[str], suite: str, arch: str) -> str | None:
-    """What apt says of `packages` and their needs, by lists in the cache; None: none are there. Raises UserError."""
+    """Return apt's list of `packages` with dependencies, by lists in the cache; None without. Raises UserError."""
     _must_be_names(packages)
     text = archive(suite, arch)
-    state = _State(suite, arch, sources=False, text=text, folder=cache.entry(_APT, text.encode()))
+    state = _State(suite, arch, sources=False, text=text, folder=cache.entry_path(_APT, text.encode()))
     return _resolved(packages, state) if state.folder is not None and state.folder.exists() else None
-
-
-def is_cached(package: Package) -> bool:
-    """Whether its file is in the cache."""
-    return _kept_at(package.sha256, package.file).exists()
 
 
 def _must_be_names(packages: Sequence[str]) -> None:
@@ -319,20 +294,19 @@ def _must_be_names(packages: Sequence[str]) -> None:
 
 
 def _resolved(packages: Sequence[str], state: _State) -> str:
-    """What apt says of the packages and all that they need. Raises UserError."""
     with _apt(state) as apt:
-        told = apt.run("apt-get", "install", "--yes", "--print-uris", "--", *packages)
-        if told.status != 0:
-            raise _refusal(apt, told.stderr)
-    return told.stdout
+        finished = apt.run("apt-get", "install", "--yes", "--print-uris", "--", *packages)
+        if finished.status != 0:
+            raise _refusal(apt, finished.stderr)
+    return finished.stdout
 
 
 def parse_uris(text: str, of: tuple[str, str]) -> list[Package]:
-    """The packages in what `apt-get install --print-uris` says. Pure."""
-    found = []
+    """Return the packages in what `apt-get install --print-uris` says. Pure."""
+    packages = []
     for line in _URI.finditer(text):
         name, version, arch = unquote(line["file"]).removesuffix(".deb").split("_")
-        found.append(
+        packages.append(
             Package(
                 name=name,
                 version=version,
@@ -343,16 +317,15 @@ def parse_uris(text: str, of: tuple[str, str]) -> list[Package]:
                 of=of,
             )
         )
-    return found
+    return packages
 
 
 def fetch(packages: Sequence[Package], say: Say = lambda _: None) -> list[Path]:
-    """The .deb files of the packages in their order, from the cache where it has them.
-
-    A file is in the cache only when its SHA-256 is that of the (signed) lists. Raises UserError, StorageError.
+    """Return the .deb files of the packages, each with the SHA-256 of the (signed) lists. Raises UserError,
+    StorageError.
     """
-    paths = [_kept_at(package.sha256, package.file) for package in packages]
-    missing = [p for p, path in zip(packages, paths, strict=True) if not _whole(path, p.sha256, say)]
+    paths = [_package_path(package.sha256, package.file) for package in packages]
+    missing = [p for p, path in zip(packages, paths, strict=True) if not _is_intact(path, p.sha256, say)]
     for of in sorted({package.of for package in missing}):
         wanted = [package for package in missing if package.of == of]
         say(f"fetching {len(wanted)} packages of {of[0]} for {of[1]} ({sum(p.size for p in wanted) / 1e6:.1f} MB)")
@@ -364,37 +337,34 @@ def fetch(packages: Sequence[Package], say: Say = lambda _: None) -> list[Path]:
 
 
 def source(package: str, suite: str, say: Say = lambda _: None) -> Path:
-    """The upstream tarball (.orig.tar.*) of a source package, its SHA-256 checked. Raises UserError, StorageError."""
-    if _KNOWN.fullmatch(package) is None:
-        raise UserError(f"{package!r} is no name of a Debian source package")
+    """Return a source package's upstream tarball (.orig.tar.*), checked by SHA-256. Raises UserError, StorageError."""
+    _must_be_names([package])
     # Sources are of no architecture; apt wants one.
     state = _state(suite, "amd64", sources=True, say=say)
     command = ("apt-get", "source", "--tar-only", "--only-source", "--download-only")
     with _apt(state) as apt:
-        told = apt.run(*command, "--print-uris", "--", package)
-        if told.status != 0:
-            raise _refusal(apt, told.stderr)
-    found = [line for line in _URI.finditer(told.stdout) if ".orig.tar." in line["file"]]
-    if len(found) != 1 or found[0]["file"].endswith(".asc"):
-        names = ", ".join(line["file"] for line in _URI.finditer(told.stdout))
+        finished = apt.run(*command, "--print-uris", "--", package)
+        if finished.status != 0:
+            raise _refusal(apt, finished.stderr)
+    archives = [line for line in _URI.finditer(finished.stdout) if ".orig.tar." in line["file"]]
+    if len(archives) != 1 or archives[0]["file"].endswith(".asc"):
+        names = ", ".join(line["file"] for line in _URI.finditer(finished.stdout))
         raise UserError(f"the source package {package} of {suite} has no single .orig.tar: it has {names or 'nothing'}")
-    file, sha256 = unquote(found[0]["file"]), found[0]["sha256"]
-    path = _kept_at(sha256, file)
-    if not _whole(path, sha256, say):
-        say(f"fetching {file} ({int(found[0]['size']) / 1e6:.1f} MB)")
-        _download(state, (*command, "--", package), [(file, sha256)], int(found[0]["size"]), say)
+    file, sha256 = unquote(archives[0]["file"]), archives[0]["sha256"]
+    path = _package_path(sha256, file)
+    if not _is_intact(path, sha256, say):
+        say(f"fetching {file} ({int(archives[0]['size']) / 1e6:.1f} MB)")
+        _download(state, (*command, "--", package), [(file, sha256)], int(archives[0]["size"]), say)
     return path
 
 
-def _kept_at(sha256: str, file: str) -> Path:
-    """Where a file of that SHA-256 is, or would be; it is used now."""
+def _package_path(sha256: str, file: str) -> Path:
     path = cache.folder("packages") / sha256[:32] / file
-    cache.used(path.parent)
+    cache.touch(path.parent)
     return path
 
 
-def _whole(path: Path, sha256: str, say: Say) -> bool:
-    """Whether the file is there with the bytes that it had."""
+def _is_intact(path: Path, sha256: str, say: Say) -> bool:
     if not path.exists():
         return False
     if cache.sha256(path) == sha256:
@@ -404,36 +374,35 @@ def _whole(path: Path, sha256: str, say: Say) -> bool:
 
 
 def _download(state: _State, command: Sequence[str], wanted: Sequence[tuple[str, str]], size: int, say: Say) -> None:
-    """Let apt download, and take the files that have their SHA-256 into the cache: that of the copy that is taken."""
     with _apt(state) as apt:
-        with progress_reported([apt.shop.own / file for file, _ in wanted], size, say):
-            told = apt.run(*command)
-        if told.status != 0:
-            raise _refusal(apt, told.stderr)
+        parts = [apt.sandbox.own / file for file, _ in wanted]
+        with report_progress("fetched", lambda: bytes_fetched(parts), size, say):
+            finished = apt.run(*command)
+        if finished.status != 0:
+            raise _refusal(apt, finished.stderr)
         for file, sha256 in wanted:
-            if not os.path.lexists(apt.shop.own / file):
+            if not os.path.lexists(apt.sandbox.own / file):
                 raise UserError(f"apt said that it has downloaded {file}, and it is not there", hint="try again")
-            kept = _kept_at(sha256, file)
+            kept = _package_path(sha256, file)
             kept.parent.mkdir(exist_ok=True)
             kept.parent.chmod(0o755)
             with cache.locked(kept.parent.with_name(f".{kept.parent.name}.lock")):
-                cache.put(kept, partial(_take, apt.shop, file, sha256))
+                cache.put_entry(kept, partial(_take, apt.sandbox, file, sha256))
 
 
-def _take(shop: Sandbox, file: str, sha256: str, place: Path) -> None:
-    shop.take(file, place)
-    found = cache.sha256(place)
-    if found != sha256:
-        raise UserError(f"{file} has the SHA-256 {found}, and the archive's lists say {sha256}")
+def _take(sandbox: Sandbox, file: str, sha256: str, place: Path) -> None:
+    sandbox.take(file, place)
+    digest = cache.sha256(place)
+    if digest != sha256:
+        raise UserError(f"{file} has the SHA-256 {digest}, and the archive's lists say {sha256}")
 
 
 def archive(suite: str, arch: str, *, sources: bool = False) -> str:
-    """From where that suite is had: the text of the sources file that apt is given. Raises UserError."""
+    """Return the text of apt's sources file for that suite. Raises UserError."""
     return sources_stanza(main_archive(_sources_files()), suite, arch, sources=sources)
 
 
 def _state(suite: str, arch: str, *, sources: bool, say: Say) -> _State:
-    """The lists for that, read now where they are not in the cache. Raises UserError."""
     if re.fullmatch(r"[a-z][a-z0-9-]*", suite) is None:
         raise UserError(f"{suite!r} is no suite of Debian", hint="name one such as trixie")
     text = archive(suite, arch, sources=sources)
@@ -442,11 +411,11 @@ def _state(suite: str, arch: str, *, sources: bool, say: Say) -> _State:
     def read(place: Path) -> None:
         say(f"reading the package lists of {suite} ({'sources' if sources else arch})")
         with _apt(state) as apt:
-            told = apt.run("apt-get", "update", "--error-on=any")
-            if told.status != 0:
-                raise _unreadable(state, told.stderr)
+            finished = apt.run("apt-get", "update", "--error-on=any")
+            if finished.status != 0:
+                raise _unreadable(state, finished.stderr)
             place.mkdir()
-            apt.shop.take(_LISTS, place / _LISTS, without=_NO_LISTS)
+            apt.sandbox.take(_LISTS, place / _LISTS, without=_NO_LISTS)
         (place / "main.sources").write_text(text, encoding="utf-8")
 
     return msgspec.structs.replace(state, folder=cache.cached(_APT, text.encode(), read, say))
@@ -454,45 +423,40 @@ def _state(suite: str, arch: str, *, sources: bool, say: Say) -> _State:
 
 @contextmanager
 def _apt(state: _State) -> Iterator[_Apt]:
-    """apt with these lists, or to read them. Raises StorageError."""
-    with workshop() as shop:
-        lists = shop.own / _LISTS
+    with open_sandbox() as sandbox:
+        lists = sandbox.own / _LISTS
         if state.folder is not None:
             for path in (state.folder / _LISTS).iterdir():
-                shop.lend(path, f"{_LISTS}/{path.name}", kept=True)
-            lists = shop.lent / _LISTS
-        made = shop.run(("mkdir", "--parents", *_FOLDERS), timeout=_PATIENCE_S, environment={})
+                sandbox.lend(path, f"{_LISTS}/{path.name}", kept=True)
+            lists = sandbox.lent / _LISTS
+        made = sandbox.run(("mkdir", "--parents", *_FOLDERS), timeout=_PATIENCE_S, environment={})
         if made.status != 0:
-            raise StorageError(f"cannot make folders in {shop.own}: {made.why}", hint="free space there")
-        shop.write("status", "")
-        shop.write("main.sources", state.text)
-        shop.write("apt.conf", configuration(shop, lists, state.arch))
-        yield _Apt(state, shop)
+            raise StorageError(f"cannot make folders in {sandbox.own}: {made.why}", hint="free space there")
+        sandbox.write("status", "")
+        sandbox.write("main.sources", state.text)
+        sandbox.write("apt.conf", configuration(sandbox, lists, state.arch))
+        yield _Apt(state, sandbox)
 
 
 def _sources_files() -> dict[str, str]:
-    """apt's sources files, path -> text, in its order. Raises UserError where it is to be another account's."""
     if chosen := os.environ.get("HUGEWISE_APT_SOURCES"):
         paths = [Path(chosen)]
         if paths[0].is_file():
             files.own(paths[0], f"HUGEWISE_APT_SOURCES = {chosen!r}", "unset it, or name a file of root's")
     else:
         paths = [Path("/etc/apt/sources.list"), *sorted(Path("/etc/apt/sources.list.d").glob("*"))]
-    found = {}
+    texts = {}
     for path in paths:
         if path.suffix in (".list", ".sources") and path.is_file():
             try:
-                found[str(path)] = path.read_text(errors="replace")
+                texts[str(path)] = path.read_text(errors="replace")
             except PermissionError:
                 continue  # not for this account; another one may do
-    return found
+    return texts
 
 
-def configuration(shop: Sandbox, lists: Path, arch: str) -> str:
-    """apt.conf(5) of a private state, read after the machine's own, which it changes for itself. Pure.
-
-    The machine's hooks are cleared: they are for what the machine installs, and some remove its downloads.
-    """
+def configuration(sandbox: Sandbox, lists: Path, arch: str) -> str:
+    """Return the apt.conf(5) of a private state, read after the machine's own, whose hooks are cleared."""
     lines = (
         *(f"#clear {name};" for name in (
             "APT::Update::Pre-Invoke", "APT::Update::Post-Invoke", "APT::Update::Post-Invoke-Success",
@@ -503,13 +467,13 @@ def configuration(shop: Sandbox, lists: Path, arch: str) -> str:
         f'APT::Architectures {{ "{arch}"; }};',
         'APT::Install-Recommends "false";',
         'APT::Install-Suggests "false";',
-        f'Dir::State "{shop.own}/state/";',
+        f'Dir::State "{sandbox.own}/state/";',
         f'Dir::State::lists "{lists}/";',
-        f'Dir::State::status "{shop.lent}/status";',
-        f'Dir::Cache "{shop.own}/cache/";',
-        f'Dir::Etc::sourcelist "{shop.lent}/main.sources";',
+        f'Dir::State::status "{sandbox.lent}/status";',
+        f'Dir::Cache "{sandbox.own}/cache/";',
+        f'Dir::Etc::sourcelist "{sandbox.lent}/main.sources";',
         *(f'Dir::Etc::{name} "/dev/null";' for name in ("sourceparts", "preferences", "preferencesparts")),
-        f'Dir::Log "{shop.own}/";',
+        f'Dir::Log "{sandbox.own}/";',
         'Acquire::ForceHash "SHA256";',
         'Acquire::Languages "none";',
     )  # fmt: skip
@@ -517,9 +481,8 @@ def configuration(shop: Sandbox, lists: Path, arch: str) -> str:
 
 
 def _refusal(apt: _Apt, stderr: str) -> HugewiseError:
-    """Why apt did not do it: a name that the suite does not have, or its own words."""
     state = apt.state
-    unknown = sorted({each["name"] for each in _UNKNOWN.finditer(stderr)})
+    unknown = sorted({missing_name["name"] for missing_name in _UNKNOWN.finditer(stderr)})
     if unknown and state.sources:
         return UserError(
             f"Debian {state.suite} has no source package named {' and '.join(unknown)}",
@@ -527,21 +490,23 @@ def _refusal(apt: _Apt, stderr: str) -> HugewiseError:
         )
     if unknown:
         listed = apt.run("apt-cache", "pkgnames").stdout.split()
-        near = sorted({name for each in unknown for name in difflib.get_close_matches(each, listed, n=3)})
+        near = sorted(
+            {name for missing_name in unknown for name in difflib.get_close_matches(missing_name, listed, n=3)}
+        )
         hint = f"names near it: {', '.join(near)}" if near else "search names with: apt-cache search WORD"
         return UserError(
             f"Debian {state.suite} has no package for {state.arch} named {' and '.join(unknown)}", hint=hint
         )
     if os.strerror(errno.ENOSPC) in stderr or "enough free space" in stderr:
-        return StorageError(f"apt: {_words(stderr)}", hint=f"free space at {apt.shop.own} (below /var/tmp)")
+        return StorageError(f"apt: {_apt_reason(stderr)}", hint=f"free space at {apt.sandbox.own} (below /var/tmp)")
     return UserError(
-        f"apt: {_words(stderr)}",
+        f"apt: {_apt_reason(stderr)}",
         hint=f"is the network there? where the archive has newer versions by now: rm -r {state.folder}",
     )
 
 
 def _unreadable(state: _State, stderr: str) -> UserError:
-    what = f"cannot read the package lists of Debian {state.suite}: {_words(stderr)}"
+    what = f"cannot read the package lists of Debian {state.suite}: {_apt_reason(stderr)}"
     if any(word in stderr for word in _KEYS):
         return UserError(
             what,
@@ -551,7 +516,152 @@ def _unreadable(state: _State, stderr: str) -> UserError:
     return UserError(what, hint=f"is the network there, does `apt-get update` work on this machine{readable}?")
 
 
-def _words(stderr: str) -> str:
-    """What apt complains of, first errors, then warnings; at most two lines."""
+def _apt_reason(stderr: str) -> str:
     lines = [line for mark in ("E: ", "W: ") for line in stderr.splitlines() if line.startswith(mark)]
     return "; ".join(line[3:] for line in lines[:2]) or stderr.strip()[-300:] or "it gave no reason"
+
+
+_MOST_STEPS: Final = 400  # along a path and the links in it
+_DEEPEST: Final = 100  # folders
+
+
+def unpack(deb: Path, root: Path, *, only: Sequence[str] = (), without: Sequence[str] = ()) -> None:
+    """Put the files of a package below the folder `root`, which the caller alone can change.
+
+    Links to folders stay, for usr-merged trees. `only` and `without` are patterns such as `./usr/share/doc/*`; `*`
+    takes in slashes. Times are not kept. Raises StorageError.
+    """
+    program = shutil.which("dpkg-deb")
+    if program is None:
+        raise UserError("guests of Debian packages need dpkg-deb on this machine", hint="apt install dpkg")
+    argv = (program, "--fsys-tarfile", str(deb))
+    with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as reading:
+        assert reading.stdout is not None
+        assert reading.stderr is not None
+        refused = broken = ""
+        try:
+            _extract(reading.stdout, root, only, without)
+        except tarfile.TarError as error:
+            broken = str(error)
+        except OSError as error:
+            refused = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
+        except (ValueError, OverflowError) as error:
+            refused = str(error)
+        reading.stdout.close()
+        errors = reading.stderr.read().decode(errors="replace").strip().partition("\n")[0]
+    if refused or broken or reading.returncode != 0:
+        why = refused or errors or broken or f"exit status {reading.returncode}"
+        raise StorageError(f"cannot unpack {deb} to {root}: {why}", hint="free space there, or remove the file")
+
+
+def walk(folder: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """Everything below `folder` as (path relative to it, entry), in the order of the paths; links are not followed."""
+    with os.scandir(folder) as scanned:
+        entries = sorted(scanned, key=lambda entry: entry.name)
+    for entry in entries:
+        yield entry.name, entry
+        if entry.is_dir(follow_symlinks=False):
+            for name, below in walk(Path(entry.path)):
+                yield f"{entry.name}/{name}", below
+
+
+def resolve_inside(root: Path, path: str) -> Path:
+    """Resolve a path of the guest below `root`, links as the guest follows them. Raises StorageError for a loop."""
+    at = root
+    parts = [part for part in reversed(path.split("/")) if part]
+    for _ in range(_MOST_STEPS):
+        if not parts:
+            return at
+        part = parts.pop()
+        if part == ".." and at != root:
+            at = at.parent
+        elif part not in ("..", "."):
+            step = at / part
+            if step.is_symlink():
+                target = str(step.readlink())
+                at = root if target.startswith("/") else at
+                parts.extend(step_name for step_name in reversed(target.split("/")) if step_name)
+            else:
+                at = step
+    raise StorageError(f"{path} of an image follows links without end")
+
+
+def _extract(stream: IO[bytes], root: Path, only: Sequence[str], without: Sequence[str]) -> None:
+    with tarfile.open(fileobj=stream, mode="r|") as members:
+        for member in members:
+            name = member.name
+            if only and not any(fnmatchcase(name, pattern) for pattern in only):
+                continue
+            if not any(fnmatchcase(name, pattern) for pattern in without):
+                _put(members, member, root)
+
+
+def _put(members: tarfile.TarFile, member: tarfile.TarInfo, root: Path) -> None:
+    parts = [part for part in member.name.split("/") if part not in ("", ".")]
+    # A name may become a word of another program's orders.
+    printable = all(character.isprintable() and character != '"' for character in member.name)
+    if ".." in parts or len(parts) > _DEEPEST or not printable:
+        raise ValueError(f"{member.name!r} is no place in a package")
+    if not parts:
+        return
+    folder = resolve_inside(root, "/".join(parts[:-1]))
+    folder.mkdir(parents=True, exist_ok=True)
+    place, mode = folder / parts[-1], stat.S_IMODE(member.mode) & 0o777
+    if member.isdir():
+        if place.is_symlink():
+            resolve_inside(root, member.name).mkdir(parents=True, exist_ok=True)
+        else:
+            place.mkdir(exist_ok=True)
+            place.chmod(mode | stat.S_IRWXU)
+        return
+    place.unlink(missing_ok=True)
+    if member.isreg():
+        data = members.extractfile(member)
+        assert data is not None
+        with place.open("xb") as writing:
+            shutil.copyfileobj(data, writing, 1 << 20)
+        place.chmod(mode | stat.S_IRUSR)
+    elif member.issym():
+        place.symlink_to(member.linkname)
+    elif member.islnk():
+        first = resolve_inside(root, member.linkname)
+        if first.is_symlink() or not first.is_file():
+            raise ValueError(f"{member.name!r} is a link to {member.linkname!r}, which is no file of the package")
+        os.link(first, place)
+    else:
+        raise ValueError(f"{member.name!r} is a device or a pipe")
+
+
+_UNPACKED: Final = re.compile(
+    r"^After this operation, (?P<number>\d[\d,]{0,9}(\.\d)?) (?P<unit>[kMGT]?)B of additional", re.M
+)
+_UNITS: Final[Mapping[str, int]] = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+
+
+class PackageSizes(NamedTuple):
+    """Packages with all their dependencies, and bytes when they are unpacked (None: apt did not say)."""
+
+    packages: tuple[Package, ...]
+    unpacked: int | None
+
+
+def package_sizes(packages: Sequence[str], suite: str, arch: str) -> PackageSizes | None:
+    """Return the sizes of `packages`; None where the lists are missing, or lack them. Nothing is fetched."""
+    try:
+        output = listed(packages, suite, arch)
+    except HugewiseError:  # fetching them reports the reason
+        return None
+    return None if output is None else PackageSizes(tuple(parse_uris(output, (suite, arch))), unpacked_bytes(output))
+
+
+def to_fetch(packages: Iterable[Package]) -> int:
+    """Return the bytes of packages that are not in the cache."""
+    return sum(package.size for package in packages if not _package_path(package.sha256, package.file).exists())
+
+
+def unpacked_bytes(text: str) -> int | None:
+    """Return the bytes that `apt-get install` says its packages take on a disk, or None. Pure."""
+    match = _UNPACKED.search(text)
+    if match is None:
+        return None
+    return round(reading.figure(match["number"].replace(",", ""), "what apt needs", low=0) * _UNITS[match["unit"]])

@@ -1,19 +1,11 @@
-"""A study of a libvirt domain: the same machine as a guest of hugewise, and an arm for each backing. Pure.
+"""A study of a libvirt domain: the machine as a guest of hugewise, and an arm for each backing. Pure but for virsh.
 
-    restate(domain, asked, wish, offered)   the study's text, and what of the domain is not in it
+    restate(domain, asked, request, offer)   the study's text, and what of the domain is not in it
+    dumpxml(uri, domain)                     the domain's XML from a libvirt that runs, by its own client
 
 What the domain says of memory, CPUs, NUMA nodes, pinning and disks is restated; what is not, is named with its line and
-the reason.
-
-How often the guests of a domain's study boot: its method, and its blocks with their reason. Pure.
-
-Emulated, their counts may be the same in every boot; under KVM times are judged, which never are.
-
-Somebody else's text in a study that is written: as names, comments and values of TOML. Pure.
-
-What is asked of a domain's study, and what the host has to offer to it.
-
-The XML of a domain that libvirt runs, by its own client: `virsh dumpxml`. Nothing here needs it to be installed.
+the reason. `budget_lines` decides how often the guests boot: emulated, their counts may be the same in every boot;
+under KVM times are judged, which never are. Somebody else's text becomes names, comments and values of TOML.
 """
 
 from __future__ import annotations
@@ -37,13 +29,13 @@ from hugewise.model.guest import PAGE_OF, Architecture, Backing, Domain, DomainD
 from hugewise.quantity import format_size
 from hugewise.stats.exact import fewest, least_budget
 
-_CONFIDENCE = 0.99  # what a study has that names none; written down, as the blocks follow from it
+_CONFIDENCE = 0.99  # for a study that names none; written down, as the blocks follow from it
 _SLACK = 2  # times the fewest blocks that can decide: a pair or two may point the other way
 _WIDTH = 116
 
 
 def budget_lines(comparisons: int, asked: int | None) -> Iterator[str]:
-    """The lines of the study: blocks enough for counts that repeat and for what varies; `asked`: so many instead."""
+    """Yield the study's budget lines: blocks for counts that repeat and for noisy values; `asked` overrides both."""
     share = (1 - _CONFIDENCE) / comparisons
     blocks = _SLACK * least_budget(share) if asked is None else asked
     least = fewest(share, blocks)
@@ -65,33 +57,35 @@ def budget_lines(comparisons: int, asked: int | None) -> Iterator[str]:
 
 
 def file_name(text: str) -> str:
-    """Of it what a study and its folder may be called."""
-    kept = "".join(each if each.isascii() and (each.isalnum() or each in "._-") else "-" for each in text)
+    """Return the text reduced to characters that a study's name and folder may have."""
+    kept = "".join(
+        character if character.isascii() and (character.isalnum() or character in "._-") else "-" for character in text
+    )
     return kept.lstrip("._-")[:64] or "domain"
 
 
 def remark(text: str) -> str:
-    """A comment of a study with somebody else's text in it, which never ends the line."""
+    """Return a comment of a study with somebody else's text in it, which never ends the line."""
     return f"#   {plain(text)}\n"
 
 
 def plain(text: str) -> str:
-    """In one line, whatever stands in it."""
-    return "".join(each if each.isprintable() else " " for each in text)
+    """Return the text as one printable line."""
+    return "".join(character if character.isprintable() else " " for character in text)
 
 
 def quoted(text: str) -> str:
-    """As a TOML basic string, whose escapes are those of JSON."""
+    """Return the text as a TOML basic string, whose escapes are those of JSON."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def listed(words: Sequence[str]) -> str:
-    """As an array of TOML."""
+    """Return the words as a TOML array."""
     return f"[{', '.join(map(quoted, words))}]"
 
 
 class StudyRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to run in the guests, and by what they boot.
+    """Request for a study of a domain: what runs in the guests, and how they boot.
 
     load      a command; `workload`: the name of a packaged one, in its place
     metric    the end point of either; `values`: metrics in the command's output, as a study has them
@@ -115,7 +109,7 @@ class StudyRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HostOffer(msgspec.Struct, frozen=True, kw_only=True):
-    """What of this host a study depends on.
+    """Properties of this host that a study depends on.
 
     backs    why it cannot make a guest's memory so, or None
     absent   why there is no disk at the path, or None
@@ -134,7 +128,7 @@ class HostOffer(msgspec.Struct, frozen=True, kw_only=True):
 _ARCHITECTURES: Mapping[str, Architecture] = {"x86_64": "x86-64", "aarch64": "arm64"}
 _MIB = 1 << 20
 _KERNEL: Mapping[Architecture, str] = {"x86-64": "linux-image-cloud-amd64", "arm64": "linux-image-cloud-arm64"}
-# An arm's name and what the guest's memory is then made of.
+# Names of arms, and the pages of the guest's memory in them.
 _ARMS: tuple[tuple[str, Pages], ...] = (
     ("ram-4k", "base"),
     ("ram-thp", "thp"),
@@ -142,7 +136,7 @@ _ARMS: tuple[tuple[str, Pages], ...] = (
     ("ram-1g", "hugetlb-1g"),
 )
 _AS_IS = "domain"
-_RESIDENT_BLOCKS = 30  # of two policies the sequential test at 99% needs 8 pairs at least
+_RESIDENT_BLOCKS = 30  # the sequential test of two policies at 99% needs 8 pairs at least
 
 
 class Restated(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,27 +148,25 @@ class Restated(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def restate(domain: Domain, asked: DomainMemory, wish: StudyRequest, offer: HostOffer) -> Restated:
-    """The study. Raises UserError where there is none to be made of it."""
+    """Return the study. Raises UserError where there is none to be made of it."""
     return _Writer(domain, asked, wish, offer).study()
 
 
 class _Writer:
-    """One study being written, which collects its notes."""
-
     def __init__(self, domain: Domain, asked: DomainMemory, wish: StudyRequest, offer: HostOffer) -> None:
-        self.domain, self.wish, self.offer = domain, wish, offer
+        self.domain, self.request, self.offer = domain, wish, offer
         self.backing = asked.backing
         self.notes: list[str] = []
         self.bare = asked.bare
 
-    def note(self, line: int | None, said: str) -> None:
-        self.notes.append(f"{self.domain.at(line)}: {said}" if line else f"{self.domain.file}: {said}")
+    def note(self, line: int | None, text: str) -> None:
+        self.notes.append(f"{self.domain.at(line)}: {text}" if line else f"{self.domain.file}: {text}")
 
     def line(self, tag: str) -> int | None:
         return self.domain.lines.get(tag)
 
     def study(self) -> Restated:
-        domain, wish = self.domain, self.wish
+        domain, wish = self.domain, self.request
         if bool(wish.load) == bool(wish.workload):
             raise UserError(
                 "name what the guests are to run: --load COMMAND or --workload NAME",
@@ -204,19 +196,18 @@ class _Writer:
         yield ""
 
     def head(self) -> Iterator[str]:
-        name = self.wish.name or file_name(self.domain.name)
+        name = self.request.name or file_name(self.domain.name)
         yield "format = 1"
         yield f"name = {quoted(name)}"
         asked = (
             "Which pages should programs have in {}?"
-            if self.wish.within
+            if self.request.within
             else "What should the memory of {} be made of?"
         )
         yield f"question = {quoted(asked.format(plain(self.domain.name)[:80]))}"
         yield ""
 
     def policies(self) -> Iterator[str]:
-        """The domain as it is, and each backing that it does not have already."""
         arms, refused = self.own()
         for name, pages in _ARMS:
             backing = self.of(pages)
@@ -229,9 +220,10 @@ class _Writer:
             else:
                 refused.append((name, backing, why))
         if len(arms) < 2:
-            told = "; ".join(f"{name}: {why}" for name, _, why in refused)
+            reasons = "; ".join(f"{name}: {why}" for name, _, why in refused)
             raise UserError(
-                f"{self.domain.file}: of the backings this host has too few to compare: {told}", hint="call it as root"
+                f"{self.domain.at(self.cause())}: of the backings this host has too few to compare: {reasons}",
+                hint=self.cure(reasons),
             )
         if self.bare is not None:
             pages = self.backing.pages
@@ -249,12 +241,26 @@ class _Writer:
         self.names = tuple(name for name, _ in arms)
         yield "]"
         yield f'baseline = "{arms[0][0]}"'
-        yield from budget_lines(len(arms) - 1, self.wish.blocks)
+        yield from budget_lines(len(arms) - 1, self.request.blocks)
+
+    def absent(self) -> list[int]:
+        return [node for node in self.backing.nodes or () if node not in self.offer.nodes]
+
+    def cause(self) -> int:
+        tags = ("numatune",) if self.absent() else ("memoryBacking", "memory")
+        return next((line for tag in tags if (line := self.line(tag)) is not None), 1)
+
+    def cure(self, why: str) -> str:
+        if absent := self.absent():
+            here = ", ".join(map(str, self.offer.nodes))
+            there = ", ".join(map(str, absent))
+            own = f"write nodes of this host ({here}) in place of {there} into nodeset= of <numatune>"
+            return f"{own}, remove <numatune>, or call it on the host that has them"
+        if "needs root" in why:
+            return "call it as root"
+        return "change what the reasons name, or call it on a host that has it"
 
     def early(self, arms: Mapping[str, Backing]) -> Iterator[str]:
-        """Where the domain has its pages as they are touched: that the other arms have them all before, and what that
-        means for the one that is the domain but for that.
-        """
         if self.backing.preallocate or _AS_IS not in arms:
             return
         yield f"# And when: {_AS_IS} has each page as it is touched, the other arms all before the guest starts:"
@@ -264,24 +270,23 @@ class _Writer:
             yield f"# {name} against {_AS_IS} is that alone: their pages are the same."
 
     def within(self) -> Iterator[str]:
-        """What the domain's kernel can be told, on memory as the domain has it."""
         arms, refused = self.own()
         if not arms:
-            raise UserError(f"{self.domain.file}: {refused[0][2]}", hint="call it as root; or compare what can be had")
+            hint = f"{self.cure(refused[0][2])}; or compare what can be had"
+            raise UserError(f"{self.domain.at(self.cause())}: {refused[0][2]}", hint=hint)
         yield "# On the host, memory is as the domain has it. What differs is what the guest's kernel is told."
         yield "policies = ["
-        for name in self.wish.within:
+        for name in self.request.within:
             yield f"    {{ name = {quoted(name)}, {libvirt.toml(arms[0][1]).strip()} }},"
-        yield from ("]", f"baseline = {quoted(self.wish.within[0])}", 'method = "sequential"', "")
-        yield from ("[budget]", f"blocks = {self.wish.blocks or _RESIDENT_BLOCKS}", "")
-        self.names = self.wish.within
+        yield from ("]", f"baseline = {quoted(self.request.within[0])}", 'method = "sequential"', "")
+        yield from ("[budget]", f"blocks = {self.request.blocks or _RESIDENT_BLOCKS}", "")
+        self.names = self.request.within
 
     def own(self) -> tuple[list[tuple[str, Backing]], list[tuple[str, Backing, str]]]:
-        """What the domain has on this host: the baseline, or why there is none."""
         why = self.not_whole(None) or self.offer.backs(self.backing)
         line = self.line("memoryBacking") or self.line("memory")
         if why is not None and self.backing.kinds == ("thp",):
-            # It starts all the same, of base pages: that is what it is compared with.
+            # The guest starts all the same, of base pages: that is the baseline.
             small = msgspec.structs.replace(self.backing, pages="base", by_node=())
             if (other := self.offer.backs(small)) is None:
                 self.note(line, f"transparent huge pages are what it could have, and it has base pages: {why}")
@@ -294,7 +299,6 @@ class _Writer:
         return [], [(_AS_IS, self.backing, why)]
 
     def of(self, pages: Pages) -> Backing:
-        """The domain's backing with other pages: shared where its own is, of the same source, bound alike."""
         source = self.backing.source
         if pages in PAGE_OF and not any(kind in PAGE_OF for kind in self.backing.kinds):
             source = "memfd" if self.domain.source == "memfd" or self.domain.shared else "file"
@@ -306,7 +310,6 @@ class _Writer:
         )
 
     def not_whole(self, pages: Pages | None) -> str | None:
-        """Why the guest's nodes are no whole pages of it; None of `pages`: of what the domain has itself."""
         own = self.backing.by_node or (self.backing.pages,) * len(self.domain.nodes)
         for place, (node, size) in enumerate(self.domain.nodes):
             page = PAGE_OF.get(own[place] if pages is None else pages, 1)
@@ -323,21 +326,21 @@ class _Writer:
         yield f'arch = "{arch}"'
         yield f'memory = "{format_size(domain.memory)}"'
         yield f"cpus = {domain.vcpus}"
-        if self.wish.within:
+        if self.request.within:
             yield "resident = true  # booted once; a new boot after so many blocks: [sessions] pairs = N"
         if domain.cpu is not None:
             yield f"cpu = {quoted(domain.cpu)}"
         else:
-            said = "the CPU model is the host's own under KVM, and `max` where guests are emulated"
-            self.note(self.line("cpu"), said)
+            note = "the CPU model is the host's own under KVM, and `max` where guests are emulated"
+            self.note(self.line("cpu"), note)
         if self.offer.qemu is not None:
             yield f"qemu = {quoted(self.offer.qemu)}"
         if pins := self.pins():
             yield f"pin = [{', '.join(quoted(','.join(map(str, cpus))) for cpus in pins)}]"
-        if self.wish.packages:
-            yield f"packages = {listed(self.wish.packages)}"
-        if self.wish.files:
-            pairs = ", ".join(f"{quoted(path)} = {quoted(here)}" for path, here in self.wish.files.items())
+        if self.request.packages:
+            yield f"packages = {listed(self.request.packages)}"
+        if self.request.files:
+            pairs = ", ".join(f"{quoted(path)} = {quoted(here)}" for path, here in self.request.files.items())
             yield f"files = {{ {pairs} }}"
         if disks:
             yield "# Never written: each guest has an overlay, which is thrown away. Not while the domain runs."
@@ -362,7 +365,6 @@ class _Writer:
         return nodes
 
     def pins(self) -> tuple[tuple[int, ...], ...]:
-        """CPUs of the host for each virtual CPU, where the domain pins any and this host has them."""
         pins = self.domain.pins
         if not pins:
             return ()
@@ -376,8 +378,7 @@ class _Writer:
         return tuple(pins.get(number, self.offer.cpus) for number in range(self.domain.vcpus))
 
     def disks(self) -> Iterator[DomainDisk]:
-        """Those that the guests have: of a command that is on the domain's own disk. The others are named."""
-        own = bool(self.wish.load) and not self.wish.packages
+        own = bool(self.request.load) and not self.request.packages
         for disk in self.domain.disks:
             named = f"the disk {disk.target}" + (f" ({disk.source})" if disk.source else "")
             if disk.device != "disk":
@@ -387,7 +388,7 @@ class _Writer:
             elif disk.format not in ("raw", "qcow2"):
                 self.note(disk.line, f"{named} is left out: its format {disk.format} is neither raw nor qcow2")
             elif not own:
-                what = "packages" if self.wish.packages else "packaged workloads"
+                what = "packages" if self.request.packages else "packaged workloads"
                 self.note(disk.line, f"{named} is left out: {what} have an image of their own (or: [[guest.disk]])")
             else:
                 if (why := self.offer.absent(disk.source)) is not None:
@@ -397,8 +398,8 @@ class _Writer:
                         " without the domain's disk: --workload NAME, or --packages NAME,... with the command",
                     )
                 if (who := self.offer.held(disk.source)) is not None:
-                    said = f"{named} is open for writing by {who}: the run is refused until that ends"
-                    self.note(disk.line, f"{said} (virsh shutdown {shlex.quote(self.domain.name)}, or name a copy)")
+                    note = f"{named} is open for writing by {who}: the run is refused until that ends"
+                    self.note(disk.line, f"{note} (virsh shutdown {shlex.quote(self.domain.name)}, or name a copy)")
                 yield disk
         if own and not any(
             disk.device == "disk" and not disk.why and disk.format in ("raw", "qcow2") for disk in self.domain.disks
@@ -409,34 +410,33 @@ class _Writer:
             )
 
     def kernel(self, arch: Architecture) -> Iterator[str]:
-        path = self.wish.kernel or self.domain.kernel
+        path = self.request.kernel or self.domain.kernel
         yield "[[kernel]]"
         if path is not None and path.startswith("/"):
             yield 'name = "own"'
             yield f"path = {quoted(path)}"
-            if self.wish.modules is not None:
-                yield f"modules = {quoted(self.wish.modules)}"
+            if self.request.modules is not None:
+                yield f"modules = {quoted(self.request.modules)}"
         else:
             package = path or _KERNEL[arch]
             yield 'name = "debian"'
             yield f"package = {quoted(package)}"
-            said = f"its kernel is that of Debian's {package}: the domain boots the one on its disk"
-            self.note(self.line("os"), f"{said} (--kernel /boot/vmlinuz... --modules /lib/modules/... has it)")
+            note = f"its kernel is that of Debian's {package}: the domain boots the one on its disk"
+            self.note(self.line("os"), f"{note} (--kernel /boot/vmlinuz... --modules /lib/modules/... has it)")
         yield ""
 
     def workload(self) -> Iterator[str]:
         yield "[[workload]]"
-        if self.wish.workload is not None:
-            yield f"name = {quoted(self.wish.workload)}"
+        if self.request.workload is not None:
+            yield f"name = {quoted(self.request.workload)}"
         else:
             yield 'name = "command"'
-            values = f", values = {listed(self.wish.values)}" if self.wish.values else ""
-            yield f"parameters = {{ argv = {listed(self.wish.load)}{values} }}"
-        if self.wish.metric is not None:
-            yield f"metric = {quoted(self.wish.metric)}"
+            values = f", values = {listed(self.request.values)}" if self.request.values else ""
+            yield f"parameters = {{ argv = {listed(self.request.load)}{values} }}"
+        if self.request.metric is not None:
+            yield f"metric = {quoted(self.request.metric)}"
 
     def devices(self) -> None:
-        """What of the domain no guest of hugewise has, and what that means for what is measured."""
         domain = self.domain
         for device in domain.sharers:
             shared = (
@@ -446,23 +446,22 @@ class _Writer:
             )
             self.note(device.line, f"{device.what} has no daemon here; {shared}")
         for device in domain.assigned:
-            said = "it is not passed through: memory is not pinned here, and may be made huge later than there"
-            self.note(device.line, f"{device.what}: {said}")
+            note = "it is not passed through: memory is not pinned here, and may be made huge later than there"
+            self.note(device.line, f"{device.what}: {note}")
         if domain.balloon is not None:
             self.note(domain.balloon.line, "<memballoon>: guests have no balloon, and all of their memory")
         if domain.current < domain.memory:
-            said = f"the guests have all of {format_size(domain.memory)}, and not {format_size(domain.current)}"
-            self.note(self.line("currentMemory"), said)
-        for one in domain.plugged:
-            self.note(one.line, f"<memory model='{one.model}'> is not plugged: guests have what the domain boots with")
+            note = f"the guests have all of {format_size(domain.memory)}, and not {format_size(domain.current)}"
+            self.note(self.line("currentMemory"), note)
+        for memory in domain.plugged:
+            self.note(
+                memory.line, f"<memory model='{memory.model}'> is not plugged: guests have what the domain boots with"
+            )
         if domain.limit is not None:
             self.note(None, f"<hard_limit> of {format_size(domain.limit)} is not set for the guests")
-        if domain.locked:
-            self.note(self.line("memoryBacking"), "<locked/>: the guests' memory can be swapped out")
-        if domain.unmerged:
-            self.note(
-                self.line("memoryBacking"), "<nosharepages/>: whether pages are merged is the host's to say (KSM)"
-            )
+        for tag, given in (("locked", domain.locked), ("nosharepages", domain.unmerged)):
+            if given:
+                self.note(self.line("memoryBacking"), f"<{tag}/>: {libvirt.UNLIKE[tag]}")
         if domain.machine and not ("q35" in domain.machine or "virt" in domain.machine):
             self.note(self.line("os"), f"the machine is q35 here, and {domain.machine} there")
         for other in domain.others:
@@ -475,16 +474,16 @@ _HERE = ("localhost", "127.0.0.1", "::1")
 
 
 def elsewhere(uri: str) -> str | None:
-    """The other host that a connection leads to, as libvirt's URI names it (qemu+ssh://root@HOST/system), or None."""
+    """Return the other host of a libvirt URI, such as qemu+ssh://root@HOST/system, or None."""
     try:
         name = urlsplit(uri).hostname
-    except ValueError:  # virsh says what is wrong with it
+    except ValueError:  # virsh reports the mistake
         return None
     return None if not name or name in (*_HERE, os.uname().nodename.lower()) else name
 
 
 def dumpxml(uri: str, domain: str) -> bytes:
-    """What libvirt says of the domain now. Raises UserError."""
+    """Return the domain's XML from libvirt now. Raises UserError."""
     program = programs.of_root("virsh") if os.geteuid() == 0 else shutil.which("virsh")
     if program is None:
         raise UserError(
@@ -497,6 +496,6 @@ def dumpxml(uri: str, domain: str) -> bytes:
     except (OSError, subprocess.SubprocessError) as error:
         raise UserError(f"virsh --connect {uri} dumpxml {domain}: {error}", hint="is libvirt running there?") from None
     if done.returncode != 0:
-        said = done.stderr.decode(errors="replace").strip()[:500]
-        raise UserError(f"virsh --connect {uri} dumpxml {domain}: {said}", hint=f"virsh --connect {uri} list --all")
+        message = done.stderr.decode(errors="replace").strip()[:500]
+        raise UserError(f"virsh --connect {uri} dumpxml {domain}: {message}", hint=f"virsh --connect {uri} list --all")
     return done.stdout

@@ -1,10 +1,6 @@
-"""QEMU and KVM on this host: the program, whether KVM boots a guest, and the account that QEMU runs as.
+"""QEMU and KVM on this host: the QEMU that is installed, whether KVM boots a guest, and the account that QEMU runs as.
 
-Whether KVM really boots a guest here. That its device opens, and that vCPUs can be made, proves nothing.
-
-Whom QEMU runs as on this host, and the private folder that it is given there.
-
-The QEMU that is installed.
+That KVM's device opens, and that vCPUs can be made, proves nothing: a guest is booted. QEMU is given a private folder.
 """
 
 from __future__ import annotations
@@ -25,10 +21,10 @@ import msgspec
 from hugewise import unprivileged
 from hugewise.errors import HugewiseError, MachineError, UserError
 from hugewise.files import storing
-from hugewise.guests.boot import Booted, Hosting, boot
+from hugewise.guests.boot import BootedGuest, Hosting, boot
 from hugewise.guests.qemu import PROGRAMS
-from hugewise.host.account import account
 from hugewise.host.ledger import JournalRecord, Scratched
+from hugewise.host.local_host import account
 from hugewise.host.scratch import Scratch, discard
 from hugewise.model.guest import HARDWARE, Accelerator, Architecture, Backing, Guest, Image, Kernel
 from hugewise.model.workload import Missing
@@ -37,22 +33,19 @@ _PLACE = Path("/dev/shm")  # noqa: S108  (a short path for sockets; the folder i
 
 
 def qemu_account(*, privileged: bool) -> pwd.struct_passwd | None:
-    """Whom QEMU runs as: nobody under root. None: as the caller. Raises UserError."""
+    """Return the account that QEMU runs as: nobody under root. None: as the caller. Raises UserError."""
     return account(None, "unprivileged", privileged=privileged)
 
 
 def private_folder(who: pwd.struct_passwd | None, note: Callable[[JournalRecord], None]) -> Scratch:
-    """This process's folder for sockets and for what `who` is to read; `note` hears of it before. Raises UserError."""
+    """Make this process's folder for sockets and for files of `who`; `note` is told before. Raises UserError."""
     uid, gid = (None, None) if who is None else (who.pw_uid, who.pw_gid)
     return Scratch.open(_PLACE, uid, gid, lambda path: note(Scratched(path)))
 
 
 @contextmanager
-def for_one_boot() -> Iterator[Hosting]:
-    """Where a guest is booted that belongs to no attempt, by the same account as attempts; no session is open then.
-
-    Everything goes with it; what a killed process left, the next one removes. Raises UserError, StorageError.
-    """
+def single_boot() -> Iterator[Hosting]:
+    """Host a guest that belongs to no attempt, as the account of attempts. Raises UserError, StorageError."""
     who = qemu_account(privileged=os.geteuid() == 0)
     place = private_folder(who, lambda _: None)
     try:
@@ -72,7 +65,7 @@ _VERSION = re.compile(r"QEMU emulator version (.+)")
 
 
 def missing(arch: Architecture, named: str | None = None) -> Missing | None:
-    """What guests of this architecture lack here, or None. `named`: the QEMU that a study names."""
+    """Return what guests of this architecture lack here, or None. `named`: the QEMU that a study names."""
     if named is not None:
         return None if os.access(named, os.X_OK) else Missing(f"{named}: no such program for guests of {arch}")
     if _found(arch) is not None:
@@ -81,22 +74,19 @@ def missing(arch: Architecture, named: str | None = None) -> Missing | None:
 
 
 def find_qemu(arch: Architecture, named: str | None = None) -> str:
-    """The path of the QEMU for this architecture: the one that is `named`, else the one that is installed.
-
-    Raises UserError with the cure.
-    """
+    """Return the path of the QEMU that is `named`, else of the one installed for `arch`. Raises UserError."""
     if named is not None:
         if not os.access(named, os.X_OK):
             raise UserError(f"{named}: no such program", hint="name QEMU's program, or remove qemu from [guest]")
         return named
-    found = _found(arch)
-    if found is None:
+    path = _found(arch)
+    if path is None:
         raise UserError(f"no {PROGRAMS[arch]} for guests of {arch}", hint=f"apt install {_PACKAGES[arch]}")
-    return found
+    return path
 
 
 def _found(arch: Architecture) -> str | None:
-    """By its own name, else as distributions call the one for guests of the host's architecture."""
+    # distributions have another name for the QEMU of the host's own architecture
     found = shutil.which(PROGRAMS[arch])
     if found is None and HARDWARE[arch] == os.uname().machine:
         found = next((path for path in _ELSEWHERE if os.access(path, os.X_OK)), None)
@@ -105,19 +95,19 @@ def _found(arch: Architecture) -> str | None:
 
 @functools.cache
 def qemu_version(program: str) -> str:
-    """What a QEMU says that it is, such as `7.2.22 (Debian 1:7.2+dfsg-7)`. Raises MachineError."""
+    """Return a QEMU's version, such as `7.2.22 (Debian 1:7.2+dfsg-7)`. Raises MachineError."""
     try:
         done = unprivileged.run([program, "--version"], timeout=60)
     except HugewiseError as error:
         raise MachineError(error.message, hint=error.hint) from None
-    found = _VERSION.search(done.stdout)
-    if done.status != 0 or found is None:
-        said = (done.stderr or done.stdout).strip()[:500]
-        raise MachineError(f"{program} --version failed: {said or done.why}")
-    return found[1]
+    match = _VERSION.search(done.stdout)
+    if done.status != 0 or match is None:
+        message = (done.stderr or done.stdout).strip()[:500]
+        raise MachineError(f"{program} --version failed: {message or done.why}")
+    return match[1]
 
 
-# How long the guest that is tried may take to say hello.
+# Limit on the time until the tried guest says hello.
 TRIAL_S = 10.0
 _MEMORY = 512 << 20
 _DEVICE = Path("/dev/kvm")
@@ -135,14 +125,14 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 class NoKvm(msgspec.Struct, frozen=True):
-    """Why KVM cannot run guests here, and the cure."""
+    """Reason why KVM cannot run guests here, and the cure."""
 
     why: str
     cure: str
 
 
-def bare(kernel: Kernel, accelerator: Accelerator, cpu: str = "max") -> Guest:
-    """A guest with that kernel and the agent alone, to be asked something."""
+def minimal_guest(kernel: Kernel, accelerator: Accelerator, cpu: str = "max") -> Guest:
+    """Return a guest with that kernel and the agent alone, to be asked something."""
     return Guest(
         arch=kernel.arch,
         kernel=kernel,
@@ -155,10 +145,7 @@ def bare(kernel: Kernel, accelerator: Accelerator, cpu: str = "max") -> Guest:
 
 
 def refusal(arch: Architecture, root: Path = Path("/"), machine: str | None = None) -> NoKvm | None:
-    """Why KVM cannot run guests of `arch` here, as far as the host's files say; None: it must be tried.
-
-    `root` is where the host's files lie, `machine` what uname calls its hardware.
-    """
+    """Return why KVM cannot run guests of `arch` here by the files below `root`; None: it must be tried."""
     hardware = os.uname().machine if machine is None else machine
     if HARDWARE[arch] != hardware:
         why = f"this host is {hardware} and the guest {arch}: KVM runs guests of the host's own architecture"
@@ -169,18 +156,15 @@ def refusal(arch: Architecture, root: Path = Path("/"), machine: str | None = No
             flags = (root / "proc/cpuinfo").read_text()
         except OSError as error:
             return NoKvm(f"/proc/cpuinfo cannot be read: {error.strerror}", "mount /proc")
-        found = _VIRTUALISATION.search(flags)
-        if found is None:
+        match = _VIRTUALISATION.search(flags)
+        if match is None:
             return _without_the_processor(root)
-        module = _MODULES[found[1]]
+        module = _MODULES[match[1]]
     return _device(root / "dev/kvm", module)
 
 
 def _without_the_processor(root: Path) -> NoKvm:
-    """Why there is no KVM for these guests where the processor does not say that it can run any.
-
-    Modules that do without it (kvm_pvm) have a /dev/kvm, too, and run kernels that were made for them.
-    """
+    # Modules that do without the processor's virtualisation (kvm_pvm) have a /dev/kvm, too.
     lacking = "this processor shows neither vmx nor svm"
     if not (root / "dev/kvm").exists():
         return NoKvm(
@@ -197,20 +181,18 @@ def _without_the_processor(root: Path) -> NoKvm:
 
 
 def _device(path: Path, module: str) -> NoKvm | None:
-    """Why the device cannot be opened by this account."""
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC))
     except FileNotFoundError:
         return NoKvm("there is no /dev/kvm", f"sudo modprobe {module}; in a container: --device /dev/kvm")
     except PermissionError:
-        return NoKvm(f"/dev/kvm may not be opened by {_name(os.geteuid())}", _to_be_let_in(path))
+        return NoKvm(f"/dev/kvm may not be opened by {_name(os.geteuid())}", _device_access_cure(path))
     except OSError as error:
         return NoKvm(f"/dev/kvm cannot be opened: {error.strerror}", f"see dmesg, then: sudo modprobe {module}")
     return None
 
 
-def _to_be_let_in(path: Path) -> str:
-    """How this account comes to the device: by its group, where that may open it."""
+def _device_access_cure(path: Path) -> str:
     try:
         status = path.stat()
     except OSError as error:
@@ -236,13 +218,10 @@ def _group(gid: int) -> str:
 
 
 def choose(
-    kernel: Kernel, initramfs: Path, named: str | None = None, *, attempt: Callable[..., Booted] = boot
+    kernel: Kernel, initramfs: Path, named: str | None = None, *, attempt: Callable[..., BootedGuest] = boot
 ) -> Choice:
-    """KVM if a guest with this kernel and the agent alone boots with it within TRIAL_S, else TCG with the reason.
-
-    It is tried by the account that attempts have: root opening the device says nothing of that one. The answer is kept
-    for this process, host boot, QEMU (which may be `named`) and architecture. Whoever compares guests asks once, before
-    the first of them.
+    """Return KVM if a guest boots with it within TRIAL_S, under the account of attempts, else TCG with the reason; kept
+    for this process.
     """
     qemu = find_qemu(kernel.arch, named)
     key = (_boot_id(), qemu_version(qemu), kernel.arch)
@@ -254,16 +233,15 @@ def choose(
     return _known[key]
 
 
-def _tried(kernel: Kernel, initramfs: Path, qemu: str, attempt: Callable[..., Booted]) -> NoKvm | None:
-    """Boot a guest with KVM; why it did not, or None."""
-    with for_one_boot() as hosting:
+def _tried(kernel: Kernel, initramfs: Path, qemu: str, attempt: Callable[..., BootedGuest]) -> NoKvm | None:
+    with single_boot() as hosting:
         try:
-            attempt(bare(kernel, "kvm"), initramfs, hosting, program=qemu, timeout=TRIAL_S).stop()
+            attempt(minimal_guest(kernel, "kvm"), initramfs, hosting, program=qemu, timeout=TRIAL_S).stop()
         except HugewiseError as error:
-            said = "; ".join(line.strip() for line in error.message.splitlines())
-            why = f"a guest does not boot with it within {TRIAL_S:g} s: {said}"
-            if "Permission denied" in said:  # root may open it, and its QEMU runs as nobody
-                return NoKvm(why, _to_be_let_in(_DEVICE))
+            message = "; ".join(line.strip() for line in error.message.splitlines())
+            why = f"a guest does not boot with it within {TRIAL_S:g} s: {message}"
+            if "Permission denied" in message:  # root may open it, and its QEMU runs as nobody
+                return NoKvm(why, _device_access_cure(_DEVICE))
             return NoKvm(why, error.hint or f"see what {qemu} -accel kvm says here, and dmesg")
     return None
 

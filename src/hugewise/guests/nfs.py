@@ -33,8 +33,8 @@ from hugewise.host.network import Link
 from hugewise.host.scratch import Scratch, discard, fresh
 from hugewise.machine import programs
 from hugewise.machine.agent import Agent
+from hugewise.machine.machine import Serving
 from hugewise.machine.probe import Job, Spec
-from hugewise.machine.serving import Serving
 from hugewise.model.workload import Missing
 
 NAME = "hugewise"  # of the export in the server's root
@@ -47,9 +47,9 @@ _READY_S, _PAUSE_S = 30.0, 0.05
 _READY, _NO_EXPORT = "NFS SERVER INITIALIZED", "No export entries found"  # in its log; the exports are read first
 _TO_LEAVE_S = 20.0
 _TRIES = 3  # a port may be taken between the look and the start
-_RUN = Path("/run/ganesha")  # it makes that when it starts, whatever it is told of its pid file
+_RUN = Path("/run/ganesha")  # made by the server at start, whatever its option for the pid file says
 _LAST_LINES = 4
-_NOISE = re.compile(r"DBUS|RADOS|__Register_program|principal nfs")  # of what it does not need
+_NOISE = re.compile(r"DBUS|RADOS|__Register_program|principal nfs")  # messages about services that it does not need
 
 _CONFIGURATION = """\
 NFS_CORE_PARAM {{
@@ -94,7 +94,7 @@ EXPORT {{
 
 
 def missing() -> tuple[Missing, ...]:
-    """What this host lacks to serve NFS, root aside."""
+    """Return what this host lacks to serve NFS, root aside."""
     if _program() is None:
         return (Missing(f"{_PROGRAM}: no such program on PATH", _PACKAGES),)
     if _plugins() is None:
@@ -107,16 +107,11 @@ def _program() -> str | None:
 
 
 def _plugins() -> str | None:
-    """The folder of its modules."""
     return next((str(path.parent) for path in sorted(Path("/").glob(_MODULE))), None)
 
 
 def configuration(folder: str, plugins: str, where: tuple[str, int], owner: tuple[int, int]) -> str:
-    """ganesha's configuration for the export of FOLDER/export on an address and port. Pure.
-
-    Whoever asks is `owner` there, a user and a group. Raises UserError when the path has characters that mean something
-    in it.
-    """
+    """Return ganesha's configuration to export FOLDER/export; whoever asks is `owner` there. Raises UserError."""
     if _PLAIN.fullmatch(folder) is None:
         raise UserError(
             f"{folder!r} cannot be exported: it has characters other than letters, digits, blanks and ./+:@_-",
@@ -126,10 +121,9 @@ def configuration(folder: str, plugins: str, where: tuple[str, int], owner: tupl
     return _CONFIGURATION.format(folder=folder, plugins=plugins, bind=bind, port=port, uid=uid, gid=gid, name=NAME)
 
 
-def serve(place: Scratch, link: Link, account: pwd.struct_passwd, *, cpus: tuple[int, ...] | None = None) -> Export:
-    """Serve a fresh folder below `place`, which belongs to `account`, to guests at the other end of `link`.
-
-    Raises UserError when this host or user cannot, MachineError when the server does not answer, StorageError.
+def serve(place: Scratch, link: Link, account: pwd.struct_passwd) -> Export:
+    """Serve a fresh folder of `account` below `place` to guests of `link`. Raises UserError, MachineError,
+    StorageError.
     """
     if os.geteuid() != 0:
         raise UserError("an NFS server needs root: it opens files by their handles", hint="leave out nfs = true")
@@ -141,7 +135,7 @@ def serve(place: Scratch, link: Link, account: pwd.struct_passwd, *, cpus: tuple
         _lay_out(folder, owner)
         where = (link.bind, _free_port(link.bind))
         try:
-            serving = Serving(LocalMachine(), _job(folder, where, owner, cpus))
+            serving = Serving(LocalMachine(), _job(folder, where, owner))
         except ProbeError as error:
             discard(str(folder))
             raise MachineError(f"the NFS server did not start: {error.message}") from None
@@ -175,19 +169,15 @@ class Export:
 
     @property
     def path(self) -> Path:
-        """What is exported, as a path of this host."""
         return self.folder / "export"
 
     @property
     def launcher(self) -> int:
-        """A descriptor that is readable as soon as the server has ended."""
         return self._serving.launcher
 
     def mount(self, agent: Agent, link: Link, name: str, target: str) -> None:
-        """Mount it in the guest of `link`; `name` is the guest's alone among those that live. Raises MachineError.
-
-        To an NFS server two guests are one client that was rebooted, unless they name themselves: the one would lose
-        its open files when the other mounts.
+        """Mount it in the guest of `link`. `name` tells the guest from others: as one rebooted client they would lose
+        files. Raises MachineError.
         """
         self.check()
         try:
@@ -200,11 +190,11 @@ class Export:
             ) from None
 
     def options(self, link: Link) -> str:
-        """What mount(2) is told. The client gives up after some minutes: a dead server ends the attempt."""
+        """Return the options for mount(2). The client gives up after some minutes: a dead server ends the attempt."""
         return f"addr={link.host},port={self.port},clientaddr={link.address},vers=4.1,proto=tcp,softerr"
 
     def check(self) -> None:
-        """Raises MachineError when the server is gone."""
+        """Raise MachineError when the server is gone."""
         if self._closed or self._serving.ended():
             raise self._error("the NFS server ended")
 
@@ -219,7 +209,7 @@ class Export:
             select.select([self._serving.launcher], [], [], _PAUSE_S)
         if _NO_EXPORT in self.text():
             raise self._error("the NFS server does not have the export")
-        self._leave_no_run()  # now, not at the end alone: who is killed leaves none either
+        self._leave_no_run()  # now, not at the end alone: a killed process leaves none either
 
     def stop(self) -> bool:
         """End the server, see that it is gone, and remove the folder; False when it had to be killed."""
@@ -234,20 +224,18 @@ class Export:
             self._leave_no_run()
 
     def _leave_no_run(self) -> None:
-        """Without the folder that it makes when it starts, and has nothing in."""
         if self._makes_run:
             with suppress(OSError):  # a server of somebody else's has its files in it by now
                 _RUN.rmdir()
 
     def text(self) -> str:
-        """What the server has said."""
-        said = self.folder / _SAID
-        return said.read_text(encoding="utf-8", errors="replace") if said.exists() else ""
+        log = self.folder / _SAID
+        return log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
 
     def _error(self, message: str) -> MachineError:
         lines = [line for line in self.text().splitlines() if line.strip() and _NOISE.search(line) is None]
-        told = [line.rpartition("] ")[2] for line in lines[-_LAST_LINES:]] or ["it said nothing"]
-        return MachineError("\n  ".join([message, *told]))
+        messages = [line.rpartition("] ")[2] for line in lines[-_LAST_LINES:]] or ["it said nothing"]
+        return MachineError("\n  ".join([message, *messages]))
 
     def __enter__(self) -> Export:
         return self
@@ -257,7 +245,6 @@ class Export:
 
 
 def _lay_out(folder: Path, owner: tuple[int, int]) -> None:
-    """The folder with all that the server needs; nobody but root can enter it. Raises StorageError."""
 
     def fill(made: DirFd) -> None:
         with made.make("recovery"), made.make("export") as export:
@@ -275,19 +262,18 @@ def _free_port(bind: str) -> int:
         return int(taken.getsockname()[1])
 
 
-def _job(folder: Path, where: tuple[str, int], owner: tuple[int, int], cpus: tuple[int, ...] | None) -> Job:
-    """The server in the foreground, with its log on stderr, and no file outside of its folder."""
+def _job(folder: Path, where: tuple[str, int], owner: tuple[int, int]) -> Job:
+    # the server runs in the foreground, with its log on stderr, and no file outside of its folder
     configured = folder / "ganesha.conf"
     with storing(str(configured)):
         configured.write_text(configuration(str(folder), _plugins() or "", where, owner), encoding="utf-8")
     spec = Spec(
         argv=(_program() or _PROGRAM, "-F", "-L", "STDERR", "-f", str(configured), "-p", str(folder / "pid")),
-        # libblkid, which it asks of file systems, would keep what it found in /run/blkid.
+        # libblkid, which the server asks about file systems, would otherwise leave its cache in /run/blkid.
         env={"PATH": os.environ.get("PATH", os.defpath), "BLKID_FILE": str(folder / "blkid.tab")},
         cwd=str(folder),
         stdout=str(folder / "stdout"),
         stderr=str(folder / _SAID),
-        cpus=cpus,
         announce=True,
     )
     return Job.below(folder, "server", spec)

@@ -1,16 +1,22 @@
-"""QEMU's command line for a guest. Pure.
+"""QEMU's command line for a guest (pure), and QEMU's monitor by the optional library qemu.qmp.
 
 Source of the options: qemu(1); docs/system of QEMU 7.2, the oldest version that this was tried with.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-from collections.abc import Mapping
-from typing import Literal
+import importlib.util
+import logging
+import socket
+from collections.abc import Coroutine, Mapping
+from contextlib import suppress
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
+from hugewise.errors import MachineError, UserError
 from hugewise.model.guest import PAGE_OF, Architecture, Backing, BackingCell, Guest
 
 PROGRAMS: dict[Architecture, str] = {"x86-64": "qemu-system-x86_64", "arm64": "qemu-system-aarch64"}
@@ -50,15 +56,13 @@ class QemuPlaces(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def thp_disable(backing: Backing) -> Literal["none", "all"]:
-    """What the launcher sets for QEMU: memory of base pages alone is had by prctl, whatever QEMU advises."""
+    """Return the launcher's prctl setting for QEMU: it enforces base pages, whatever QEMU advises."""
     return "all" if "base" in backing.kinds else "none"
 
 
 def argv(guest: Guest, *, program: str, places: QemuPlaces) -> tuple[str, ...]:
-    """The words that start `guest`. Its console is QEMU's standard output.
-
-    Raises ValueError for a guest that cannot be: a counting one with anything that happens at a time of its own
-    (several vCPUs, a disk, a network, KVM), a backing or a network whose place is missing.
+    """Return the words that start `guest`, with the console on standard output. Raises ValueError for a counting guest
+    with several vCPUs, a disk, a network or KVM, or where a place is missing.
     """
     _check(guest, places)
     words = [program, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]
@@ -107,7 +111,7 @@ def _accelerator(guest: Guest) -> str:
 
 
 def cpu_model(guest: Guest) -> str:
-    """The CPU model as QEMU is told it: that of the guest, less what emulation does badly."""
+    """Return the CPU model as QEMU is told it: that of the guest, less what emulation does badly."""
     named = guest.cpu.partition(",")[0]
     if guest.accelerator == "kvm":
         return guest.cpu
@@ -121,7 +125,6 @@ def cpu_model(guest: Guest) -> str:
 
 
 def _all_memory(guest: Guest, places: QemuPlaces) -> list[str]:
-    """The guest's memory: one object, or one for each of its NUMA nodes."""
     words: list[str] = []
     for number, part in enumerate(guest.backing.parts(guest.memory)):
         name = f"ram{number}" if guest.backing.cells else "ram"
@@ -147,7 +150,7 @@ def _memory(name: str, part: BackingCell, backing: Backing, places: QemuPlaces) 
 
 
 def _drives(guest: Guest) -> list[str]:
-    """Its disks. They are open for reading alone; what the guest writes goes to unnamed temporary files."""
+    # disks are opened read-only; the guest's writes go to unnamed temporary files
     words: list[str] = []
     descriptor = ROOT
     for number, disk in enumerate(guest.drives):
@@ -163,7 +166,7 @@ def _drives(guest: Guest) -> list[str]:
 
 
 def _device(guest: Guest, name: str, options: str) -> str:
-    # Without ioeventfd a request is served by the vCPU's own thread, at an instruction that is always the same.
+    # Without ioeventfd the vCPU's own thread serves a request, always at the same instruction.
     return f"{name},{options},ioeventfd=off" if guest.counting else f"{name},{options}"
 
 
@@ -184,16 +187,75 @@ def _append(guest: Guest) -> str:
     if guest.arch == "x86-64":
         words.append("reboot=t")
         if guest.accelerator == "tcg":
-            words.append("tsc=reliable")  # on a busy host an emulated clock looks broken to the kernel's watchdog
+            words.append("tsc=reliable")  # on a busy host the kernel's watchdog distrusts an emulated clock
     if guest.image.drive:
         words.append(f"hugewise.root={guest.image.place or '/dev/vda'}")
     return " ".join([*words, *guest.append])
 
 
 def _plain(text: str) -> str:
-    """Text as the value of an option: a comma would end it."""
+    # a comma would end the option's value
     return text.replace(",", ",,")
 
 
 def _on(flag: bool) -> str:
     return "on" if flag else "off"
+
+
+LACKING, CURE = "guests need the Python package qemu.qmp", "pip install 'hugewise[vm]'"
+_PATIENCE_S = 30.0
+_T = TypeVar("_T")
+
+
+def missing() -> bool:
+    """Return whether the library is missing."""
+    try:
+        return importlib.util.find_spec("qemu.qmp") is None
+    except ModuleNotFoundError:  # nor anything else of `qemu`
+        return True
+
+
+def must_be_there() -> None:
+    """Raise UserError, with the cure, where the library is missing."""
+    if missing():
+        raise UserError(LACKING, hint=CURE)
+
+
+class Qmp:
+    """A monitor over a connected socket, which it takes over. Its event loop turns only while it is asked."""
+
+    def __init__(self, connected: socket.socket, patience: float = _PATIENCE_S) -> None:
+        must_be_there()
+        from qemu.qmp import QMPClient, QMPError  # noqa: PLC0415  (an extra)
+
+        self._error = QMPError
+        self._loop = asyncio.new_event_loop()
+        self._client = QMPClient("hugewise")
+        # The caller reports that QEMU went away; the library also logs it.
+        self._client.logger.setLevel(logging.CRITICAL)
+        try:
+            self._do(self._client.connect(connected), patience)
+        except BaseException:
+            connected.close()
+            self.close()
+            raise
+
+    def execute(self, command: str, patience: float = _PATIENCE_S, **arguments: object) -> Any:
+        """Give a command and return what it returns, as plain JSON values. Raises MachineError."""
+        return self._do(self._client.execute(command, arguments or None), patience)
+
+    def _do(self, work: Coroutine[Any, Any, _T], patience: float) -> _T:
+        try:
+            return self._loop.run_until_complete(asyncio.wait_for(work, patience))
+        except TimeoutError:
+            raise MachineError(f"QEMU's monitor does not answer within {patience:g} s") from None
+        except (self._error, OSError, EOFError) as error:
+            raise MachineError(f"QEMU's monitor: {error}") from None
+
+    def close(self) -> None:
+        if self._loop.is_closed():
+            return
+        with suppress(Exception):  # a connection that is lost already is told again here
+            self._loop.run_until_complete(asyncio.wait_for(self._client.disconnect(), 1.0))
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.close()

@@ -1,9 +1,6 @@
-"""What the guests of a study need, had before anything is planned: kernels and their surveys, an image, an accelerator.
+"""Resources of a study's guests, collected before anything is planned: kernels and surveys, an image, an accelerator.
 
-`provide` fetches and builds what is not in the cache yet, and says so; `look` only looks. Nothing is installed on this
-host, and what is fetched goes into the cache.
-
-What `hugewise doctor STUDY` says of a study whose arms run in guests; nothing is fetched, built or booted.
+`provide` fetches and builds into the cache; `look` only looks; `checks` is what `hugewise doctor STUDY` says of them.
 """
 
 from __future__ import annotations
@@ -16,9 +13,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hugewise.errors import UserError
-from hugewise.guests import boot, debian, disks, hypervisor, image, kernels, nfs, qmp, survey
-from hugewise.guests.hypervisor import Choice, NoKvm, for_one_boot, qemu_account
-from hugewise.guests.kernels.modules import without_disks, without_nfs
+from hugewise.guests import boot, counted, debian, disks, hypervisor, image, kernels, nfs, qemu
+from hugewise.guests.hypervisor import Choice, NoKvm, qemu_account, single_boot
+from hugewise.guests.kernels.store import without_disks, without_nfs
 from hugewise.host import network
 from hugewise.machine import programs
 from hugewise.machine.agent import Agent
@@ -50,7 +47,7 @@ _SOURCES = "/usr/src"
 FOR_A_DISK = "remove counting = true from [guest], or these workloads from the study"
 
 
-class ForImage(NamedTuple):
+class ImagePackages(NamedTuple):
     """Debian packages, each once, that are lacked by the workloads of a part of a study, and by those of the whole."""
 
     part: tuple[str, ...]
@@ -59,7 +56,7 @@ class ForImage(NamedTuple):
 
 @dataclass(frozen=True)
 class GuestResources:
-    """What is there for a study's guests: `arms.GuestHouse`.
+    """Resources that exist for a study's guests: `arms.GuestHouse`.
 
     kernels    by their names in the study; a text is why there is none
     surveys    likewise
@@ -74,7 +71,7 @@ class GuestResources:
     choice: Choice
     image: Image
     kernels: Mapping[str, Kernel | str]
-    surveys: Mapping[str, survey.Survey | str] = field(default_factory=dict)
+    surveys: Mapping[str, counted.Survey | str] = field(default_factory=dict)
     pending: bool = False
     initramfs: Mapping[str, Initramfs] = field(default_factory=dict)
     first: tuple[str, ...] = ()
@@ -82,74 +79,66 @@ class GuestResources:
 
     @property
     def emulated(self) -> bool:
-        """Whether the guests' clock means nothing."""
         return self.choice.accelerator == "tcg"
 
     @property
     def counting(self) -> bool:
-        """Whether the guests' instructions are counted."""
         return self.use.counting
 
     @property
     def resident(self) -> bool:
-        """Whether one guest is there for all attempts of a session."""
         return self.use.resident
 
     @property
     def memory(self) -> int:
-        """Bytes of memory of each guest."""
         return self.use.memory
 
     @property
     def cpu(self) -> str:
-        """QEMU's CPU model."""
         return cpu_model(self.use, self.choice)
 
     def machine(self, kernel: str) -> Platform | str:
-        """A guest under that kernel as its survey found it, or why there can be none.
-
-        One that is still to be asked is planned as if it had every page size.
+        """Return a guest under that kernel by its survey, as if with every page size where that is pending; or why
+        none.
         """
-        found = self.surveys[kernel]
-        if isinstance(found, str):
+        surveyed = self.surveys[kernel]
+        if isinstance(surveyed, str):
             if not self.pending:
-                return found
-            found, sizes = survey.unasked()
-            return Platform(survey.Surveyed(found, kernel), sizes, "system")
-        return Platform(survey.Surveyed(found, kernel), found.sizes, "system")
+                return surveyed
+            surveyed, sizes = counted.assumed_survey()
+            return Platform(counted.SurveyedHost(surveyed, kernel), sizes, "system")
+        return Platform(counted.SurveyedHost(surveyed, kernel), surveyed.sizes, "system")
 
     def versions(self) -> Mapping[str, str]:
-        """What takes part in a run, by name: QEMU and accelerator, kernels, the agent with their modules, image."""
-        found = {
+        versions = {
             "qemu": hypervisor.qemu_version(hypervisor.find_qemu(self.arch, self.use.qemu)),
             "accelerator": f"{self.choice.accelerator}: {self.choice.why}",
             "cpu model": self.cpu,
         }
         for name, kernel in self.kernels.items():
             if isinstance(kernel, Kernel):
-                found[f"kernel {name}"] = f"{kernel.release}, SHA-256 {kernel.digest[:16]}, {kernel.origin}"
+                versions[f"kernel {name}"] = f"{kernel.release}, SHA-256 {kernel.digest[:16]}, {kernel.origin}"
         for name, agent in self.initramfs.items():
-            found[f"initramfs {name}"] = f"SHA-256 {agent.digest[:16]}"
+            versions[f"initramfs {name}"] = f"SHA-256 {agent.digest[:16]}"
         if self.image.drive:
-            found["image"] = self.image.digest[:16]
-        return found
+            versions["image"] = self.image.digest[:16]
+        return versions
 
     def identity(self, kernel: str, backing: Backing) -> Mapping[str, Any]:
-        """What makes a guest under that kernel another machine than others, with values that JSON has."""
-        found = self.kernels[kernel]
+        had = self.kernels[kernel]
         return {
             "accelerator": self.choice.accelerator,
             "backing": backing.said(),
             "counting": self.counting,
             "cpu": self.cpu,
             "cpus": self.use.cpus,
-            "kernel": found.digest if isinstance(found, Kernel) else "",
+            "kernel": had.digest if isinstance(had, Kernel) else "",
             "memory": self.memory,
-            **({"resident": True} if self.resident else {}),  # what is kept of others from before is found by the rest
+            **({"resident": True} if self.resident else {}),  # records of earlier versions match without this key
         }
 
     def record(self, study: Study) -> GuestsRecord:
-        """What the run's folder keeps of them. The configurations of the kernels are compared here and now."""
+        """Return the guests' record for the run's folder. The configurations of the kernels are compared now."""
         wanted = {use.name: use for use in wanted_kernels(study)}
         named = next(use for use in study.policies if use.name == study.compared_with)
         baseline = study.kernel_of(named).name
@@ -158,7 +147,7 @@ class GuestResources:
         for name, kernel in self.kernels.items():
             if not isinstance(kernel, Kernel) or not isinstance(first, Kernel):
                 continue
-            found = kernels.difference(first, kernel)
+            differences = kernels.difference(first, kernel)
             use = wanted[name]
             kept.append(
                 KernelRecord(
@@ -168,7 +157,9 @@ class GuestResources:
                     sha256=kernel.digest,
                     had="build" if use.build is not None else "package" if use.package is not None else "path",
                     base_page=kernels.base_page(kernel) or self._surveyed_page(name),
-                    differs=None if found is None else tuple(Option(d.symbol, d.first, d.second) for d in found),
+                    differs=None
+                    if differences is None
+                    else tuple(Option(d.symbol, d.first, d.second) for d in differences),
                 )
             )
         return GuestsRecord(
@@ -183,12 +174,11 @@ class GuestResources:
         )
 
     def _surveyed_page(self, kernel: str) -> int | None:
-        """Bytes of its base page as it said when it was booted: a kernel by path may have no configuration."""
-        found = self.surveys.get(kernel)
-        return found.page_size if isinstance(found, survey.Survey) else None
+        # the survey's base page: a kernel by path may have no configuration
+        surveyed = self.surveys.get(kernel)
+        return surveyed.page_size if isinstance(surveyed, counted.Survey) else None
 
     def within(self) -> AbstractContextManager[None]:
-        """Meanwhile programs are looked for in the image."""
         return programs.looking_in(
             self.image.programs,
             packages=dict(self.image.packages),
@@ -199,20 +189,17 @@ class GuestResources:
 
 
 def cpu_model(use: GuestUse, choice: Choice) -> str:
-    """The model that the study names; else the host's own under KVM, or all that QEMU can emulate.
-
-    QEMU is told it less what emulation does badly: `qemu.cpu_model`.
-    """
+    """Return the study's CPU model, else `host` under KVM, or `max` (see `qemu.cpu_model`)."""
     return use.cpu or ("host" if choice.accelerator == "kvm" else "max")
 
 
 def emulated_model(use: GuestUse) -> str:
-    """The CPU model of an emulated guest."""
+    """Return the CPU model of an emulated guest."""
     return cpu_model(use, Choice("tcg", ""))
 
 
 def guest_architecture(use: GuestUse) -> Architecture:
-    """The guests' architecture. Raises UserError where it is to be the host's and QEMU knows no such guests."""
+    """Return the guests' architecture. Raises UserError where it is to be the host's and QEMU knows no such guests."""
     if use.arch is not None:
         return use.arch
     here = os.uname().machine
@@ -223,48 +210,45 @@ def guest_architecture(use: GuestUse) -> Architecture:
 
 
 def without_disk(use: GuestUse, packages: Iterable[str]) -> str | None:
-    """Why the guests cannot have the packages that workloads need, or None: one that counts has no disk."""
+    """Return why the guests cannot have the packages that workloads need, or None: a counting guest has no disk."""
     wanted = " ".join(sorted(packages))
     return f"a counting guest runs micro-workloads alone, and others need {wanted}" if use.counting and wanted else None
 
 
 def missing(use: GuestUse) -> tuple[Missing, ...]:
-    """What this host lacks to run the guests: QEMU, and the agent that runs in them."""
+    """Return what this host lacks to run the guests: QEMU, and the agent that runs in them."""
     arch = guest_architecture(use)
     lacking = [hypervisor.missing(arch, use.qemu)]
     agent = image.guest_probe(arch)
     if isinstance(agent, Missing):
         lacking.append(agent)
-    return tuple(each for each in lacking if each is not None)
+    return tuple(entry for entry in lacking if entry is not None)
 
 
-def provide(study: Study, packages: Callable[[GuestResources], ForImage], say: Say) -> GuestResources:
-    """Have everything that the guests of `study` need.
-
-    `packages` plans with what is there and returns the Debian packages that its workloads lack: the image is made of
-    those of the whole study and of what it names. Raises UserError where this host lacks a program, or guests that
-    count would need an image; HugewiseError where something cannot be fetched or built.
+def provide(study: Study, packages: Callable[[GuestResources], ImagePackages], say: Say) -> GuestResources:
+    """Have everything that the guests of `study` need; `packages` returns the Debian packages that its workloads lack.
+    Raises UserError, HugewiseError.
     """
-    use, arch = _begin(study)
-    found: dict[str, Kernel | str] = {}
+    use, arch = _needed(study)
+    by_name: dict[str, Kernel | str] = {}
     for wanted in wanted_kernels(study):
         kernel = kernels.provide(wanted, arch, wanted.suite or use.suite, say)
         kernel = kernel if use.image is not None else without_disks(kernel)
-        found[wanted.name] = kernel if use.nfs else without_nfs(kernel)
-    choice = _accelerator(use, [each for each in found.values() if isinstance(each, Kernel)])
+        by_name[wanted.name] = kernel if use.nfs else without_nfs(kernel)
+    choice = _accelerator(use, [had for had in by_name.values() if isinstance(had, Kernel)])
     if use.accelerator == "auto" and not use.counting and choice.accelerator == "tcg":
         say(_emulated(choice))
-    surveys: dict[str, survey.Survey | str] = {}
+    surveys: dict[str, counted.Survey | str] = {}
     agents: dict[str, Initramfs] = {}
-    for name, had in found.items():
+    for name, had in by_name.items():
         assert isinstance(had, Kernel)
         surveys[name] = _surveyed(had, use, choice, say)
         agents[name] = image.existing_initramfs(image.build(had))
-    bare = GuestResources(use, arch, choice, Image(arch=arch), found, surveys, initramfs=agents)
+    bare = GuestResources(use, arch, choice, Image(arch=arch), by_name, surveys, initramfs=agents)
     own, beside = own_disks(use)
     if own is not None:
-        name, kernel = next((name, each) for name, each in found.items() if isinstance(each, Kernel))
-        booted = image.Booting(kernel, agents[name], choice.accelerator, bare.cpu, use.qemu)
+        name, kernel = next((name, had) for name, had in by_name.items() if isinstance(had, Kernel))
+        booted = image.BootSettings(kernel, agents[name], choice.accelerator, bare.cpu, use.qemu)
         seen = image.own_disk_image(own, use, booted, say)
         return replace(bare, image=seen, disks=beside)
     bare = replace(bare, disks=beside)
@@ -275,14 +259,11 @@ def provide(study: Study, packages: Callable[[GuestResources], ForImage], say: S
 
 
 def look(study: Study) -> GuestResources:
-    """What is there already, and what a run does first: nothing is fetched, built or booted here.
-
-    A kernel without a survey is a reason in words.
-    """
+    """Return what is there, and what a run does first; for a kernel without a survey the reason in words."""
     assert study.guest is not None
     use, arch = study.guest, guest_architecture(study.guest)
-    found: dict[str, Kernel | str] = {}
-    surveys: dict[str, survey.Survey | str] = {}
+    by_name: dict[str, Kernel | str] = {}
+    surveys: dict[str, counted.Survey | str] = {}
     first = []
     choice = (
         Choice("tcg", "not tried yet") if use.accelerator == "auto" else Choice(use.accelerator, "as the study says")
@@ -294,8 +275,8 @@ def look(study: Study) -> GuestResources:
         first.append("one guest is booted with the first attempt, for all attempts: verdicts are for this boot")
     for wanted in wanted_kernels(study):
         kernel = kernels.available(wanted, arch, wanted.suite or use.suite)
-        found[wanted.name] = kernel or f"the kernel {wanted.name} is not in the cache yet: the first run fetches it"
-        taken = survey.find(kernel, cpu_model(use, choice)) if kernel is not None else None
+        by_name[wanted.name] = kernel or f"the kernel {wanted.name} is not in the cache yet: the first run fetches it"
+        taken = counted.find_survey(kernel, cpu_model(use, choice)) if kernel is not None else None
         surveys[wanted.name] = taken or f"the kernel {wanted.name} was not booted yet: the first run asks it"
         if kernel is None:
             first.append(_to_have(wanted, arch, wanted.suite or use.suite))
@@ -305,48 +286,46 @@ def look(study: Study) -> GuestResources:
             " all; those whose kernel lacks theirs are left out when the run begins"
         )
     if use.image is not None:
-        own, _ = disks.of_study(use)
+        own, _ = disks.study_disks(use)
         assert own is not None
-        seen = image.known(own, use, arch)
+        seen = image.known_disk_image(own, use, arch)
         first += [] if seen is not None else [f"{use.image}: booted once and asked for its programs"]
         planned = seen or Image(arch=arch)
     else:
         # Archives of sources will be there by names that begin so.
         planned = Image(arch=arch, files=tuple(f"{_SOURCES}/{name}_VERSION.orig.tar.xz" for name in use.sources))
-    return GuestResources(use, arch, choice, planned, found, surveys, pending=True, first=tuple(first))
+    return GuestResources(use, arch, choice, planned, by_name, surveys, pending=True, first=tuple(first))
 
 
 def _to_have(kernel: KernelUse, arch: Architecture, suite: str) -> str:
-    """How a run has a kernel that is not in the cache."""
     if kernel.build is None:
         return f"the kernel {kernel.name} is fetched: {kernels.fetched_by(kernel, arch, suite)}"
-    return f"the kernel {kernel.name} is built by the recipe {kernel.build}: {kernels.build_takes()}"
+    return f"the kernel {kernel.name} is built by the recipe {kernel.build}: {kernels.build_cost()}"
 
 
-def _begin(study: Study) -> tuple[GuestUse, Architecture]:
+def _needed(study: Study) -> tuple[GuestUse, Architecture]:
     assert study.guest is not None
     lacking = missing(study.guest)
     if lacking:
-        packages = " ".join(each.package for each in lacking if each.package)
+        packages = " ".join(lacked.package for lacked in lacking if lacked.package)
         raise UserError(
-            f"{study.name} runs in guests: " + "; ".join(each.reason for each in lacking),
+            f"{study.name} runs in guests: " + "; ".join(lacked.reason for lacked in lacking),
             hint=f"apt install {packages}" if packages else "see: hugewise doctor",
         )
     return study.guest, guest_architecture(study.guest)
 
 
 def wanted_kernels(study: Study) -> list[KernelUse]:
-    """The kernels that arms of the study boot, each once."""
+    """Return the kernels that arms of the study boot, each once."""
     return list({kernel.name: kernel for kernel in (study.kernel_of(use) for use in study.policies)}.values())
 
 
-def _accelerator(use: GuestUse, found: list[Kernel]) -> Choice:
-    """One accelerator for the whole run. Raises UserError where the study insists on KVM and it does not work."""
+def _accelerator(use: GuestUse, by_name: list[Kernel]) -> Choice:
     if use.counting:
         return Choice("tcg", "instructions are counted by emulation")
     if use.accelerator == "tcg":
         return Choice("tcg", "as the study says")
-    choice = hypervisor.choose(found[0], image.build(found[0]), use.qemu)
+    choice = hypervisor.choose(by_name[0], image.build(by_name[0]), use.qemu)
     if use.accelerator == "kvm" and choice.accelerator != "kvm":
         cure = f"{choice.cure}; or " if choice.cure else ""
         hint = f'{cure}write accelerator = "auto" to be emulated instead'
@@ -355,34 +334,31 @@ def _accelerator(use: GuestUse, found: list[Kernel]) -> Choice:
 
 
 def _emulated(choice: NoKvm | Choice) -> str:
-    """That `auto` emulates, why, and what would give KVM."""
     cure = f" (for KVM: {choice.cure})" if choice.cure else ""
-    why = choice.why.removeprefix("no KVM: ")
-    return f"guests are emulated, so that counts and sizes are measured and never a time; no KVM: {why}{cure}"
+    why = choice.why if isinstance(choice, Choice) else f"no KVM: {choice.why}"
+    return f"guests are emulated, so that counts and sizes are measured and never a time; {why}{cure}"
 
 
-def _surveyed(kernel: Kernel, use: GuestUse, choice: Choice, say: Say) -> survey.Survey:
-    """The survey of a kernel, taken now if need be: a guest is booted, asked, and ended."""
+def _surveyed(kernel: Kernel, use: GuestUse, choice: Choice, say: Say) -> counted.Survey:
     model = cpu_model(use, choice)
-    if (found := survey.find(kernel, model)) is not None:
-        return found
+    if (surveyed := counted.find_survey(kernel, model)) is not None:
+        return surveyed
     say(f"asking {kernel.name} ({kernel.release}) once for its page sizes")
-    guest = hypervisor.bare(kernel, choice.accelerator, cpu=model)
+    guest = hypervisor.minimal_guest(kernel, choice.accelerator, cpu=model)
     here, qemu = image.build(kernel), hypervisor.find_qemu(kernel.arch, use.qemu)
-    with for_one_boot() as hosting, boot.boot(guest, here, hosting, program=qemu) as booted:
+    with single_boot() as hosting, boot.boot(guest, here, hosting, program=qemu) as booted:
         agent = Agent(booted.agent, f"guest {kernel.name}", booted.error)
         hello = agent.hello()
         machine = RemoteMachine(agent, emulated=choice.accelerator == "tcg")
         with parse_foreign(agent.name, "its page sizes"):
-            found = survey.take(machine.host, hello.release, hello.page_size)
+            surveyed = counted.take_survey(machine.host, hello.release, hello.page_size)
         agent.close()
-    survey.keep_survey(kernel, model, found)
-    return found
+    counted.keep_survey(kernel, model, surveyed)
+    return surveyed
 
 
-def _image(use: GuestUse, arch: Architecture, packages: ForImage, say: Say) -> Image:
-    """The image that workloads run in, of the whole study; without packages there is nothing but the agent."""
-    part, whole = (tuple(dict.fromkeys((*use.packages, *each))) for each in packages)
+def _image(use: GuestUse, arch: Architecture, packages: ImagePackages, say: Say) -> Image:
+    part, whole = (tuple(dict.fromkeys((*use.packages, *names))) for names in packages)
     if not part and not use.sources:
         return Image(arch=arch, programs=tuple(use.files))
     files = {path: Path(here) for path, here in use.files.items()}
@@ -391,16 +367,16 @@ def _image(use: GuestUse, arch: Architecture, packages: ForImage, say: Say) -> I
     except UserError as error:
         if set(part) == set(whole):
             raise
-        # What another workload needs and nobody has is no reason against this one.
+        # Packages that another workload lacks are no reason against this one.
         say(f"no image of the whole study ({error.message}): one is made of what was chosen of it")
         return image.image(part, arch, use.suite, sources=use.sources, files=files, say=say)
 
 
 def own_disks(use: GuestUse) -> tuple[Disk | None, tuple[Disk, ...]]:
-    """Those that a study names, which nobody else writes now. Raises UserError."""
-    own, beside = disks.of_study(use)
-    for each in (*beside, *([] if own is None else [own])):
-        disks.must_be_free(each)
+    """Return the disks that a study names, after checking that nothing writes them now. Raises UserError."""
+    own, beside = disks.study_disks(use)
+    for disk in (*beside, *([] if own is None else [own])):
+        disks.refuse_written(disk)
     return own, beside
 
 
@@ -410,28 +386,26 @@ _SECTION = "its guests"
 def checks(
     study: Study, packages: Iterable[str], beside: Iterable[LeftOut] = (), *, privileged: bool
 ) -> Iterator[Check]:
-    """What this host has of what the guests of `study` need, in the order in which a run asks for it.
-
-    `packages` are those that its workloads need in the guests, `beside` what they need on this host and do not find;
-    `privileged`: this is root. Raises UserError where the architecture is none of a guest's.
+    """Yield checks of this host for the guests of `study`: `packages` are needed in the guests, `beside` is missing
+    here. Raises UserError where no guest has the architecture.
     """
     use = study.guest
     assert use is not None
     arch = guest_architecture(use)
     yield _qemu(arch, use.qemu)
-    if qmp.missing():
-        yield Check(_SECTION, "qemu.qmp", "missing", qmp.LACKING, qmp.CURE)
+    if qemu.missing():
+        yield Check(_SECTION, "qemu.qmp", "missing", qemu.LACKING, qemu.CURE)
     agent = image.guest_probe(arch)
     yield _missing("agent", agent) if isinstance(agent, Missing) else Check(_SECTION, "agent", "ok", str(agent))
     yield _hypervisor_checks(study, arch)
     yield from _root(study, privileged=privileged)
     wanted = sorted({*use.packages, *packages})
-    # What a study refuses cannot be had: a guest that counts has no image.
+    # A study's refusals remain: a guest that counts has no image.
     made = bool(wanted or use.sources) and use.image is None and without_disk(use, wanted) is None
     cached = made and image.cached(wanted, arch, use.suite, use.sources)
     used = wanted_kernels(study)
     if (made and not cached) or any(_to_fetch(kernel, arch, kernel.suite or use.suite) for kernel in used):
-        yield from (_missing("packages", each) for each in debian.missing())
+        yield from (_missing("packages", lacked) for lacked in debian.missing())
     for kernel in used:
         yield from _kernel(kernel, arch, kernel.suite or use.suite, emulated_model(use))
     yield Check(
@@ -444,9 +418,9 @@ def checks(
     if use.network == "tap":
         account = qemu_account(privileged=privileged)
         lacking = network.missing(None if account is None else account.pw_uid)
-        yield from (_missing("network", each) for each in lacking)
+        yield from (_missing("network", lacked) for lacked in lacking)
     if use.nfs:
-        yield from (_missing("NFS server", each) for each in nfs.missing())
+        yield from (_missing("NFS server", lacked) for lacked in nfs.missing())
     for left in beside:
         yield Check(_SECTION, left.cell, "missing", left.reason, _install(left.packages), left.packages)
     yield from _disks(use)
@@ -455,15 +429,15 @@ def checks(
     if (why := without_disk(use, wanted)) is not None:
         yield Check(_SECTION, "image", "missing", why, FOR_A_DISK)
     elif made:
-        yield from (_missing("image", each) for each in ([] if cached else image.missing()))
+        yield from (_missing("image", lacked) for lacked in ([] if cached else image.missing()))
         sources = f"; sources of {' '.join(use.sources)}" if use.sources else ""
         when = "in the cache" if cached else "made by the first run"
-        takes = "" if cached else f"; {image.takes(wanted, arch, use.suite)}"
+        takes = "" if cached else f"; {image.image_cost(wanted, arch, use.suite)}"
         yield Check(_SECTION, "image", "ok", f"{when}, of Debian {use.suite}: {' '.join(wanted)}{sources}{takes}")
 
 
 def refusals(left_out: Iterable[LeftOut], *, nothing: bool) -> Iterator[Check]:
-    """What a dry run leaves out for another reason than a package: each reason once. `nothing`: no cell is left."""
+    """Yield what a dry run leaves out for other reasons than packages, each reason once. `nothing`: no cell is left."""
     reasons: dict[str, list[str]] = {}
     for left in left_out:
         reasons.setdefault(left.reason, []).append(left.what)
@@ -473,30 +447,30 @@ def refusals(left_out: Iterable[LeftOut], *, nothing: bool) -> Iterator[Check]:
 
 
 def _disks(use: GuestUse) -> Iterator[Check]:
-    """Disks of one's own: that they are there, and that nobody writes them."""
     try:
-        root, others = disks.of_study(use)
+        root, others = disks.study_disks(use)
     except UserError as error:
         yield Check(_SECTION, "disks", "missing", error.message, error.hint)
         return
-    for name, each in [("image", root), *(("disk", disk) for disk in others)]:
-        if each is None:
+    for name, opened in [("image", root), *(("disk", disk) for disk in others)]:
+        if opened is None:
             continue
         try:
-            disks.must_be_free(each)
+            disks.refuse_written(opened)
         except UserError as error:
             yield Check(_SECTION, name, "missing", error.message, error.hint)
         else:
-            below = f", which stands on {each.files[1].path}" if each.files[1:] else ""
-            said = f"{each.files[0].path} ({each.files[0].format}){below}: read alone, through a throw-away overlay"
-            yield Check(_SECTION, name, "ok", said)
+            below = f", which stands on {opened.files[1].path}" if opened.files[1:] else ""
+            finding = (
+                f"{opened.files[0].path} ({opened.files[0].format}){below}: read alone, through a throw-away overlay"
+            )
+            yield Check(_SECTION, name, "ok", finding)
 
 
 def _root(study: Study, *, privileged: bool) -> Iterator[Check]:
-    """What of the study only root can have on this host."""
     use = study.guest
     assert use is not None
-    pools = [each.name for each in study.policies if PAGE_OF.keys() & set(each.backed_by.kinds)]
+    pools = [policy.name for policy in study.policies if PAGE_OF.keys() & set(policy.backed_by.kinds)]
     needing = [
         *(['network = "tap"'] if use.network == "tap" else []),
         *(["nfs = true"] if use.nfs else []),
@@ -504,17 +478,16 @@ def _root(study: Study, *, privileged: bool) -> Iterator[Check]:
     ]
     if not needing:
         return
-    told = ", ".join(needing)
+    needs = ", ".join(needing)
     if privileged:
-        yield Check(_SECTION, "root", "ok", f"for {told}")
+        yield Check(_SECTION, "root", "ok", f"for {needs}")
     else:
         # Without a pool its arms are left out; without the other two nothing runs.
         state: State = "missing" if use.nfs or use.network == "tap" else "limited"
-        yield Check(_SECTION, "root", state, f"an ordinary user cannot have {told}", "sudo hugewise run ...")
+        yield Check(_SECTION, "root", state, f"an ordinary user cannot have {needs}", "sudo hugewise run ...")
 
 
 def _to_fetch(use: KernelUse, arch: Architecture, suite: str) -> bool:
-    """Whether Debian packages are fetched for the kernel: its own, or the source that it is built from."""
     try:
         return use.path is None and kernels.available(use, arch, suite) is None
     except UserError:
@@ -534,8 +507,8 @@ def _hypervisor_checks(study: Study, arch: Architecture) -> Check:
     if use.counting:
         return Check(_SECTION, "accelerator", "ok", "tcg: instructions are counted by emulation")
     if use.accelerator == "tcg":
-        told = "tcg: counts and sizes, and never a time (as the study says)"
-        return Check(_SECTION, "accelerator", "limited", told, 'write accelerator = "auto" where there is KVM')
+        finding = "tcg: counts and sizes, and never a time (as the study says)"
+        return Check(_SECTION, "accelerator", "limited", finding, 'write accelerator = "auto" where there is KVM')
     no = hypervisor.refusal(arch)
     if no is None:
         return Check(_SECTION, "accelerator", "ok", "KVM is tried when a run begins, by a boot of 10 s at most")
@@ -548,24 +521,24 @@ def _hypervisor_checks(study: Study, arch: Architecture) -> Check:
 def _kernel(use: KernelUse, arch: Architecture, suite: str, model: str) -> Iterator[Check]:
     name = f"kernel {use.name}"
     try:
-        found = kernels.available(use, arch, suite)
+        kernel = kernels.available(use, arch, suite)
     except UserError as error:
         yield Check(_SECTION, name, "missing", error.message, error.hint)
         return
-    if found is not None:
-        taken = survey.find(found, model)
+    if kernel is not None:
+        taken = counted.find_survey(kernel, model)
         sizes = "" if taken is None else f", base pages of {taken.page_size >> 10}k"
-        yield Check(_SECTION, name, "ok", f"{found.release}{sizes}")
+        yield Check(_SECTION, name, "ok", f"{kernel.release}{sizes}")
         return
     if use.build is None:
         yield Check(_SECTION, name, "ok", f"{kernels.fetched_by(use, arch, suite)}: the first run fetches it")
         return
-    yield from (_missing(name, each) for each in kernels.missing(use, arch))
+    yield from (_missing(name, lacked) for lacked in kernels.missing(use, arch))
     yield Check(
         _SECTION,
         name,
         "limited",
-        f"the first run builds it by the recipe {use.build}, {kernels.build_takes()}",
+        f"the first run builds it by the recipe {use.build}, {kernels.build_cost()}",
         f"hugewise guest kernel build {use.build}",
     )
 

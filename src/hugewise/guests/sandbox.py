@@ -1,12 +1,8 @@
-"""Where things for the cache are made, by the unprivileged account where hugewise is root.
+"""Sandbox in which things for the cache are made, under root by the unprivileged account.
 
-Root's cache may lie where that account cannot reach, and must hold nothing that another account can change. So things
-are made in a private folder outside of it: root lends files that the account may read, the account makes others in a
-folder of its own, and root takes regular files of those, through descriptors, as files of its own. Whoever works is in
-a group of this workshop's alone: other processes of the account, such as a workload, can neither enter it nor trace
-them. An ordinary user does the same in a folder of the cache.
-
-The folder goes when its holder is done with it; what a killed process left, the next one removes.
+Root lends files that the account may read, the account makes others in a folder of its own, and root takes regular
+files of those as its own. The workers are in a group of this sandbox alone: other processes of the account, such as a
+workload, can neither enter it nor trace them. The next sandbox removes the folder of a killed process.
 """
 
 from __future__ import annotations
@@ -35,30 +31,28 @@ _KIND: Final = "workshops"
 _NAME: Final = "hugewise-made-"
 _GROUPS: Final = range(61184, 65520)
 _MOST_FILES: Final = 4096
-_DEEPEST: Final = 2  # folders below what is taken
+_DEEPEST: Final = 2  # folders below the taken one
 
 
 @dataclass(frozen=True)
 class Sandbox:
-    """Two folders: `lent` is read by whoever works, and `own` is theirs. `group` is theirs; None: the caller's."""
+    """Two folders: `lent` is read by the working account, `own` belongs to it; `group` is its group, or None."""
 
     path: Path
     group: int | None
 
     @property
     def lent(self) -> Path:
-        """What root lends: others may read it, and not change it."""
+        """Folder of files that root lends: others may read them, and not change them."""
         return self.path / "lent"
 
     @property
     def own(self) -> Path:
-        """Where work is done."""
         return self.path / "own"
 
     def lend(self, file: Path, name: str, *, kept: bool = False) -> Path:
-        """Lend a file, as `name`; where it is then. A file that is `kept` in the cache need not be copied.
-
-        Raises StorageError.
+        """Lend a file as `name` and return its path; one that is `kept` in the cache is not copied. Raises
+        StorageError.
         """
         place = self.lent / name
         try:
@@ -95,10 +89,8 @@ class Sandbox:
         return unprivileged.run(argv, timeout=timeout, environment=environment, cwd=str(self.own), group=self.group)
 
     def take(self, name: str, target: Path, *, without: Collection[str] = ()) -> None:
-        """Copy what was made at `name` below `own`, a file or a folder of files, to `target`, where nothing is yet.
-
-        Only regular files of the account are taken, and folders; all of them are the caller's then. `without` are names
-        that are left there. Raises StorageError where anything else is there.
+        """Copy a file or folder at `name` below `own` to the new `target`, without the names in `without`. Raises
+        StorageError for anything but folders and regular files of the account.
         """
         try:
             with DirFd.open(self.own) as own:
@@ -132,7 +124,7 @@ def _taken(folder: DirFd, target: Path, without: frozenset[str], depth: int, cou
 
 
 def _copied(folder: DirFd, name: str, target: Path) -> None:
-    """Copy a file with its holes: an image is mostly those."""
+    # an image is mostly holes
     with folder.file(name) as reading, target.open("xb", buffering=0) as writing:
         source = reading.fileno()
         os.truncate(writing.fileno(), os.fstat(source).st_size)
@@ -145,8 +137,8 @@ def _copied(folder: DirFd, name: str, target: Path) -> None:
 
 
 @contextmanager
-def workshop() -> Iterator[Sandbox]:
-    """A workshop, gone afterwards. Raises StorageError, UserError."""
+def open_sandbox() -> Iterator[Sandbox]:
+    """Yield a sandbox that is removed at the end. Raises StorageError, UserError."""
     account = unprivileged.account()
     place = cache.folder(_KIND) if account is None else _PLACE
     if (why := files.changeable(place)) is not None:
@@ -172,7 +164,7 @@ def workshop() -> Iterator[Sandbox]:
 
 
 def _unused_group() -> int:
-    """The number of a group that nobody is in: of those that are nobody's for long, as systemd has them (uid-gid)."""
+    # Of the numbers without a fixed owner in systemd (uid-gid).
     while True:
         number = secrets.choice(_GROUPS)
         try:
@@ -182,10 +174,7 @@ def _unused_group() -> int:
 
 
 def _opened(place: Path) -> tuple[Path, int]:
-    """A new folder, and the descriptor that locks it as long as it is open.
-
-    Until it is locked another process may take it for one that was left, and tidy it away.
-    """
+    # Until the folder is locked another process may take it for an abandoned one, and remove it.
     while True:
         path = Path(tempfile.mkdtemp(prefix=_NAME, dir=place))
         try:
@@ -199,7 +188,6 @@ def _opened(place: Path) -> tuple[Path, int]:
 
 
 def _tidy(place: Path) -> None:
-    """Remove what killed processes left: folders of this account's that nobody holds."""
     for path in place.glob(f"{_NAME}*"):
         try:
             held = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -216,6 +204,6 @@ def _tidy(place: Path) -> None:
 
 
 def _removed(path: Path) -> None:
-    """What cannot be removed now, the next one removes: what was taken is not lost for it."""
+    # what cannot be removed now, the next sandbox removes: the result is not lost for it
     with suppress(OSError, StorageError):
         beneath.discard(path)

@@ -4,7 +4,13 @@ Works with cgroup v1 (memory, pids, freezer, each where mounted, and a v2 hierar
 with v2; which one is found from /proc/self/mountinfo and /proc/self/cgroup, by what is present. All groups of a run
 lie in one folder `hugewise-PID` in each hierarchy, below hugewise's own group, so that its limits still hold.
 
-Sources: Documentation/admin-guide/cgroup-v1/ and cgroup-v2.rst of the Linux kernel.
+The kernel freezes a group as a whole: `cgroup.freeze` (version 2), `freezer.state` (version 1). Where it has neither,
+every process is stopped by a signal, which only its parent may notice (SIGCHLD). A program that only computes cannot
+tell that it was frozen. The partner of one that communicates may give up, and an alarm may expire:
+`unfreezable_reason` looks for such open files and timers. setitimer(2), alarm(2) and reading the clock cannot be seen.
+
+Sources: Documentation/admin-guide/cgroup-v1/ (freezer-subsystem.rst) and cgroup-v2.rst of the Linux kernel; signal(7);
+proc_pid_fd(5), proc_pid_timers(5).
 """
 
 from __future__ import annotations
@@ -14,19 +20,209 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
+from hugewise import processes
 from hugewise.errors import HugewiseError
-from hugewise.host.freezer import PATIENCE_S, Freezer, release
 from hugewise.host.ledger import FoldersMade
 from hugewise.host.local_host import LocalHost
 from hugewise.machine.machine import Contained
 from hugewise.machine.proc import kernel_text, mounts
-from hugewise.model.host import Host
+from hugewise.model.host import Host, text_of
 from hugewise.model.procedure import RoleUse
+from hugewise.visible import printable
+
+PATIENCE_S = 5.0
+_PAUSES_S = (20e-6, 1e-3)  # the first, and the longest
+# The functions of the kernel in which they stand, as /proc/PID/wchan has them.
+_STANDS = ("get_signal", "do_freezer_trap", "__refrigerator", "do_signal_stop", "ptrace_stop")
+_STOPPED = ("T", "t", "Z", "X", "D")
+
+
+@dataclass(frozen=True)
+class Freezer:
+    """Freezer of one group.
+
+    host       the machine that it is on
+    folders    of the group, one in each hierarchy that its processes have entered
+    processes  those inside, also in groups below, by their numbers on that machine
+    patience   seconds after which what does not obey is an error
+    """
+
+    host: Host
+    folders: Sequence[Path]
+    processes: Callable[[], Iterable[int]]
+    patience: float = PATIENCE_S
+
+    def by_kernel(self, *, frozen: bool) -> bool:
+        """Freeze or thaw, and wait until it is so; False where no folder can. Raises HugewiseError, OSError."""
+        for folder in self.folders:
+            if self._wrote(folder / "cgroup.freeze", f"{frozen:d}"):
+                self._await(partial(self._is_said, folder / "cgroup.events", f"frozen {frozen:d}"), frozen=frozen)
+                return True
+        state = "FROZEN" if frozen else "THAWED"
+        for folder in self.folders:
+            if self._wrote(folder / "freezer.state", state):
+                self._await(partial(self._is_now, folder / "freezer.state", state), frozen=frozen)
+                return True
+        return False
+
+    def by_signals(self, *, frozen: bool) -> None:
+        """Freeze by SIGSTOP and thaw by SIGCONT, on this host alone. Raises HugewiseError."""
+        if frozen:
+            self._await(partial(self._are_stopped, set()), frozen=True)
+        else:
+            _signal(self.processes(), signal.SIGCONT)
+
+    def _wrote(self, file: Path, text: str) -> bool:
+        try:
+            self.host.write(str(file), text)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _is_said(self, file: Path, line: str) -> bool:
+        return line in self.host.read(str(file)).splitlines()
+
+    def _is_now(self, file: Path, state: str) -> bool:
+        # Repeat a freeze while some processes go on.
+        now = self.host.read(str(file))
+        if now == "FREEZING" and state == "FROZEN":
+            self.host.write(str(file), state)
+        return now == state
+
+    def _are_stopped(self, sent: set[int]) -> bool:
+        found = set(self.processes())
+        if found & {0, os.getpid()}:
+            raise HugewiseError(
+                f"{self.folders[0]} holds processes that must not be stopped from here",
+                hint="run hugewise in the PID namespace of the machine, and outside of its own groups",
+            )
+        new = found - sent
+        _signal(new, signal.SIGSTOP)
+        sent.clear()  # a number may come again
+        sent |= found
+        return not new and all(_is_stopped(pid) for pid in found)
+
+    def _await(self, settled: Callable[[], bool], *, frozen: bool) -> None:
+        end = time.monotonic() + self.patience
+        pause, longest = _PAUSES_S
+        while True:
+            late = time.monotonic() > end  # before the look: this process may itself have stood still
+            if settled():
+                return
+            if late:
+                word = "freeze" if frozen else "thaw"
+                raise HugewiseError(
+                    f"the cgroup {self.folders[0]} does not {word} within {self.patience:g} s{self._culprit()}",
+                    hint="it may hang in the kernel: see /proc/PID/stack, or dmesg; or a group above it is frozen",
+                )
+            time.sleep(pause)
+            pause = min(2 * pause, longest)
+
+    def _culprit(self) -> str:
+        looks = [(_standing(self.host, pid), pid) for pid in self.processes()]
+        if not looks:
+            return ""
+        pid = min(looks)[1]
+        return f": see pid {pid} ({printable(text_of(self.host, f'/proc/{pid}/comm') or 'gone')})"
+
+
+def release(folder: Path) -> None:
+    """Thaw a group of version 1 whose processes were sent SIGKILL: those that are frozen do not die of it before."""
+    file = folder / "freezer.state"
+    with suppress(OSError):
+        if file.exists():
+            file.write_text("THAWED")
+
+
+def _standing(host: Host, pid: int) -> int:
+    # Threads that version 1 freezes while they sleep look as if they waited.
+    found = 2
+    for task in host.names(f"/proc/{pid}/task"):
+        wait = text_of(host, f"/proc/{pid}/task/{task}/wchan")
+        if wait == "0":
+            return 0
+        if wait not in _STANDS:
+            found = 1
+    return found
+
+
+def _is_stopped(pid: int) -> bool:
+    # A parent in vfork(2) whose child is stopped stays in state D until the child has gone on.
+    with suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            if (stat := processes.stat(task)) is not None and stat.state not in _STOPPED:
+                return False
+    return True
+
+
+def _signal(pids: Iterable[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+_SOCKET = re.compile(r"socket:\[\d+\]")
+_TERMINAL = re.compile(r"/dev/(?:pts/\d+|tty\w*|console)(?: \(deleted\))?")
+_TIMER = "anon_inode:[timerfd]"
+
+
+def unfreezable_reason(pids: Iterable[int], proc: Path = Path("/proc")) -> str | None:
+    """Return why one of these processes may notice that it was frozen, or cannot be looked at; None where nothing is
+    found.
+    """
+    return next(
+        (f"process {pid} ({_name(proc / str(pid))}) {why}" for pid in pids if (why := _why(proc / str(pid)))), None
+    )
+
+
+def _why(process: Path) -> str | None:
+    try:
+        for link in sorted((process / "fd").iterdir(), key=lambda path: int(path.name)):
+            if why := _noticed(link):
+                return why
+        if (process / "timers").read_bytes():
+            return "has a timer of its own (timer_create): it runs on while the process stands still"
+    except (FileNotFoundError, ProcessLookupError):
+        return None  # the process has ended, or the kernel lacks the file (CONFIG_CHECKPOINT_RESTORE)
+    except OSError as error:
+        if _has_ended(process):
+            return None
+        return f"cannot be looked at: {error.strerror}"
+    return None
+
+
+def _noticed(link: Path) -> str | None:
+    try:
+        target = str(link.readlink())
+    except FileNotFoundError:
+        return None  # closed since
+    if _SOCKET.fullmatch(target):
+        return "has a socket: who is at its other end may not wait"
+    if _TERMINAL.fullmatch(target):
+        return f"has a terminal ({target}): who is there goes on"
+    if target == _TIMER:
+        return "has a timer of its own (timerfd): it runs on while the process stands still"
+    return None
+
+
+def _has_ended(process: Path) -> bool:
+    # a zombie's files cannot be read
+    stat = processes.stat(process)
+    return stat is None or stat.has_ended
+
+
+def _name(process: Path) -> str:
+    try:
+        return printable((process / "comm").read_text(encoding="utf-8", errors="replace").rstrip("\n"))
+    except OSError:
+        return "gone"
+
 
 _CONTROLLERS = ("memory", "pids", "freezer", "cpuacct")
 # Files of version 2 that leave nothing to do for a controller of version 1.
@@ -35,11 +231,11 @@ _OWN = re.compile(r"/(?:[^/]+/)*hugewise-\d+")
 
 
 class _CannotError(HugewiseError):
-    """A cgroup cannot be made here."""
+    pass
 
 
 def is_own(path: str) -> bool:
-    """Whether the path is a run's folder in a cgroup file system; checked before it is cleared."""
+    """Return whether the path is a run's folder in a cgroup file system; checked before it is cleared."""
     return (
         _OWN.fullmatch(path) is not None
         and ".." not in path
@@ -48,29 +244,28 @@ def is_own(path: str) -> bool:
 
 
 def _mounts(proc: Path) -> list[tuple[Path, str, frozenset[str]]]:
-    """Mount point, root within the hierarchy, and controllers (`2` for v2) of each cgroup mount."""
     return [
-        (Path(one.point), one.root, frozenset("2" if one.kind == "cgroup2" else one.options.split(",")))
-        for one in mounts(kernel_text(proc / "mountinfo"))
-        if one.kind in ("cgroup", "cgroup2")
+        (Path(mount.point), mount.root, frozenset("2" if mount.kind == "cgroup2" else mount.options.split(",")))
+        for mount in mounts(kernel_text(proc / "mountinfo"))
+        if mount.kind in ("cgroup", "cgroup2")
     ]
 
 
 def find(proc: Path = Path("/proc/self")) -> dict[str, Path]:
-    """This process's own group by hierarchy: `2`, `memory`, `pids`, `freezer`, as far as mounted."""
+    """Return this process's own group by hierarchy: `2`, `memory`, `pids`, `freezer`, as far as mounted."""
     own = {}
     for line in filter(None, kernel_text(proc / "cgroup").split("\n")):
         number, names, path = line.split(":", 2)
         for name in ["2"] if number == "0" else names.split(","):
             own[name] = path
-    found = {}
+    hierarchies = {}
     for point, root, controllers in _mounts(proc):
         for name in {"2", *_CONTROLLERS} & controllers & own.keys():
             inside = os.path.relpath(own[name], root)
             # A container may see only a part of the hierarchy: then its top is the nearest that can be reached.
             reachable = point / inside if not inside.startswith("..") else point
-            found[name] = reachable if reachable.is_dir() else point
-    return found
+            hierarchies[name] = reachable if reachable.is_dir() else point
+    return hierarchies
 
 
 @dataclass(frozen=True)
@@ -122,8 +317,8 @@ class Leaf(Contained):
         faults = self.faults()
         for folder in self.folders:
             with suppress(KeyError):
-                found = self.table(folder, "cpu.stat")
-                times = [found[f"{kind}_usec"] / 1e6 for kind in ("usage", "user", "system")]
+                counters = self.table(folder, "cpu.stat")
+                times = [counters[f"{kind}_usec"] / 1e6 for kind in ("usage", "user", "system")]
                 return RoleUse(cpu_s=times[0], user_s=times[1], system_s=times[2], faults=faults)
             with suppress(KeyError, OSError):
                 split, tick = self.table(folder, "cpuacct.stat"), os.sysconf("SC_CLK_TCK")
@@ -135,9 +330,8 @@ class Leaf(Contained):
         return sorted(set(_pids(self.folders[:1])))
 
     def limit_memory(self, size: int, *, swapping: bool = False) -> None:
-        """Let the processes inside, and the page cache they fill, have at most `size` bytes. Raises HugewiseError.
-
-        `swapping`: what is more is to be swapped out. Version 1 does that at its one limit as long as there is swap.
+        """Limit the processes inside, with their page cache, to `size` bytes; `swapping`: the rest is swapped out.
+        Raises HugewiseError.
         """
         if self.memory is None:
             raise _CannotError(
@@ -156,7 +350,6 @@ class Leaf(Contained):
             _remove(folder)
 
     def table(self, folder: Path, file: str) -> dict[str, int]:
-        """The numbers in a file of names and numbers; empty where there is none."""
         try:
             lines = self.host.read(f"{folder}/{file}").splitlines()
         except OSError:
@@ -175,10 +368,8 @@ class Hierarchy:
     def open(
         cls, note: Callable[[FoldersMade], None] = lambda _: None, own: dict[str, Path] | None = None
     ) -> Hierarchy:
-        """Make the run's folders; `note` (the journal) hears of them before.
-
-        `own` are the groups to start from, those of this process if not given. Hierarchies in which this user may
-        make no group are left out; raises HugewiseError with the cure when that leaves none.
+        """Make the run's folders below `own` (default: this process's groups); `note` (the journal) hears of them
+        before. Raises HugewiseError where no hierarchy allows groups.
         """
         own = dict(find() if own is None else own)
         if not own:
@@ -201,7 +392,7 @@ class Hierarchy:
         return cls(made, usable)
 
     def create(self, name: str) -> Leaf:
-        """The group of one attempt. Raises HugewiseError with the cure."""
+        """Return the group of one attempt. Raises HugewiseError with the cure."""
         folders = {key: parent / name for key, parent in self.parents.items()}
         for folder in folders.values():
             _make(folder)
@@ -215,11 +406,8 @@ class Hierarchy:
 
 
 def _make_all(parents: dict[str, Path]) -> tuple[dict[str, Path], HugewiseError | None]:
-    """Make the folders that can be made and are of use; returns them, and the last problem.
-
-    Each hierarchy costs a process time to enter: those of version 1 that freeze, and count CPU time, are only wanted
-    where version 2 does not do that.
-    """
+    # Each hierarchy costs a process time to enter: those of version 1 are made only where version 2 does not freeze or
+    # count CPU time.
     usable: dict[str, Path] = {}
     problem: HugewiseError | None = None
     for key in ("2", *_CONTROLLERS):
@@ -227,7 +415,7 @@ def _make_all(parents: dict[str, Path]) -> tuple[dict[str, Path], HugewiseError 
         if key not in parents or (instead and "2" in usable and all((usable["2"] / name).exists() for name in instead)):
             continue
         try:
-            _make(parents[key], exist_ok=True)  # the number is ours: what is there is left of a dead run
+            _make(parents[key], exist_ok=True)  # the number is this process's: an existing folder is left of a dead run
         except HugewiseError as error:
             problem = error
         else:
@@ -236,7 +424,7 @@ def _make_all(parents: dict[str, Path]) -> tuple[dict[str, Path], HugewiseError 
 
 
 def unavailable(own: dict[str, Path] | None = None) -> HugewiseError | None:
-    """Why this process cannot make cgroups here, with the cure, or None when it can; makes and removes the folders."""
+    """Return why this process cannot make cgroups here, found out by trying, or None."""
     try:
         Hierarchy.open(own=own).remove()
     except HugewiseError as error:
@@ -245,21 +433,25 @@ def unavailable(own: dict[str, Path] | None = None) -> HugewiseError | None:
 
 
 def _with_memory(base: Path) -> Path:
-    """The nearest v2 group, from `base` upwards, whose children can have the memory controller; else `base`.
-
-    A group that holds processes cannot give controllers to its children (the root can), and only the owner of a
-    delegated subtree may write in it.
-    """
+    # A group that holds processes cannot give controllers to its children (the root can), and only the owner of a
+    # delegated subtree may write in it.
     for group in (base, *base.parents):
         control = group / "cgroup.subtree_control"
         if not control.exists():
             break
-        busy = bool((group / "cgroup.procs").read_text()) and (group.parent / "cgroup.procs").exists()
+        busy = _holds_processes(group) and (group.parent / "cgroup.procs").exists()
         given = "memory" in _words(control)
         could = "memory" in _words(group / "cgroup.controllers") and not busy
         if (given or could) and os.access(group, os.W_OK) and os.access(control, os.W_OK):
             return group
     return base
+
+
+def _holds_processes(group: Path) -> bool:
+    try:
+        return bool((group / "cgroup.procs").read_text())
+    except OSError:  # a threaded group (EOPNOTSUPP) has threads alone
+        return True
 
 
 def _words(file: Path) -> list[str]:
@@ -270,7 +462,6 @@ def _words(file: Path) -> list[str]:
 
 
 def _to_enable(group: Path, *names: str) -> tuple[tuple[str, str], ...]:
-    """Controllers that `group` has and does not yet give to its children: (subtree_control file, controller)."""
     control = group / "cgroup.subtree_control"
     offered, given = _words(group / "cgroup.controllers"), _words(control)
     return tuple((str(control), name) for name in names if name in offered and name not in given)
@@ -300,7 +491,6 @@ def _make(folder: Path, *, exist_ok: bool = False) -> None:
 
 
 def _descendants(folder: Path) -> list[Path]:
-    """`folder` and every group below it, the deepest first."""
     return [Path(path) for path, _, _ in os.walk(folder, topdown=False)]
 
 
@@ -336,10 +526,7 @@ def _kill(folders: tuple[Path, ...]) -> int:
 
 
 def _kill_once(folders: tuple[Path, ...], pids: set[int]) -> None:
-    """Kill by cgroup.kill where there is one; else one by one, frozen so that none can fork away.
-
-    Groups may be frozen already, and so may those inside them: they are thawed only when all have been sent SIGKILL.
-    """
+    # Groups, and those inside them, may be frozen already: they are thawed only when all have been sent SIGKILL.
     by_kernel = [folder / "cgroup.kill" for folder in folders if (folder / "cgroup.kill").exists()]
     for file in by_kernel:
         file.write_text("1")

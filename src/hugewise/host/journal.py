@@ -1,15 +1,12 @@
-"""The journal: what hugewise does to a host, on disk before it is done, so that it can be undone after a SIGKILL.
+"""Journal of the changes to a host, on disk before each change, so that they can be undone after a SIGKILL.
 
 One file per host, at one fixed path, append-only JSON Lines of `host.ledger` records. It is begun anew by each run
-that turns anything, and closed when everything is put back. After a reboot the kernel is at its boot settings: a
-journal of another boot is closed, not replayed. Only root has one: an ordinary user turns nothing.
+that turns anything, and closed when everything is put back: by the run, by the next one, or by `hugewise restore`.
+After a reboot the kernel is at its boot settings: a journal of another boot is closed, not replayed. Only root has one:
+an ordinary user turns nothing.
 
-The page settings that a host has when no run of hugewise is under way: what a plan asks that nobody runs yet.
-
-A run turns settings for an attempt and puts them back at its end (`host.journal`). Whoever plans meanwhile, or after a
-run was killed, would see what it has turned: another arm's `never`. Its journal says what there was before.
-
-Putting back what a killed run left turned, for the next run and for `hugewise restore`.
+A plan made while a run goes on, or after one was killed, would see the settings of some arm. `at_rest` gives it the
+settings from before the run, by the journal.
 """
 
 from __future__ import annotations
@@ -24,11 +21,12 @@ from pathlib import Path
 import msgspec
 
 from hugewise import reading
-from hugewise.errors import HugewiseError, LockedError, SettingError, StorageError, UserError
-from hugewise.host import cgroup, knob, network, page_state, pool, scratch
+from hugewise.errors import HugewiseError, SettingError, StorageError, UserError
+from hugewise.files import sync
+from hugewise.host import cgroup, knob, memory_state, network, pool, scratch
 from hugewise.host.ledger import FoldersMade, JournalClosed, JournalOpened, JournalRecord, Ledger
 from hugewise.host.local_host import LocalHost
-from hugewise.host.lock import HostLock, boot_id
+from hugewise.host.lock import HostLock, boot_id, locked
 from hugewise.machine.machine import Drift
 from hugewise.machine.proc import start_time
 from hugewise.model.host import Host
@@ -40,7 +38,7 @@ _ENCODER = msgspec.json.Encoder()
 
 
 class Recovery(msgspec.Struct, frozen=True, kw_only=True):
-    """What `recover` found. `note` says why nothing was replayed, `killed` counts processes left by the dead run."""
+    """Result of `recover`. `note` says why nothing was replayed; `killed` counts processes left by the dead run."""
 
     run: str | None = None
     put_back: tuple[str, ...] = ()
@@ -60,7 +58,7 @@ class Journal:
     @classmethod
     def begin(cls, host: Host, path: Path, run: str) -> Journal:
         """Start the journal of a run. Raises UserError when an earlier one is still open: `recover` comes first."""
-        earlier = _load(path) if path.exists() else None
+        earlier = ledger_of(path.read_bytes(), path) if path.exists() else None
         if earlier is not None and earlier.owner is not None and not earlier.closed:
             raise UserError(f"{path} belongs to a run that has not been put back", hint="sudo hugewise restore")
         try:
@@ -75,7 +73,7 @@ class Journal:
         pid = os.getpid()
         journal.append(JournalOpened(boot_id(host), pid, start_time(host, pid) or 0, run))
         fresh.replace(path)
-        _sync_folder(path.parent)
+        sync(path.parent)
         return journal
 
     @classmethod
@@ -111,7 +109,6 @@ class Journal:
         self._kept_open = True
 
     def close(self, reason: str = "put back") -> None:
-        """Everything is put back, or was changed by others and reported."""
         try:
             if not self._kept_open:
                 self.append(JournalClosed(reason))
@@ -136,22 +133,10 @@ def _own_folder(folder: Path) -> None:
         )
 
 
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _load(path: Path) -> Ledger:
-    """The state that the journal describes; a torn last line announces nothing that was done. Raises UserError."""
-    return ledger_of(path.read_bytes(), path)
-
-
 def ledger_of(data: bytes, path: Path) -> Ledger:
-    """The same of a journal's bytes, whose name is `path`. Raises UserError."""
+    """Return the state from a journal's bytes; `path` is its name. Raises UserError."""
     ledger = Ledger()
+    # A torn last line announces a change that was never made.
     *lines, _torn = data.split(b"\n")
     for number, line in enumerate(lines, 1):
         try:
@@ -165,13 +150,11 @@ def ledger_of(data: bytes, path: Path) -> Ledger:
 
 
 def recover(host: Host, path: Path = JOURNAL) -> Recovery:
-    """Put back what a dead run left turned, kill what it left running, and close its journal.
-
-    The caller holds the host's lock. Raises LockedError when the owner lives, UserError when root is needed or the
-    journal cannot be trusted, SettingError with everything that could not be put back (the journal then stays open).
+    """Put back what a dead run left turned, kill what it left running, and close its journal, under the host's lock.
+    Raises LockedError, UserError, SettingError with all that could not be put back.
     """
     try:
-        ledger = _load(path)
+        ledger = ledger_of(path.read_bytes(), path)
     except (FileNotFoundError, NotADirectoryError):
         return Recovery(note="no run is left to be put back")
     except PermissionError as error:
@@ -186,38 +169,39 @@ def recover(host: Host, path: Path = JOURNAL) -> Recovery:
         if host.privileged():
             _check_trust(path, ledger)
             replay = _Replay(host, path, ledger)
-            replay.scratch()  # what lies on a disk is still there
+            replay.scratch()  # folders on a disk survive a reboot
             replay.end("the machine was rebooted", owner.run)
         return Recovery(run=owner.run, note="the machine was rebooted since: nothing to put back")
     if start_time(host, owner.pid) == owner.pid_start:
-        raise LockedError(owner.pid)
+        raise locked(host, owner.pid)
     if not host.privileged():
         raise UserError(
             f"a run was killed and left this host's page settings turned ({path})", hint="sudo hugewise restore"
         )
     _check_trust(path, ledger)
-    return _replay(host, path, ledger, owner)
+    replay = _Replay(host, path, ledger)
+    replay.all()
+    put_back = replay.end("recovered", owner.run)
+    return Recovery(run=owner.run, put_back=put_back, left=tuple(replay.left), killed=replay.killed)
 
 
 def _check_trust(path: Path, ledger: Ledger) -> None:
-    """By what it names alone: what lies there, others may have made to keep the host from being put back."""
+    # judged by the names alone: others may have made the files, to keep the host from being restored
     status = path.stat()
     foreign = [name for name in (*ledger.turned, *ledger.beside, *ledger.pools) if not knob.is_knob(name)]
     foreign += [name for made in ledger.folders for name in made.paths if not cgroup.is_own(name)]
     foreign += [name for name in ledger.scratch if not scratch.is_named(name)]
-    foreign += [name for name in ledger.mounts if not page_state.is_own(name)]
+    foreign += [name for name in ledger.mounts if not memory_state.is_own(name)]
     foreign += [name for name in ledger.links if not network.is_own(name)]
-    foreign += [name for name in ledger.swaps if not page_state.is_named(name)]
+    foreign += [name for name in ledger.swaps if not memory_state.is_named(name)]
     if status.st_uid != os.geteuid() or status.st_mode & 0o022 or foreign:
         what = f"it names {foreign[0]}" if foreign else "others can write it"
         raise UserError(f"{path} cannot be trusted: {what}", hint=f"look at it, then remove it: rm {path}")
 
 
 class _Replay:
-    """Undoes what a ledger says, one step after the other, each on its own: what fails is kept, and the next is done.
-
-    What belongs to the whole host comes first, and last what a workload had in its hands.
-    """
+    # What belongs to the whole host comes first, and last what a workload had in its hands; what fails is kept, and the
+    # next is done.
 
     def __init__(self, host: Host, path: Path, ledger: Ledger) -> None:
         self.host, self.ledger = host, ledger
@@ -237,50 +221,44 @@ class _Replay:
             self.failed.append(SettingError(str(error)))
 
     def all(self) -> None:
-        """Every step."""
         ledger = self.ledger
-        for one in ledger.fragmenters:  # mostly the kernel was here before: they end with the run
-            self._do(page_state.end, self.host, one)
+        for fragmenter in ledger.fragmenters:  # mostly the kernel was here before: they end with the run
+            self._do(memory_state.end, self.host, fragmenter)
         self._do(self._knobs)
         self._do(self._pools)
         for made in ledger.folders:
             self._do(self._kill, made)
         for mount in ledger.mounts:  # a file in it would keep its pages
-            self._do(page_state.unmount, mount)
-        for path in ledger.swaps:  # what was swapped out is of processes that have been killed
+            self._do(memory_state.unmount, mount)
+        for path in ledger.swaps:  # swapped pages belong to processes that have been killed
             self._do(self._unswap, path)
         self._do(self._in_use)
         for name in reversed(ledger.links):
             self._do(network.remove, name)
         self.scratch()
-        if ledger.drained is not None and page_state.put_back(self.host, ledger.drained):
-            self.put_back[page_state.FRACTION] = ledger.drained
-        if ledger.fragmenters:  # what others have allocated meanwhile lies scattered
-            page_state.compact(self.host)
-            self.put_back[page_state.COMPACT] = "1"
+        if ledger.drained is not None and memory_state.put_back(self.host, ledger.drained):
+            self.put_back[memory_state.FRACTION] = ledger.drained
+        if ledger.fragmenters:  # allocations of other programs lie scattered
+            memory_state.compact(self.host)
+            self.put_back[memory_state.COMPACT] = "1"
 
     def scratch(self) -> None:
-        """The folders of attempts, in which a workload may have left anything; and swap files that are not in use."""
         for path in self.ledger.swaps:
-            self._do(page_state.remove, path)
+            self._do(memory_state.remove, path)
         for folder in self.ledger.scratch:
             if scratch.is_own(folder):
                 self._do(scratch.discard, folder)
 
     def end(self, reason: str, run: str) -> tuple[str, ...]:
-        """Close the journal; where something is left to do, the next root call finds it open. What was put back.
-
-        Raises SettingError with everything that could not be.
-        """
         if self.journal is not None:
             if self.failed:
                 self.journal.keep_open()
             self._do(self.journal.close, reason)
         back = tuple(f"{name} = {value}" for name, value in self.put_back.items())
         if self.failed:
-            told = [f"put back {each}" for each in back] + [error.message for error in self.failed]
+            lines = [f"put back {each}" for each in back] + [error.message for error in self.failed]
             hint = next((error.hint for error in self.failed if error.hint is not None), None)
-            raise SettingError("\n  ".join([f"run {run} is not wholly put back:", *told]), hint=hint)
+            raise SettingError("\n  ".join([f"run {run} is not wholly put back:", *lines]), hint=hint)
         return back
 
     def _reopen(self, path: Path) -> None:
@@ -300,8 +278,8 @@ class _Replay:
         self.left += pool.in_use_still(self.host, self.ledger)
 
     def _unswap(self, path: str) -> None:
-        if page_state.in_use(path):
-            page_state.remove(path)
+        if memory_state.in_use(path):
+            memory_state.remove(path)
             self.put_back[path] = "removed"
 
     def _kill(self, made: FoldersMade) -> None:
@@ -312,13 +290,6 @@ class _Replay:
             if self.journal is not None:
                 self.journal.append(record)
         self.ledger.add(record)
-
-
-def _replay(host: Host, path: Path, ledger: Ledger, owner: JournalOpened) -> Recovery:
-    replay = _Replay(host, path, ledger)
-    replay.all()
-    put_back = replay.end("recovered", owner.run)
-    return Recovery(run=owner.run, put_back=put_back, left=tuple(replay.left), killed=replay.killed)
 
 
 class RestoredView:
@@ -333,11 +304,10 @@ class RestoredView:
         self._host = host
 
     def privileged(self) -> bool:
-        """As of the host."""
         return self._host.privileged()
 
     def read(self, path: str) -> str:
-        """The file's text; of a knob that a run has turned, with the value that is put back."""
+        """Read a file; for a knob that a run has changed, the value that will be restored."""
         text = self._host.read(path)
         original, ours = self.turned.get(path, ("", ()))
         if not ours or knob.read(self._host, path) not in ours:
@@ -352,18 +322,15 @@ class RestoredView:
         raise PermissionError(f"{path}: a plan turns nothing")
 
     def writable(self, path: str) -> bool:
-        """As of the host."""
         return self._host.writable(path)
 
     def names(self, path: str) -> list[str]:
-        """As of the host."""
         return self._host.names(path)
 
 
-def at_rest(host: Host, path: Path = JOURNAL) -> Host:
-    """`host` as it is when the run whose journal is open has put everything back; `host` itself where there is none, or
-    its journal cannot be read.
-    """
+def at_rest(host: Host, path: Path | None = None) -> Host:
+    """Return `host` as it is when the run whose journal is open has put everything back."""
+    path = path or JOURNAL
     try:
         ledger = ledger_of(path.read_bytes(), path)
     except (OSError, UserError):
@@ -375,9 +342,8 @@ def at_rest(host: Host, path: Path = JOURNAL) -> Host:
 
 
 def restore(host: Host | None = None, path: Path = JOURNAL) -> list[str]:
-    """`hugewise restore`: put back what a killed run left. Raises LockedError while a run holds the host.
-
-    An account's run is none that keeps root from it: it turns nothing.
+    """`hugewise restore`: put back what a killed run left. Raises LockedError while a run that turns something holds
+    the host.
     """
     host = host or LocalHost()
     with HostLock(host, anyway=True):
@@ -385,7 +351,7 @@ def restore(host: Host | None = None, path: Path = JOURNAL) -> list[str]:
 
 
 def _nothing(host: Host, path: Path) -> str:
-    """An ordinary user is told what that rests on: root's journal alone, and only the one that is seen from here."""
+    # an ordinary user is told the basis: root's journal alone, as seen from here
     if host.privileged():
         return "nothing to restore"
     if path.exists():
@@ -400,14 +366,14 @@ def _nothing(host: Host, path: Path) -> str:
 
 def leftovers(host: Host, path: Path = JOURNAL) -> list[str]:
     """Close the journal of a dead run: what was put back, and what was left to others. Raises UserError for a user."""
-    found = recover(host, path)
-    if found.run is None:
+    recovery = recover(host, path)
+    if recovery.run is None:
         return []
-    if found.note:
-        return [f"run {found.run}: {found.note}"]
-    lines = [f"put back what the killed run {found.run} left"]
-    lines += [f"  {each}" for each in found.put_back]
-    lines += [f"  {drift.left_alone()}" for drift in found.left]
-    if found.killed:
-        lines.append(f"  ended {found.killed} of its processes")
+    if recovery.note:
+        return [f"run {recovery.run}: {recovery.note}"]
+    lines = [f"put back what the killed run {recovery.run} left"]
+    lines += [f"  {each}" for each in recovery.put_back]
+    lines += [f"  {drift.left_alone()}" for drift in recovery.left]
+    if recovery.killed:
+        lines.append(f"  ended {recovery.killed} of its processes")
     return lines

@@ -1,6 +1,4 @@
-"""The kernel's page settings: one knob, and the settings of a run, turned in batches and put back.
-
-One knob of the kernel's page settings: find, read, turn and check it.
+"""The kernel's page settings: one knob (find, read, turn, check), and those of a run, turned in batches and put back.
 
 Knobs are found by what is present: every readable and writable file below /sys/kernel/mm/transparent_hugepage, and
 the sizes of the hugetlb pools, for the machine and for each NUMA node. A file that offers choices
@@ -13,23 +11,22 @@ files, so they are read until the first one holds still.
 A turn of `enabled` has a side effect: the kernel rewrites vm.min_free_kbytes (measured on Linux 6.18 with 23 GB: 19,832
 under `never`, 67,584 otherwise), and does not always come back to a value that the administrator chose.
 
-Sources: Documentation/admin-guide/mm/transhuge.rst and hugetlbpage.rst of the Linux kernel.
-
-The page settings of a run: turned by batches, journalled first, and never against somebody else in silence.
-
 A treatment's knobs are meant over the state that was found at the start: a knob that an earlier arm turned and this
-one does not name goes back to its original value.
+one does not name goes back to its original value. Every turn is journalled first, and none goes against somebody else
+in silence.
+
+Sources: Documentation/admin-guide/mm/transhuge.rst and hugetlbpage.rst of the Linux kernel.
 """
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 from hugewise.errors import SettingError, StorageError
-from hugewise.host.ledger import Intent, JournalRecord, KnobTurn, Ledger, Log, Turned, TurnedBeside, Yielded
+from hugewise.host.ledger import Alternated, Intent, JournalRecord, KnobTurn, Ledger, Log, Turned, TurnedBeside, Yielded
 from hugewise.machine.machine import SURPLUS, Drift
 from hugewise.model.host import Host
 from hugewise.model.pages import HUGETLB, THP
@@ -48,18 +45,18 @@ _KNOB = re.compile(
 
 
 def is_knob(path: str) -> bool:
-    """Whether `path` has the form of a knob; what a journal names is checked with it before it is written to."""
+    """Return whether `path` has the form of a knob. Paths in a journal are checked before they are written to."""
     return path in BESIDE or _KNOB.fullmatch(path) is not None
 
 
 def canonical(value: str) -> str:
-    """A value as it reads back: without blanks, a number without leading zeros."""
+    """Return a value as it reads back: without blanks, a number without leading zeros."""
     text = value.strip()
     return str(int(text)) if text.isascii() and text.isdigit() else text
 
 
 def read(host: Host, path: str) -> str:
-    """The value of a knob: the chosen word, the number, or the persistent pages of a pool. Raises OSError."""
+    """Read a knob: the chosen word, the number, or the persistent pages of a pool. Raises OSError."""
     if path.endswith(f"/{_POOL_SIZE}"):
         return str(_persistent(host, path))
     text = host.read(path)
@@ -68,7 +65,7 @@ def read(host: Host, path: str) -> str:
 
 
 def surplus(host: Host, path: str) -> int:
-    """Pages of the pool with the size file `path` that go as soon as the programs that use them let go of them."""
+    """Return the surplus pages of the pool with the size file `path`, which go when programs release them."""
     try:
         return int(host.read(f"{path.removesuffix(_POOL_SIZE)}{SURPLUS}"))
     except FileNotFoundError:
@@ -86,13 +83,13 @@ def _persistent(host: Host, path: str) -> int:
 
 
 def read_knobs(host: Host) -> dict[str, str]:
-    """Every knob of `host` with its value, by path, in a stable order."""
-    found = {}
+    """Return every knob of `host` with its value, by path, in a stable order."""
+    knobs = {}
     for path in _candidates(host):
         value = _value(host, path)
         if value is not None:
-            found[path] = value
-    return found
+            knobs[path] = value
+    return knobs
 
 
 def _candidates(host: Host) -> Iterator[str]:
@@ -117,24 +114,23 @@ def _value(host: Host, path: str) -> str | None:
 
 
 def side_effects(host: Host) -> dict[str, str]:
-    """What the kernel changes by itself when knobs are turned: watched by nobody, but put back in the end."""
+    """Return the values that the kernel changes along with knobs. They are not watched, but restored in the end."""
     return {path: value for path in BESIDE if (value := _value(host, path)) is not None}
 
 
 def differing_knobs(host: Host, expected: Mapping[str, str]) -> list[Drift]:
-    """The knobs that do not hold the `expected` value."""
-    found = []
+    """Return the knobs that do not hold the `expected` value."""
+    differing = []
     for path, value in expected.items():
         if (seen := _value(host, path)) != value:
-            found.append(Drift(path, value, seen))
-    return found
+            differing.append(Drift(path, value, seen))
+    return differing
 
 
 def turn(host: Host, wanted: Mapping[str, str]) -> None:
-    """Write every value and read it back. Raises SettingError for the first that the kernel does not take.
+    """Write every value and read it back. Raises SettingError.
 
-    The kernel refuses some values as long as another knob is not yet turned (`inherit` of a small size while
-    shmem_enabled is `force`), so what is refused is tried again after the others.
+    What the kernel refuses is tried again after the others (`inherit` of a small size while shmem_enabled is `force`).
     """
     pending = dict(wanted)
     while pending:
@@ -176,13 +172,13 @@ def put_back(
     back: dict[str, str] = {}
     left: list[Drift] = []
     for path, (original, ours) in reversed(list(turned.items())):
-        found = _value(host, path)
-        if found == original:
+        current = _value(host, path)
+        if current == original:
             continue
-        if found in ours:
+        if current in ours:
             back[path] = original
         else:
-            left.append(Drift(path, ours[0], found))
+            left.append(Drift(path, ours[0], current))
     try:
         turn(host, back)
     finally:
@@ -201,9 +197,10 @@ class Settings:
         self._journal = journal
         self._expected = dict(self.initial)
         self._seen = dict(self.initial)
+        self._settled = True  # no batch was broken off
 
     def values(self) -> Mapping[str, str]:
-        """Every knob's value when `apply`, `drift` or `restore` last looked."""
+        """Return every knob's value at the last `apply`, `drift` or `restore`."""
         return dict(self._seen)
 
     def drift(self) -> list[Drift]:
@@ -213,10 +210,8 @@ class Settings:
         return found
 
     def apply(self, wanted: Mapping[str, str]) -> list[Drift]:
-        """Make `wanted` hold over the state of the start, turning only what differs.
-
-        Returns the drift that was there before, and turns nothing when there is any. Raises SettingError when a knob
-        is unknown here or the kernel does not take a value, StorageError when the journal cannot be written.
+        """Make `wanted` hold over the state of the start; return drift, with which nothing is turned. Raises
+        SettingError, StorageError.
         """
         self._check(wanted)
         if found := self.drift():
@@ -226,21 +221,40 @@ class Settings:
         changes = {path: value for path, value in target.items() if self._expected[path] != value}
         if not changes:
             return []
-        if self._journal is None:
-            raise SettingError(f"cannot set {next(iter(changes))}: only root turns knobs", hint="run it with sudo")
-        if not self.ledger.beside:
-            self.note(TurnedBeside(side_effects(self.host)), sync=False)
+        self._begin(next(iter(changes)))
         self.note(Intent(tuple(KnobTurn(path, self._expected[path], value) for path, value in changes.items())))
         try:
-            turn(self.host, changes)
+            self._turn(changes)
         except SettingError:
-            missed = {each.path: each.found for each in differing_knobs(self.host, changes)}
+            missed = {knob.path: knob.found for knob in differing_knobs(self.host, changes)}
             self._expected |= {path: value for path, value in changes.items() if path not in missed}
             raise
         self._expected |= changes
         self._seen = dict(self._expected)
         self.note(Turned(), sync=False)
         return []
+
+    def alternation(self, arms: Sequence[Mapping[str, str]]) -> Callable[[int], list[Drift]]:
+        """Journal every value that `arms` write to the same paths, and return the function that turns the knobs to an
+        arm's, or returns drift and turns nothing. Both raise SettingError; StorageError.
+        """
+        paths = tuple(arms[0])
+        self._check(paths)
+        if paths:
+            self._begin(paths[0])
+            self.note(Alternated({path: (self._expected[path], *(arm[path] for arm in arms)) for path in paths}))
+
+        def turn_to(arm: int) -> list[Drift]:
+            if drifts := differing_knobs(self.host, {path: self._expected[path] for path in paths}):
+                return drifts
+            changes = {path: value for path, value in arms[arm].items() if value != self._expected[path]}
+            if changes:
+                self._turn(changes)
+                self._expected |= changes
+                self._seen |= changes
+            return []
+
+        return turn_to
 
     def _check(self, wanted: Iterable[str]) -> None:
         for path in wanted:
@@ -253,12 +267,12 @@ class Settings:
 
     def acknowledge(self, drifts: Iterable[Drift]) -> None:
         """Take what others wrote as the state to go on from and to go back to, after it was named to the user."""
-        for each in drifts:
-            if each.found is None:
-                raise SettingError(f"{each.path} is gone: this machine changed under the run")
+        for drift in drifts:
+            if drift.found is None:
+                raise SettingError(f"{drift.path} is gone: this machine changed under the run")
             if self._journal is not None:
-                self.note(Yielded(each.path, each.found))
-            self.initial[each.path] = self._expected[each.path] = each.found
+                self.note(Yielded(drift.path, drift.found))
+            self.initial[drift.path] = self._expected[drift.path] = drift.found
 
     def expect(self, values: Mapping[str, str]) -> None:
         """Take `values` as hugewise's own from now on; for pools, which are filled apart from the treatments."""
@@ -266,17 +280,15 @@ class Settings:
         self._seen |= values
 
     def expected(self, path: str) -> str | None:
-        """What the knob should hold."""
         return self._expected.get(path)
 
     def note(self, record: JournalRecord, *, sync: bool = True) -> None:
-        """Journal a record, then take it into account."""
         if self._journal is not None:
             self._journal.append(record, sync=sync)
         self.ledger.add(record)
 
     def note_return(self, record: JournalRecord) -> None:
-        """The same while putting back: a full disk must not keep the host from being restored."""
+        """Journal a record while restoring; a full disk must not keep the host from being restored."""
         with suppress(StorageError):
             if self._journal is not None:
                 self._journal.append(record)
@@ -292,13 +304,28 @@ class Settings:
                 self._journal.keep_open()
             raise
 
-    def restore(self) -> list[Drift]:
-        """Put back every knob that still holds what hugewise wrote, the last turned first; the others are returned.
+    def _begin(self, path: str) -> None:
+        if self._journal is None:
+            raise SettingError(f"cannot set {path}: only root turns knobs", hint="run it with sudo")
+        if not self.ledger.beside:
+            self.note(TurnedBeside(side_effects(self.host)), sync=False)
 
-        Idempotent. Raises SettingError when the kernel refuses a value.
-        """
+    def _turn(self, changes: Mapping[str, str]) -> None:
+        self._settled = False
+        turn(self.host, changes)
+        self._settled = True
+
+    def _last(self, path: str, ours: tuple[str, ...]) -> tuple[str, ...]:
+        last = self._expected.get(path)
+        return (last,) if last in ours else ours
+
+    def restore(self) -> list[Drift]:
+        """Put back every knob that still holds what hugewise wrote; return the others. Raises SettingError."""
         with self.closing_only_when_done():
-            back, left = put_back(self.host, self.ledger.turned, self.ledger.beside)
+            turned = self.ledger.turned
+            if self._settled:  # one of the values in the journal is the last that was written
+                turned = {path: (at_first, self._last(path, ours)) for path, (at_first, ours) in turned.items()}
+            back, left = put_back(self.host, turned, self.ledger.beside)
         self.ledger.beside = {}
         self._expected |= {path: value for path, value in back.items() if path in self._expected}
         kept = {each.path for each in left}

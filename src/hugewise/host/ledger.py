@@ -1,4 +1,4 @@
-"""What hugewise did to a host, as records, and the state that follows from them.
+"""Records of the changes that hugewise made to a host, and the state that follows from them.
 
 The same fold serves the run itself (in memory) and the recovery after it was killed (from the journal), so that there
 is one way to put a host back.
@@ -37,13 +37,19 @@ class Intent(msgspec.Struct, frozen=True, tag="intent"):
 
 
 class TurnedBeside(msgspec.Struct, frozen=True, tag="beside"):
-    """Before the first intent: values that the kernel itself changes when knobs are turned; see `knob.side_effects`."""
+    """Values that the kernel changes along with knobs, recorded before the first intent; see `knob.side_effects`."""
 
     values: Mapping[str, str]
 
 
 class Turned(msgspec.Struct, frozen=True, tag="turned"):
     """The batch before it was written whole and read back."""
+
+
+class Alternated(msgspec.Struct, frozen=True, tag="alternated"):
+    """Written before knobs are turned for arms in turns: by path its value, then each arm's value."""
+
+    values: Mapping[str, tuple[str, ...]]
 
 
 class Yielded(msgspec.Struct, frozen=True, tag="yielded"):
@@ -54,9 +60,8 @@ class Yielded(msgspec.Struct, frozen=True, tag="yielded"):
 
 
 class PoolIntent(msgspec.Struct, frozen=True, tag="pool_intent"):
-    """Written before a pool is filled: persistent pages by the path of each nr_hugepages, and how many are wanted.
-
-    `surplus`: the surplus pages of the same pools, where they have any.
+    """Written before a pool is filled: persistent and `surplus` pages by the path of nr_hugepages, and how many are
+    wanted.
     """
 
     before: Mapping[str, int]
@@ -65,7 +70,7 @@ class PoolIntent(msgspec.Struct, frozen=True, tag="pool_intent"):
 
 
 class PoolGranted(msgspec.Struct, frozen=True, tag="pool_granted"):
-    """What the kernel added, by path."""
+    """Pages that the kernel added, by path."""
 
     added: Mapping[str, int]
 
@@ -133,6 +138,7 @@ JournalRecord = (
     | TurnedBeside
     | Intent
     | Turned
+    | Alternated
     | Yielded
     | PoolIntent
     | PoolGranted
@@ -149,7 +155,7 @@ JournalRecord = (
 
 
 class Log(Protocol):
-    """Where records are kept before what they announce is done; see `hugewise.host.journal.Journal`."""
+    """Log that keeps records before their changes are made; see `hugewise.host.journal.Journal`."""
 
     def append(self, record: JournalRecord, *, sync: bool = True) -> None:
         """Keep the record on disk. Raises StorageError."""
@@ -161,9 +167,8 @@ class Log(Protocol):
 
 
 class Share(msgspec.Struct):
-    """Pages of one pool on one node: `added` None while filling is under way, `returned` the last PoolReturn.
-
-    `surplus`: pages that it had beside the persistent ones before it was filled.
+    """Pages of one pool on one node: `added` None while filling; `surplus`: those it had before; `returned`: the last
+    PoolReturn.
     """
 
     before: int
@@ -196,21 +201,13 @@ class Ledger:
         self._under_way: tuple[KnobTurn, ...] = ()
 
     def add(self, record: JournalRecord) -> None:
-        """Take one more record into account."""
         match record:
             case JournalOpened():
                 self.owner = record
-            case Intent(turns):
-                self._under_way = turns
-                for each in turns:
-                    original = self.turned[each.path][0] if each.path in self.turned else each.before
-                    self.turned[each.path] = (original, (each.wrote, each.before))
+            case Intent() | Turned() | Alternated():
+                self._add_turned(record)
             case TurnedBeside(values):
                 self.beside = dict(values)
-            case Turned():
-                for each in self._under_way:
-                    self.turned[each.path] = (self.turned[each.path][0], (each.wrote,))
-                self._under_way = ()
             case Yielded(path, found):
                 self.turned.pop(path, None)
                 if path in self.pools:
@@ -221,6 +218,23 @@ class Ledger:
                 self._add_made(record)
             case JournalClosed():
                 self.closed = True
+
+    def _add_turned(self, record: Intent | Turned | Alternated) -> None:
+        match record:
+            case Intent(turns):
+                self._under_way = turns
+                for each in turns:
+                    self.turned[each.path] = (self._original(each.path, each.before), (each.wrote, each.before))
+            case Turned():
+                for each in self._under_way:
+                    self.turned[each.path] = (self.turned[each.path][0], (each.wrote,))
+                self._under_way = ()
+            case Alternated(values):
+                for path, (held, *written) in values.items():
+                    self.turned[path] = (self._original(path, held), tuple(dict.fromkeys((held, *written))))
+
+    def _original(self, path: str, held: str) -> str:
+        return self.turned[path][0] if path in self.turned else held
 
     def _add_made(self, record: FoldersMade | Scratched | Linked | Mounted | Fragmenting | Draining | Swapped) -> None:
         match record:
@@ -251,7 +265,7 @@ class Ledger:
                 self.pools[path].returned = record
 
     def _yield_pool(self, path: str, found: int) -> None:
-        """Pages that others added are theirs and ours stay ours; a pool that others made smaller is theirs."""
+        # pages that others added are theirs, ours stay ours; a pool that others made smaller is theirs
         share = self.pools[path]
         if share.added is not None and found >= share.before + share.added:
             share.before = found - share.added

@@ -1,12 +1,10 @@
-"""This host as a `machine.Machine`.
-
-Performance counters of servers that run already, for the measured part alone.
+"""The host as a `machine.Machine`, and performance counters for the measured part of servers that already run.
 
     counting = Counting(pids, events)   # opened on every thread, not yet counting
     counting.begin(); ...; counting.end()
     counting.counts()
 
-Needs the probe's `count`; what the processes and threads make meanwhile is counted too.
+Counting needs the probe's `count`; what the processes and threads make meanwhile is counted too.
 """
 
 from __future__ import annotations
@@ -31,8 +29,7 @@ from hugewise.beneath import DirFd
 from hugewise.errors import MachineError, ProbeError, StorageError
 from hugewise.files import storing
 from hugewise.host import scratch
-from hugewise.host.account import groups, is_caller
-from hugewise.host.local_host import LocalHost
+from hugewise.host.local_host import LocalHost, groups, is_caller
 from hugewise.machine import probe
 from hugewise.machine.machine import Machine
 from hugewise.model.host import Host
@@ -50,11 +47,9 @@ class LocalLauncher:
         self._descriptor = os.pidfd_open(process.pid)
 
     def fileno(self) -> int:
-        """A descriptor that is readable once it has ended."""
         return self._descriptor
 
     def poll(self) -> int | None:
-        """Its exit status, or None while it runs."""
         return self._process.poll()
 
     def wait(self, timeout: float | None = None) -> int:
@@ -65,17 +60,14 @@ class LocalLauncher:
             raise TimeoutError from None
 
     def terminate(self) -> None:
-        """Send SIGTERM."""
         with suppress(ProcessLookupError):
             self._process.terminate()
 
     def kill(self) -> None:
-        """Send SIGKILL."""
         with suppress(ProcessLookupError):
             self._process.kill()
 
     def close(self) -> None:
-        """Let go of it."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -93,13 +85,10 @@ class LocalMachine:
         self.environment: Mapping[str, str] = {name: os.environ[name] for name in _MINIMAL if name in os.environ}
 
     def cpus(self) -> tuple[int, ...]:
-        """The CPUs that this process may use."""
         return tuple(sorted(os.sched_getaffinity(0)))
 
     def ports(self, count: int, address: str = "127.0.0.1") -> tuple[int, ...]:
-        """TCP ports that are free at an address of this host now (the loopback's), and of which nobody was told lately,
-        who may not listen yet. Raises MachineError where it is none of this host's.
-        """
+        """Return free TCP ports at an address of this host, without those given out lately. Raises MachineError."""
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         with ExitStack() as held:
             found: list[int] = []
@@ -132,16 +121,13 @@ class LocalMachine:
             )
 
     def signal(self, pid: int, number: int) -> None:
-        """Send a signal."""
         with suppress(ProcessLookupError):
             os.kill(pid, number)
 
     def ask(self, *arguments: str) -> probe.Event:
-        """The first event of a subcommand of the probe."""
         return probe.ask(*arguments)
 
     def folder(self, path: str, uid: int | None, gid: int | None) -> None:
-        """A fresh, empty folder for the account."""
         scratch.fresh(Path(path), uid, gid)
 
     def put(
@@ -152,15 +138,15 @@ class LocalMachine:
             held.put(name, content, mode, uid, gid)
 
     def files(self, folder: str, pattern: re.Pattern[str]) -> Iterator[bytes]:
-        """Files by name. The folder belongs to the account."""
+        """Yield files by name. The folder belongs to the account."""
         left = _MOST_OF_ALL
         with DirFd.open(Path(folder)) as held:
             for name in held.names():
                 if pattern.fullmatch(name) is None:
                     continue
-                found = held.status(name)
-                if stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode):  # a link is refused as it is read
-                    if left < found.st_size <= reading.MOST:
+                names = held.status(name)
+                if stat.S_ISREG(names.st_mode) or stat.S_ISLNK(names.st_mode):  # a link is refused as it is read
+                    if left < names.st_size <= reading.MOST:
                         raise reading.UnreadableError(f"{folder}: they have more than {_MOST_OF_ALL} bytes in all")
                     content = self._content(held, name, min(left, reading.MOST))
                     left -= len(content)
@@ -175,19 +161,17 @@ class LocalMachine:
             raise reading.UnreadableError(error.message) from None
 
     def remove(self, path: str) -> None:
-        """Remove a file or a tree."""
         scratch.discard(path)
 
 
 def groups_of(machine: Machine, who: pwd.struct_passwd | None) -> tuple[int, ...] | msgspec.UnsetType:
-    """The supplementary groups that a program of that account has: on this host those of who called sudo."""
+    """Return a program's supplementary groups: those of the account that called sudo."""
     return (groups(who) or msgspec.UNSET) if isinstance(machine, LocalMachine) else msgspec.UNSET
 
 
 def cleans_ipc(machine: Machine, who: pwd.struct_passwd | None) -> bool | msgspec.UnsetType:
-    """Whether what a program of that account leaves of System V's IPC is to go with it: on this host, of an account
-    that is not the caller's (a postgres that is killed leaves a segment each time). A person's own command may share
-    memory with what they run beside.
+    """Return whether System V IPC objects of the account go with its program: not of the caller, whose programs share
+    them.
     """
     return True if isinstance(machine, LocalMachine) and not is_caller(who) else msgspec.UNSET
 
@@ -199,7 +183,6 @@ class Counting:
     """A probe that counts for other processes. It ends when this process does: its stdin ends then."""
 
     def __init__(self, pids: Sequence[int], events: Sequence[str]) -> None:
-        """Open the counters on the processes and on all that descends from them. Raises ProbeError."""
         words = [word for pid in pids for word in ("--pid", str(pid))]
         self.said = b""  # its lines so far
         self._read = 0
@@ -233,14 +216,13 @@ class Counting:
         self._await("held")
 
     def counts(self) -> probe.Counters:
-        """What was counted, when it has ended. Raises ProbeError."""
+        """Return the counts, after `end`. Raises ProbeError."""
         while True:
             event = self._next()
             if isinstance(event, probe.Counters):
                 return event
 
     def close(self) -> None:
-        """End it, whatever it does."""
         probe.put_away(self._process)
 
     def _await(self, phase: str) -> None:
@@ -250,7 +232,6 @@ class Counting:
                 return
 
     def _next(self) -> probe.Event:
-        """What it says next."""
         assert self._process.stdout is not None
         give_up = time.monotonic() + _PATIENCE_S
         while b"\n" not in self.said[self._read :]:

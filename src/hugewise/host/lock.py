@@ -10,6 +10,9 @@ not answer /proc/net/unix tells; whoever binds a name writes there what they lik
 remark and decides nothing. Abstract names belong to a network namespace; accounts in another one see root's runs by its
 journal. See unix(7), flock(2).
 
+A holder tells when it expects to be over in the name of a second such socket. It counts only from the process that
+holds the host. The user and the command line of that process are read from /proc.
+
 Folders of which the whole host has one, and which only its root can open: root's lock is taken on them.
 
 The kernel has one debugfs and one tracefs, whatever mount, network or user namespaces there are, and their roots are
@@ -25,6 +28,8 @@ import errno
 import fcntl
 import os
 import pwd
+import re
+import shlex
 import socket
 import stat
 import struct
@@ -33,7 +38,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePath
 from types import TracebackType
 from typing import NamedTuple
 
@@ -41,6 +46,8 @@ from hugewise import processes
 from hugewise.errors import LockedError, UserError
 from hugewise.machine.proc import kernel_text
 from hugewise.model.host import Host
+from hugewise.quantity import format_duration
+from hugewise.visible import printable
 
 _FILE = Path("/run/hugewise.lock")
 
@@ -52,7 +59,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @dataclass(frozen=True)
 class LockPlace:
-    """Where root takes its lock. `open` raises OSError where it cannot be had, or is not root's alone.
+    """Place of root's lock. `open` raises OSError where the lock cannot be opened, or is not root's alone.
 
     whole   whether it is the same one for every root of this kernel
     """
@@ -63,7 +70,7 @@ class LockPlace:
 
 
 def lock_holder(descriptor: int) -> int | None:
-    """The process whose flock keeps others from the file; None where this pid namespace does not show it."""
+    """Return the process whose flock keeps others from the file; None where this pid namespace does not show it."""
     status = os.fstat(descriptor)
     place = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
     with contextlib.suppress(OSError):
@@ -96,16 +103,16 @@ def _mounted_nowhere(kind: str) -> int:
 
 
 def _mounted_here(kind: str) -> int:
-    """The same root where it is mounted already: a container may see it and not be allowed to mount."""
+    # A container may see the root that is mounted already and not be allowed to mount.
     for line in filter(None, kernel_text(Path("/proc/self/mountinfo")).split("\n")):
         before, _, after = line.partition(" - ")
         _, _, device, root, where, *_ = before.split(" ")
         if after.startswith(f"{kind} ") and root == "/":
-            found = os.open(where, _FOLDER)
-            status = os.fstat(found)
+            descriptor = os.open(where, _FOLDER)
+            status = os.fstat(descriptor)
             if f"{os.major(status.st_dev)}:{os.minor(status.st_dev)}" == device:
-                return found
-            os.close(found)  # something else is mounted over it
+                return descriptor
+            os.close(descriptor)  # something else is mounted over it
     raise FileNotFoundError(kind)
 
 
@@ -123,13 +130,15 @@ def _of_root_alone(descriptor: int) -> int:
 
 
 def _call(number: int, *arguments: int | bytes | None) -> int:
-    words = [ctypes.c_long(each) if isinstance(each, int) else ctypes.c_char_p(each) for each in arguments]
+    words = [
+        ctypes.c_long(argument) if isinstance(argument, int) else ctypes.c_char_p(argument) for argument in arguments
+    ]
     kernel = ctypes.CDLL(None, use_errno=True)
     kernel.syscall.restype = ctypes.c_long
-    found = int(kernel.syscall(ctypes.c_long(number), *words))
-    if found < 0:
+    result = int(kernel.syscall(ctypes.c_long(number), *words))
+    if result < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    return found
+    return result
 
 
 PLACES: Sequence[LockPlace] = (
@@ -142,22 +151,24 @@ where they can; the file is for where there is none."""
 
 _CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
 _TRIES = 20
+_PAUSE_S = 1.0  # between looks of one that waits
+_ENDS = "-ends-"  # in the name of a socket, before a second of CLOCK_BOOTTIME
+_MOST_SHOWN = 120  # characters of a command line
+_NO_LOGIN = (1 << 32) - 1  # loginuid of a process that belongs to no login
 
 
 class _Holder(NamedTuple):
-    """Who listens at the socket, as the kernel says. `pid` is None where that process is gone."""
-
     pid: int | None
     uid: int
 
 
 def boot_id(host: Host) -> str:
-    """The kernel's random name of this boot."""
+    """Return the kernel's random name of this boot."""
     return host.read("/proc/sys/kernel/random/boot_id")
 
 
 def peer(connected: socket.socket) -> int:
-    """The process at the other end of a unix socket."""
+    """Return the process at the other end of a unix socket."""
     pid, _, _ = _credentials(connected)
     return pid
 
@@ -168,33 +179,69 @@ def _credentials(connected: socket.socket) -> tuple[int, int, int]:
 
 
 class HostLock:
-    """Context manager that holds the host. Entering raises LockedError when somebody else does.
+    """Context manager that holds the host until the outermost `with` ends. Entering raises LockedError when another
+    process does, or waits for its end.
 
-    `anyway`: root goes on beside an account that has the socket. `remarks` are what the report must say of the lock.
+    `anyway`: root goes on beside an account that has the socket. `wait` is told whom it waits for; None: it does not
+    wait. `remarks` are what the report must say of the lock.
     """
 
-    def __init__(self, host: Host, *, anyway: bool = False, places: Sequence[LockPlace] = PLACES) -> None:
+    def __init__(
+        self,
+        host: Host,
+        *,
+        anyway: bool = False,
+        wait: Callable[[str], None] | None = None,
+        places: Sequence[LockPlace] = PLACES,
+    ) -> None:
         self._name = f"hugewise-{boot_id(host)}"
-        self._privileged, self._anyway, self._places = host.privileged(), anyway, places
+        self._privileged, self._anyway, self._wait, self._places = host.privileged(), anyway, wait, places
         self._held, self._whole = ExitStack(), False
+        self._entered, self._end_is_known = 0, False
         self.remarks: tuple[str, ...] = ()
 
     def __enter__(self) -> HostLock:
-        """Take the lock."""
-        with ExitStack() as held:
-            root = self._privileged and self._take_as_root(held)
-            self._take_among_accounts(held, root=root)
-            self._held = held.pop_all()
+        if self._entered == 0:
+            self._take()
+        self._entered += 1
         return self
 
+    def _take(self) -> None:
+        told: int | None = -1
+        while True:
+            self.remarks, self._whole, self._end_is_known = (), False, False
+            try:
+                with ExitStack() as held:
+                    root = self._privileged and self._take_as_root(held)
+                    self._take_among_accounts(held, root=root)
+                    self._held = held.pop_all()
+            except LockedError as error:
+                if self._wait is None:
+                    raise
+                if error.pid != told:
+                    told = error.pid
+                    self._wait(f"waiting for its end (Ctrl-C stops waiting): {error.message}")
+                time.sleep(_PAUSE_S)
+            else:
+                return
+
+    def expect_end(self, seconds: float) -> None:
+        """Let others know that the host will be free in so many seconds. The first word counts."""
+        if self._end_is_known:
+            return
+        self._end_is_known = True
+        listener = self._held.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC))
+        with suppress(OSError):  # who asks learns nothing then
+            listener.bind(f"\0{self._name}{_ENDS}{time.clock_gettime(time.CLOCK_BOOTTIME) + seconds:.0f}")
+            listener.listen(socket.SOMAXCONN)
+
     def _take_as_root(self, held: ExitStack) -> bool:
-        """Lock all places that reach the whole host, or else the first that can be had; False where there is none."""
         whole = [place for place in self._places if place.whole and self._lock(place, held)]
         if whole:
             self._whole = True
             return True
         near = next((place for place in self._places if not place.whole and self._lock(place, held)), None)
-        if near is None:  # of a user namespace: to the host it is an account
+        if near is None:  # root of a user namespace: to the host it is an account
             self.remarks += ("root's lock could not be had: runs elsewhere on this host are not kept out",)
             return False
         self.remarks += (
@@ -203,8 +250,7 @@ class HostLock:
         )
         return True
 
-    @staticmethod
-    def _lock(place: LockPlace, held: ExitStack) -> bool:
+    def _lock(self, place: LockPlace, held: ExitStack) -> bool:
         try:
             descriptor = place.open()
         except OSError:
@@ -213,7 +259,7 @@ class HostLock:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise LockedError(lock_holder(descriptor)) from None
+            raise _locked(self._name, lock_holder(descriptor)) from None
         return True
 
     def _take_among_accounts(self, held: ExitStack, *, root: bool) -> None:
@@ -222,7 +268,7 @@ class HostLock:
             listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
             try:
                 listener.bind(f"\0{self._name}")
-                # Who asks stays in the queue: nobody accepts. A long queue keeps the answer available.
+                # Nobody accepts, so that askers stay in the queue. A long queue keeps the answer available.
                 listener.listen(socket.SOMAXCONN)
             except OSError as error:
                 listener.close()
@@ -233,19 +279,21 @@ class HostLock:
                 return
             if (holder := self._asked()) is not None:
                 break
-            time.sleep(0.05)  # it is between bind and listen, or has just let go
+            time.sleep(0.05)  # the holder is between bind and listen, or has just let go
         self._refused(holder, root=root)
 
     def _refused(self, holder: _Holder | None, *, root: bool) -> None:
         if not root and holder is None:
+            if self._wait is not None:  # the queue of a holder that many ask is full: it holds the host all the same
+                raise _locked(self._name, None)
             raise UserError("another hugewise run holds this host, and does not say its pid", hint="see: ss -xlp")
         # No root that has root's lock is beside one that reaches the whole host, whoever the socket says it is.
         if holder and holder.uid in (0, os.geteuid()) and not (self._anyway and root and self._whole):
-            raise LockedError(holder.pid)
+            raise _locked(self._name, holder.pid)
         pid = holder and holder.pid
         account = self._seen() if holder is None else _name(holder.uid)
         if not (root and self._anyway):
-            raise LockedError(pid, account=account, anyway=root)
+            raise _locked(self._name, pid, account=account, anyway=root)
         who = account if pid is None else f"{account} (pid {pid})"
         self.remarks += (f"root went on (--anyway) beside {who}, who has the lock that accounts share",)
 
@@ -257,15 +305,14 @@ class HostLock:
             except (ConnectionRefusedError, BlockingIOError):
                 return None
             pid, uid, _ = _credentials(asking)
-        # Who called listen(2) may have handed it on and be gone: another's pid must not be named.
+        # The process that called listen(2) may have handed the socket on and be gone: its pid may be another's now.
         return _Holder(pid if processes.user(pid) == uid else None, uid)
 
     def _seen(self) -> str:
-        """Who seems to have a socket that does not answer: root sees everybody's descriptors. Raises nothing."""
         accounts: set[int | None] = set()
         with suppress(OSError, ValueError):
             words = [line.split() for line in Path("/proc/net/unix").read_bytes().split(b"\n")]
-            sockets = {b"socket:[%b]" % each[6] for each in words if each[7:] == [b"@" + self._name.encode()]}
+            sockets = {b"socket:[%b]" % word[6] for word in words if word[7:] == [b"@" + self._name.encode()]}
             for link in Path("/proc").glob("[0-9]*/fd/*"):
                 with suppress(OSError):
                     if os.fsencode(link.readlink()) in sockets:
@@ -276,8 +323,9 @@ class HostLock:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Let go of it."""
-        self._held.close()
+        self._entered -= 1
+        if self._entered == 0:
+            self._held.close()
 
 
 def _name(uid: int) -> str:
@@ -285,3 +333,57 @@ def _name(uid: int) -> str:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
         return f"uid {uid}"
+
+
+def locked(host: Host, pid: int) -> LockedError:
+    """Return the error that this process holds the host."""
+    return _locked(f"hugewise-{boot_id(host)}", pid)
+
+
+def _locked(name: str, pid: int | None, *, account: str | None = None, anyway: bool = False) -> LockedError:
+    if pid is None:
+        return LockedError(None, account=account, anyway=anyway)
+    about = [] if account is not None else [f"of {user}" for user in [_user(pid)] if user]
+    left = _seconds_left(name, pid)
+    if left is not None:
+        about.append(f"about {format_duration(left)} left" if left > 0 else "about to end")
+    return LockedError(pid, account=account, anyway=anyway, about=about, command=_command(pid))
+
+
+def _user(pid: int) -> str:
+    """Return the account of a process, and who became that account by sudo; empty where it is gone."""
+    uid, login = processes.user(pid), None
+    if uid is None:
+        return ""
+    with suppress(OSError, ValueError):
+        login = int(Path(f"/proc/{pid}/loginuid").read_text(encoding="ascii"))
+    return _name(uid) if login in (None, uid, _NO_LOGIN) else f"{_name(uid)}, by {_name(login)}"
+
+
+def _command(pid: int) -> str:
+    """Return the command line of a process, cut; its program without the folder, and without Python's where known."""
+    try:
+        with Path(f"/proc/{pid}/cmdline").open("rb") as file:
+            read = file.read(1 << 12).decode("utf-8", "replace").split("\0")
+    except OSError:
+        return ""
+    words = [PurePath(word).name if at == 0 else word for at, word in enumerate(read[:-1])]
+    at = next((at for at, word in enumerate(words[:4]) if PurePath(word).name == "hugewise"), None)
+    shown = printable(shlex.join(words if at is None else ["hugewise", *words[at + 1 :]]))
+    return shown if len(shown) <= _MOST_SHOWN else f"{shown[:_MOST_SHOWN]}..."
+
+
+def _seconds_left(name: str, pid: int) -> float | None:
+    """Return the seconds until the process expects to be over; None where it has not said so."""
+    ends = re.compile(rb"@(%b(\d{1,10}))" % re.escape(f"{name}{_ENDS}".encode()), re.ASCII)
+    with suppress(OSError):
+        for line in Path("/proc/net/unix").read_bytes().split(b"\n"):
+            match = ends.fullmatch(line.rpartition(b" ")[2])
+            if match is None:
+                continue
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking, suppress(OSError):
+                asking.setblocking(False)
+                asking.connect(b"\0" + match[1])
+                if peer(asking) == pid:
+                    return int(match[2]) - time.clock_gettime(time.CLOCK_BOOTTIME)
+    return None

@@ -1,25 +1,19 @@
 """The network of this host: the way between a guest and the host, and the sockets at which processes listen.
 
-The network between a guest and this host.
+Guests. User networking needs nothing of the host: QEMU is the other end, and what the guest asks of 10.0.2.2 it gets
+from the host's loopback. With root, a bridge and a tap interface for each guest can be made instead. They have a
+private subnet of their own; packets are not forwarded, not even to another guest, and no address is translated. No
+guest is told a gateway. On a bridge there would be none; QEMU's user networking, however, would carry the packets of a
+guest whose root adds a route, with the rights of QEMU's account. The journal hears of the interfaces before they are
+made, and so the next root call removes what a killed run left.
 
-User networking needs nothing of the host: QEMU is the other end, and what the guest asks of 10.0.2.2 it gets from the
-host's loopback. With root, a bridge and a tap interface for each guest can be made instead. They have a private subnet
-of their own; packets are not forwarded, not even to another guest, and no address is translated. No guest is told a
-gateway. On a bridge there would be none; QEMU's user networking, however, would carry the packets of a guest whose root
-adds a route, with the rights of QEMU's account.
+Sockets. Nothing is connected to. A socket is a process's own where its inode stands in both: in the tables of the
+process's network namespace, and among what the process has open. The name of a unix socket may hold line ends, so that
+any account writes lines of its own into that table, with the inode of somebody else's socket, which stands there too.
+So an inode is believed where the process has a socket of that family, and the table says one thing of it alone.
 
-The journal hears of the interfaces before they are made, and so the next root call removes what a killed run left.
-
-Source: ip-link(8), ip-address(8), ip-tuntap(8); QEMU's documentation of `-netdev user` for its addresses.
-
-What a tree of processes of this host listens at, and who belongs to it. It looks, and connects to nobody.
-
-A socket is a process's own where its inode stands in both: in the tables of the process's network namespace, and among
-what the process has open. The name of a unix socket may hold line ends, so that any account writes lines of its own
-into that table, with the inode of somebody else's socket, which stands there too. So an inode is believed where the
-process has a socket of that family there, and the table says one thing of it alone.
-
-Source: proc_pid_net(5), proc_pid_fd(5), proc_pid_stat(5); SO_ACCEPTCON of the kernel's include/uapi/linux/net.h.
+Sources: ip-link(8), ip-address(8), ip-tuntap(8); QEMU's documentation of `-netdev user` for its addresses;
+proc_pid_net(5), proc_pid_fd(5); SO_ACCEPTCON of the kernel's include/uapi/linux/net.h.
 """
 
 from __future__ import annotations
@@ -36,12 +30,13 @@ from pathlib import Path
 
 import msgspec
 
+from hugewise import processes
 from hugewise.errors import HugewiseError, SettingError, UserError
 from hugewise.host.ledger import Linked
 from hugewise.machine import programs
 from hugewise.model.workload import Missing
 
-_OWN = re.compile(r"hw-(?:br|t[0-9]{1,2})-[0-9]{1,7}")  # at most 15 characters, as the kernel wants it
+_OWN = re.compile(r"hw-(?:br|t[0-9]{1,2})-[0-9]{1,7}")  # at most 15 characters, the kernel's limit
 _INTERFACES = Path("/sys/class/net")
 _TUN = Path("/dev/net/tun")
 _PREFIX = 24
@@ -76,16 +71,16 @@ USER = Link(address="10.0.2.15", host="10.0.2.2", bind="127.0.0.1")
 
 
 def missing(owner: int | None = None) -> tuple[Missing, ...]:
-    """What this host lacks for a bridge and taps, root aside, where QEMU runs as the user `owner` (None: root)."""
-    found = []
+    """Return what this host lacks for a bridge and taps, root aside, where QEMU runs as `owner` (None: root)."""
+    lacking = []
     if programs.of_root("ip") is None:
-        found.append(Missing("ip: no such program on PATH", "iproute2"))
+        lacking.append(Missing("ip: no such program on PATH", "iproute2"))
     if not _TUN.exists():
-        found.append(Missing(f"{_TUN} is not there: this kernel has no tap interfaces (CONFIG_TUN)"))
+        lacking.append(Missing(f"{_TUN} is not there: this kernel has no tap interfaces (CONFIG_TUN)"))
     elif owner is not None and not _may_open(_TUN.stat(), owner):
         # The node gives no right by itself, a tap is its owner's alone: distributions let everybody open it.
-        found.append(Missing(f"QEMU's account (uid {owner}) may not open {_TUN}: chmod 666 {_TUN}"))
-    return tuple(found)
+        lacking.append(Missing(f"QEMU's account (uid {owner}) may not open {_TUN}: chmod 666 {_TUN}"))
+    return tuple(lacking)
 
 
 def _may_open(node: os.stat_result, uid: int) -> bool:
@@ -94,16 +89,13 @@ def _may_open(node: os.stat_result, uid: int) -> bool:
 
 
 def free_subnet(networks: Iterable[IPv4Network]) -> IPv4Network | None:
-    """A private network of 254 addresses that overlaps none of `networks` (a default route is no network). Pure."""
+    """Return a private network of 254 addresses that overlaps none of `networks`, default routes aside. Pure."""
     known = [network for network in networks if network.prefixlen]
     return next((one for one in _CANDIDATES if not any(one.overlaps(other) for other in known)), None)
 
 
 def networks_in_use(addresses: bytes, routes: bytes) -> Iterator[IPv4Network]:
-    """Networks of this host's addresses and routes, from the JSON of `ip address` and `ip route`. Pure.
-
-    Raises ValueError when it is none.
-    """
+    """Return networks in use from the JSON of `ip address` and `ip route`. Raises ValueError."""
     for interface in msgspec.json.decode(addresses):
         for one in interface.get("addr_info", ()):
             if one.get("family") == "inet":
@@ -114,7 +106,7 @@ def networks_in_use(addresses: bytes, routes: bytes) -> Iterator[IPv4Network]:
 
 
 def is_own(name: str) -> bool:
-    """Whether an interface can be one of hugewise's: by its name and, where it is there, by its kind."""
+    """Return whether an interface can be one of hugewise's, by its name and, where it exists, its kind."""
     if _OWN.fullmatch(name) is None:
         return False
     here = _INTERFACES / name
@@ -148,9 +140,8 @@ class Bridge:
 
     @classmethod
     def open(cls, guests: int, owner: int | None, note: Callable[[Linked], None]) -> Bridge:
-        """Make them; `owner` is the account that QEMU runs as (None: root). `note` (the journal) hears of it before.
-
-        Raises UserError when this user cannot, or no network is free; SettingError when the kernel refuses one.
+        """Make them; `owner`: QEMU's account (None: root); `note` (the journal) hears of it before. Raises UserError,
+        SettingError.
         """
         if not 1 <= guests <= _MOST_GUESTS:
             raise UserError(f"{guests} guests on one bridge: there can be 1 to {_MOST_GUESTS}")
@@ -167,7 +158,7 @@ class Bridge:
         pid = os.getpid()
         bridge = cls(f"hw-br-{pid}", subnet, tuple(f"hw-t{number}-{pid}" for number in range(guests)))
         for name in (*bridge.taps, bridge.name):
-            remove(name)  # of a dead process that had this number
+            remove(name)  # left by a dead process that had this number
         note(Linked((bridge.name, *bridge.taps)))
         try:
             bridge._make(owner)
@@ -191,7 +182,6 @@ class Bridge:
         _ip("link", "set", "dev", self.name, "up")
 
     def link(self, number: int) -> Link:
-        """The end of guest `number`, from 0."""
         host = str(self.subnet[1])
         return Link(address=str(self.subnet[2 + number]), host=host, bind=host, tap=self.taps[number])
 
@@ -209,7 +199,7 @@ class Bridge:
 
 
 def _stay_here(name: str) -> None:
-    """No IPv6 address of its own, and nothing is forwarded from it, whatever the host does for others."""
+    # no IPv6 address of its own, no forwarding, whatever the host does for other interfaces
     _ip("link", "set", "dev", name, "addrgenmode", "none")
     switch = Path(f"/proc/sys/net/ipv4/conf/{name}/forwarding")
     try:
@@ -220,15 +210,14 @@ def _stay_here(name: str) -> None:
 
 
 def _ip(*words: str) -> bytes:
-    """What `ip` says. Raises SettingError."""
     try:
         program = programs.of_root("ip") or "/sbin/ip"
         done = subprocess.run([program, *words], capture_output=True, check=True, timeout=_IP_S)
     except UserError as error:
         raise SettingError(error.message, hint=error.hint) from None
     except subprocess.CalledProcessError as error:
-        said = error.stderr.decode(errors="replace").strip()
-        raise SettingError(f"ip {' '.join(words)}: {said}") from None
+        complaint = error.stderr.decode(errors="replace").strip()
+        raise SettingError(f"ip {' '.join(words)}: {complaint}") from None
     except (OSError, subprocess.SubprocessError) as error:
         raise SettingError(f"ip {' '.join(words)}: {error}") from None
     return done.stdout
@@ -239,8 +228,6 @@ PROC = Path("/proc")
 _SOCKET = re.compile(r"socket:\[(\d+)\]")
 _LISTEN = "0A"
 _ACCEPTS = 0x10000
-_STAT = re.compile(r"(\d+) \((.*)\) (\S) (.*)", re.DOTALL)
-_DEAD = ("Z", "X")
 
 
 class ListeningSocket(msgspec.Struct, frozen=True):
@@ -255,11 +242,7 @@ class ListeningSocket(msgspec.Struct, frozen=True):
 
 
 class TreeUse(msgspec.Struct, frozen=True):
-    """What the processes of a tree have used, those among them that have ended and were waited for too.
-
-    user, system   clock ticks
-    faults         page faults
-    """
+    """Resources used by the processes of a tree, including its processes that have ended and were waited for."""
 
     user: int
     system: int
@@ -267,21 +250,20 @@ class TreeUse(msgspec.Struct, frozen=True):
 
 
 def sockets(tcp: str, unix: str) -> Iterator[ListeningSocket]:
-    """Those that listen, in the texts of the tables `tcp` (or `tcp6`) and `unix`."""
+    """Yield the listening sockets in the texts of the tables `tcp` (or `tcp6`) and `unix`."""
     for line in tcp.split("\n")[1:]:
         words = line.split()
         if len(words) > 9 and words[3] == _LISTEN and words[9].isdigit():
             with suppress(ValueError):
                 yield ListeningSocket(int(words[9]), port=int(words[1].rpartition(":")[2], 16))
-    said = set(_unix(unix))
-    lines = Counter(inode for inode, *_ in said)
-    for inode, accepts, path in sorted(said):
+    rows = set(_unix(unix))
+    lines = Counter(inode for inode, *_ in rows)
+    for inode, accepts, path in sorted(rows):
         if accepts and path and lines[inode] == 1:
             yield ListeningSocket(inode, path=path)
 
 
 def _unix(table: str) -> Iterator[tuple[int, bool, str]]:
-    """The lines of the table of unix sockets: inode, whether it takes connections, and its name, which may be empty."""
     for line in table.split("\n")[1:]:
         fields = line.split(None, 7)
         if len(fields) > 6 and fields[6].isdecimal() and fields[6].isascii():
@@ -290,22 +272,20 @@ def _unix(table: str) -> Iterator[tuple[int, bool, str]]:
 
 
 def listening(pids: Iterable[int], proc: Path = PROC) -> tuple[list[ListeningSocket], list[ListeningSocket]]:
-    """What these processes listen at, and what others do in the same network; processes that have ended have nothing.
-
-    Of a process whose open files may not be looked at nothing is known: then all that is listened at is the others'.
+    """Return the listening sockets of these processes, and those of others in the same network; of a process whose open
+    files may not be looked at, all are the others'.
     """
     processes = list(pids)
     own: dict[int, str] = {}
     for pid in processes:
         own.update(_inodes(proc / str(pid)))
-    seen = next((found for pid in processes if (found := _tables(proc / str(pid))) is not None), None)
-    found = seen if seen is not None else _tables(proc / "self") or []
-    mine = [one for one in found if one.inode in own and own[one.inode] in ("", "tcp" if one.path is None else "unix")]
-    return mine, [one for one in found if one not in mine]
+    seen = next((table for pid in processes if (table := _tables(proc / str(pid))) is not None), None)
+    table = seen if seen is not None else _tables(proc / "self") or []
+    mine = [one for one in table if one.inode in own and own[one.inode] in ("", "tcp" if one.path is None else "unix")]
+    return mine, [one for one in table if one not in mine]
 
 
 def _inodes(process: Path) -> Iterator[tuple[int, str]]:
-    """The sockets that it has open, each with its family: tcp, unix, another, or nothing where nobody says."""
     with suppress(OSError):
         for link in (process / "fd").iterdir():
             with suppress(OSError):
@@ -314,7 +294,7 @@ def _inodes(process: Path) -> Iterator[tuple[int, str]]:
 
 
 def _family(link: Path) -> str:
-    """By the attribute that every socket has (net/socket.c, `sockfs_xattr_get`)."""
+    # every socket has the attribute (net/socket.c, `sockfs_xattr_get`)
     try:
         name = os.getxattr(link, "system.sockprotoname").rstrip(b"\0").decode("ascii", "replace").lower()
     except OSError:
@@ -323,15 +303,14 @@ def _family(link: Path) -> str:
 
 
 def _tables(process: Path) -> list[ListeningSocket] | None:
-    """What is listened at in a process's network; None where the process has ended."""
     try:
         tcp, unix = (_text(process / "net" / name) for name in ("tcp", "unix"))
     except OSError:
         return None
-    found = list(sockets(tcp, unix))
+    rows = list(sockets(tcp, unix))
     with suppress(OSError):  # a kernel without IPv6
-        found += sockets(_text(process / "net" / "tcp6"), "")
-    return found
+        rows += sockets(_text(process / "net" / "tcp6"), "")
+    return rows
 
 
 def _text(path: Path) -> str:
@@ -339,42 +318,31 @@ def _text(path: Path) -> str:
 
 
 def tree(roots: Iterable[int], proc: Path = PROC) -> list[int]:
-    """These processes and all that descend from them, as far as they are there and have not ended."""
+    """Return these processes and all their descendants that have not ended."""
     children: dict[int, list[int]] = {}
     alive = set()
     for pid, parent in _parents(proc):
         alive.add(pid)
         children.setdefault(parent, []).append(pid)
-    found = [pid for pid in dict.fromkeys(roots) if pid in alive]
-    for pid in found:  # which grows
-        found += [child for child in children.get(pid, ()) if child not in found]
-    return found
+    pids = [pid for pid in dict.fromkeys(roots) if pid in alive]
+    for pid in pids:  # the list grows meanwhile
+        pids += [child for child in children.get(pid, ()) if child not in pids]
+    return pids
 
 
 def _parents(proc: Path) -> Iterator[tuple[int, int]]:
     for folder in proc.iterdir():
-        if folder.name.isdigit() and (fields := _stat(folder)) is not None and fields[0] not in _DEAD:
-            yield int(folder.name), int(fields[1])
-
-
-def _stat(process: Path) -> list[str] | None:
-    """The fields of a process's `stat` behind its name, from its state on; None where it has ended."""
-    try:
-        match = _STAT.fullmatch(_text(process / "stat").rstrip("\n"))
-    except OSError:
-        return None
-    return None if match is None else [match[3], *match[4].split()]
+        if folder.name.isdigit() and (stat := processes.stat(folder)) is not None and not stat.has_ended:
+            yield stat.pid, stat.ppid
 
 
 def used(pids: Iterable[int], proc: Path = PROC) -> TreeUse:
-    """What these processes have used, and those below them that have ended and were waited for."""
+    """Return the resources used by these processes and by their descendants that have ended and were waited for."""
     user = system = faults = 0
     for pid in pids:
-        fields = _stat(proc / str(pid))
-        if fields is None or len(fields) < 15:
-            continue
-        numbers = [int(each) for each in fields[7:15]]
-        faults += sum(numbers[:4])
-        user += numbers[4] + numbers[6]
-        system += numbers[5] + numbers[7]
+        stat = processes.stat(proc / str(pid))
+        if stat is not None:
+            faults += stat.minflt + stat.cminflt + stat.majflt + stat.cmajflt
+            user += stat.utime + stat.cutime
+            system += stat.stime + stat.cstime
     return TreeUse(user, system, faults)

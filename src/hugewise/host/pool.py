@@ -1,4 +1,4 @@
-"""The hugetlb pools of a run: filled once, watched, and restored by what was added.
+"""The hugetlb pools of a run (filled once, watched, restored by what was added), and memory promised to guests.
 
 Pages are added to what is there: the pages of others stay theirs. The kernel grants what it finds in one piece, so a
 request is read back and tried again after compaction. Pages are given back per NUMA node, since that is how they came;
@@ -9,13 +9,11 @@ then (a monitor, `ps`) keeps the memory until the reading is done, and frees it.
 two CPUs: pages still in use up to 12 ms after their process was waited for, in 4 of 200 ends. So what was given back
 is waited for.
 
+A virtual machine of others takes its memory when it touches it, unless it was preallocated: what is free now is partly
+theirs. Read from the command lines of QEMUs (`-m size=8388608k`, as libvirt writes it; `-m 8G`; `-m 8192` in MiB:
+qemu(1)) and what each has (proc_pid_status(5): VmRSS, HugetlbPages).
+
 Sources: Documentation/admin-guide/mm/hugetlbpage.rst of the Linux kernel; get_task_mm() and mmput() in kernel/fork.c.
-
-Memory that virtual machines of others were promised on this host, and do not have yet.
-
-A guest takes its memory when it touches it, unless it was preallocated: what is free now is partly theirs. Read from
-the command lines of QEMUs (`-m size=8388608k`, as libvirt writes it; `-m 8G`; `-m 8192` in MiB: qemu(1)) and what each
-has (proc_pid_status(5): VmRSS, HugetlbPages).
 """
 
 from __future__ import annotations
@@ -45,13 +43,13 @@ _COMPACT = "/proc/sys/vm/compact_memory"
 
 
 def pool_folder(size: int, node: int | None = None) -> str:
-    """The sysfs folder of the pool with pages of `size` bytes, of the machine or of one node."""
+    """Return the sysfs folder of the pool with pages of `size` bytes, of the machine or of one node."""
     name = f"hugepages-{size >> 10}kB"
     return f"{HUGETLB}/{name}" if node is None else f"{NODES}/node{node}/hugepages/{name}"
 
 
 def _number(host: Host, path: str) -> int:
-    """The file's number; 0 where this kernel or folder lacks it (nodes do not say what is reserved)."""
+    # 0 where this kernel or folder lacks the file (nodes do not tell what is reserved)
     try:
         return int(host.read(path))
     except FileNotFoundError:
@@ -59,15 +57,14 @@ def _number(host: Host, path: str) -> int:
 
 
 def available(host: Host, size: int, node: int | None = None) -> int:
-    """Pages that are free and promised to nobody: what a program can map now."""
+    """Return pages that are free and promised to nobody: what a program can map now."""
     folder = pool_folder(size, node)
     return max(0, _number(host, f"{folder}/free_hugepages") - _number(host, f"{folder}/resv_hugepages"))
 
 
 def hold(host: Host, size: int) -> mmap.mmap | None:
-    """Promise all that is free of the pool to a mapping of this process, which never touches it, until that is closed:
-    whoever maps such pages meanwhile has them of the kernel, and not of what is reserved for others. None: nothing was
-    free. Raises SettingError.
+    """Map all that is free of the pool, untouched, until that is closed: other mappings then get surplus pages. None:
+    nothing was free. Raises SettingError.
     """
     pages = available(host, size)
     if not pages:
@@ -83,14 +80,13 @@ def hold(host: Host, size: int) -> mmap.mmap | None:
 
 
 def in_use(host: Host, size: int, node: int | None = None) -> int:
-    """Pages that some program has mapped or reserved."""
+    """Return pages that some program has mapped or reserved."""
     folder = pool_folder(size, node)
     taken = _number(host, f"{folder}/nr_hugepages") - _number(host, f"{folder}/free_hugepages")
     return taken + _number(host, f"{folder}/resv_hugepages")
 
 
 def _parts(host: Host, size: int) -> list[str]:
-    """The nr_hugepages files that say where pages are: one a node, or the machine's where there are no nodes."""
     name = f"hugepages-{size >> 10}kB"
     nodes = [f"{NODES}/{each}/hugepages/{name}/nr_hugepages" for each in host.names(NODES)]
     return [path for path in nodes if host.writable(path)] or [f"{pool_folder(size)}/nr_hugepages"]
@@ -111,15 +107,13 @@ class Pools:
         return {size: pages for (size, _), pages in granted.items()}
 
     def fill_nodes(self, plan: Mapping[Where, int]) -> dict[Where, int]:
-        """Reserve `plan[size, node]` pages; returns how many can be mapped there, free pages that were there before
-        included, at most those asked. On any node: what the parts of the nodes leave.
+        """Reserve `plan[size, node]` pages; return how many can be mapped there, pages free before included.
 
-        The largest size first: it is the hardest to find. An ordinary user gets what is free already. Raises
-        SettingError when there is no such pool, or somebody else has changed it since the start.
+        The largest size first, as the hardest to find. An ordinary user gets what is free already. Raises SettingError.
         """
         granted: dict[Where, int] = {}
         for size in sorted({size for size, _ in plan}, reverse=True):
-            # What may lie on any node comes last: it is content with what is left.
+            # Requests for any node come last: they take what is left.
             nodes = sorted((node for each, node in plan if each == size), key=lambda node: (node is None, node))
             granted |= self._reserve(size, {node: plan[size, node] for node in nodes})
         return granted
@@ -170,16 +164,16 @@ class Pools:
         """Pools that others changed, or whose pages others use, seen while no attempt runs."""
         shares = self._settings.ledger.pools
         expected = {path: str(share.before + (share.added or 0)) for path, share in shares.items()}
-        found = knob.differing_knobs(self._host, expected)
+        differing = knob.differing_knobs(self._host, expected)
         for (size, node), granted in self._granted.items():
             path = f"{pool_folder(size, node)}/free_hugepages"
             if (free := available(self._host, size, node)) < granted:
-                found.append(Drift(path, f"{granted} or more unreserved", str(free)))
-        return found
+                differing.append(Drift(path, f"{granted} or more unreserved", str(free)))
+        return differing
 
     def restore(self) -> list[Drift]:
-        """Give back what was added, and wait until it is free. Returns what is not as it was: pools that others made
-        smaller, which are left so, and pages that programs still use. Idempotent.
+        """Give back what was added, and wait until it is free; return pools that others made smaller, and pages still
+        in use.
         """
         settings = self._settings
         with settings.closing_only_when_done():
@@ -192,7 +186,6 @@ class Pools:
 
 
 def _grow(host: Host, total: str, pages: int) -> None:
-    """Ask for `pages` more, and again after compaction as long as some are missing."""
     goal = int(knob.read(host, total)) + pages
     for attempt in range(_TRIES):
         if attempt:
@@ -207,23 +200,20 @@ def _grow(host: Host, total: str, pages: int) -> None:
 
 
 def give_back(host: Host, ledger: Ledger, note: Callable[[PoolReturn], None]) -> tuple[dict[str, int], list[Drift]]:
-    """Give back the pages that the ledger says were added; returns the new sizes by path, and what was left alone.
-
-    `note` keeps each return before it is made. A pool that grew under others loses only what was added; one that
-    somebody made smaller is theirs. Pages that a program still uses become surplus, and go when it lets go of them
-    (`in_use_still`). What the kernel refuses is raised as SettingError when all other pools were given back.
+    """Give back the added pages; return new sizes by path, and what was left alone: pools that others made smaller.
+    Pages in use become surplus. Raises SettingError after all pools were tried.
     """
     back: dict[str, int] = {}
     left: list[Drift] = []
     refused: list[SettingError] = []
     for path, share in reversed(ledger.pools.items()):
         try:
-            found = int(knob.read(host, path))
-            goal = _after_return(share, found)
+            current = int(knob.read(host, path))
+            goal = _after_return(share, current)
             if goal is None:
-                left.append(Drift(path, str(share.before + (share.added or 0)), str(found)))
-            elif goal != found:
-                note(PoolReturn(path, found, goal))
+                left.append(Drift(path, str(share.before + (share.added or 0)), str(current)))
+            elif goal != current:
+                note(PoolReturn(path, current, goal))
                 knob.turn(host, {path: str(goal)})
                 back[path] = goal
         except SettingError as error:
@@ -246,7 +236,6 @@ def in_use_still(host: Host, ledger: Ledger) -> list[Drift]:
 
 
 def _held(host: Host, path: str, surplus: int, end: float) -> Drift | None:
-    """Wait until the pool has no more than `surplus` surplus pages, or until `end`: then what it has instead."""
     while (found := knob.surplus(host, path)) > surplus:
         if time.monotonic() > end:
             return Drift(f"{path.removesuffix('nr_hugepages')}surplus_hugepages", str(surplus), str(found))
@@ -255,10 +244,9 @@ def _held(host: Host, path: str, surplus: int, end: float) -> Drift | None:
 
 
 def _after_return(share: Share, found: int) -> int | None:
-    """How many pages the pool should have; None: somebody else decided, leave it."""
     if share.returned is not None:  # done before, unless the kill came between the record and the write
         return share.returned.wrote if found == share.returned.found else found
-    if share.added is None:  # killed while it was filled: what came since is ours, up to what was wanted
+    if share.added is None:  # killed while it was filled: new pages are ours, up to the request
         return found - min(max(0, found - share.before), share.wanted)
     if found >= share.before + share.added:
         return found - share.added
@@ -266,7 +254,7 @@ def _after_return(share: Share, found: int) -> int | None:
 
 
 PROGRAM = re.compile(r"qemu-system-\w+|qemu-kvm|kvm")
-"""What QEMUs that run machines are called: upstream and Debian, RHEL, Proxmox."""
+"""Names of QEMU programs that run machines: upstream and Debian, RHEL, Proxmox."""
 
 _SIZE = re.compile(r"(?:size=)?(\d{1,15})([bkmgtBKMGT]?)")
 _UNITS = {"b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
@@ -274,7 +262,7 @@ _HAS = re.compile(r"^(?:VmRSS|HugetlbPages):\s+(\d+) kB$", re.MULTILINE)
 
 
 def not_taken_yet(host: Host) -> int:
-    """Bytes that the QEMUs of this host may still take. Processes that cannot be looked at count nothing."""
+    """Return the bytes that the QEMUs of this host may still take. Processes that cannot be read count nothing."""
     return sum(_lacking(host))
 
 
@@ -292,10 +280,9 @@ def _lacking(host: Host) -> Iterator[int]:
 
 
 def _promised(words: Sequence[str]) -> int | None:
-    """Bytes after the last `-m`; None where there is none that is understood."""
-    found = None
+    promised = None
     for option, value in itertools.pairwise(words):
         match = _SIZE.fullmatch(value.partition(",")[0]) if option in ("-m", "--m") else None
         if match is not None:
-            found = int(match[1]) * _UNITS[(match[2] or "m").lower()]
-    return found
+            promised = int(match[1]) * _UNITS[(match[2] or "m").lower()]
+    return promised

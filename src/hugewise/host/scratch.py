@@ -1,4 +1,4 @@
-"""Private folders in which attempts are played, and copies of data into them.
+"""Private folders of attempts, and copies of data into them.
 
 A session has one folder `hugewise-PID` in each place that its study names (tmpfs or a disk). Inside, an attempt's
 folders have the same names every time, so that no path differs between arms. The journal hears of a folder before it
@@ -34,26 +34,23 @@ _NAMES = 16
 
 
 def is_named(path: str) -> bool:
-    """Whether the path is one that a session gives to its folder."""
+    """Return whether `path` has the form of a session's folder."""
     folder = Path(path)
     return folder.is_absolute() and ".." not in folder.parts and _OWN.fullmatch(folder.name) is not None
 
 
 def is_own(path: str) -> bool:
-    """Whether the path can be a session's folder: by its name, and (where it is there) its owner and kind."""
+    """Return whether `path` can be a session's folder, by its name and, where it exists, its owner and kind."""
     if not is_named(path):
         return False
     with suppress(OSError):
-        found = Path(path).lstat()
-        return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+        status = Path(path).lstat()
+        return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
     return True
 
 
 def discard(path: str) -> None:
-    """Remove a session's folder with everything in it, or a file in it; nothing happens when it is gone.
-
-    Raises StorageError.
-    """
+    """Remove a session's folder, or a file in it; nothing happens when it is gone. Raises StorageError."""
     try:
         beneath.discard(Path(path))
     except OSError as error:
@@ -61,9 +58,7 @@ def discard(path: str) -> None:
 
 
 def fresh(path: Path, owner: int | None, group: int | None, fill: Callable[[DirFd], None] = lambda _: None) -> None:
-    """Make a folder for the account (None: the caller), whatever is there goes. It is handed over when `fill` is done:
-    until then nobody else can enter it. Raises StorageError.
-    """
+    """Make a folder in place of any there, and hand it over to the account when `fill` is done. Raises StorageError."""
     try:
         with DirFd.open(path.parent) as above:
             above.remove(path.name)
@@ -76,7 +71,7 @@ def fresh(path: Path, owner: int | None, group: int | None, fill: Callable[[DirF
 
 @dataclass(frozen=True)
 class Scratch:
-    """A session's folder in one place; `owner` and `group` are whom the attempts run as (None: the caller)."""
+    """A session's folder in one place; `owner` and `group` are those of the attempts' account (None: the caller)."""
 
     path: Path
     owner: int | None
@@ -84,10 +79,8 @@ class Scratch:
 
     @classmethod
     def open(cls, place: Path, owner: int | None, group: int | None, note: Callable[[str], None]) -> Scratch:
-        """Make the folder in `place`; `note` (the journal) hears of it before. Raises UserError.
-
-        As root no other account may be able to change where `place` leads. A name that somebody else has taken there is
-        theirs: another one is.
+        """Make the folder in `place`, under a free name; `note` (the journal) hears of it before. Raises UserError,
+        also where another account could change where `place` leads.
         """
         try:
             files.own(place, f"storage = {str(place)!r}", "name a folder of root's, or a sticky one such as /dev/shm")
@@ -95,7 +88,7 @@ class Scratch:
                 pid = left.name.split("-")[1]
                 if is_own(str(left)) and (pid == str(os.getpid()) or not Path("/proc", pid).exists()):
                     with suppress(StorageError):  # another name will do
-                        discard(str(left))  # of a session that was killed
+                        discard(str(left))  # left by a session that was killed
             with DirFd.open(place.resolve()) as within:
                 name = _made(within, place, note)
         except OSError as error:
@@ -105,17 +98,17 @@ class Scratch:
         return cls(place / name, owner, group)
 
     def of(self, who: pwd.struct_passwd | None) -> Scratch:
-        """The same for another account (None: the caller): workloads of one study may run as several."""
+        """Return the folder for another account (None: the caller): workloads of one study may run as several."""
         return replace(self, owner=None if who is None else who.pw_uid, group=None if who is None else who.pw_gid)
 
     def folder(self, name: str, fill: Callable[[DirFd], None] = lambda _: None) -> Path:
-        """A fresh folder of that name for the account, with what `fill` puts there. Raises StorageError."""
+        """Return a fresh folder of that name for the account, with what `fill` puts there. Raises StorageError."""
         path = self.path / name
         fresh(path, self.owner, self.group, fill)
         return path
 
     def within(self, name: str) -> Scratch:
-        """The same in an empty folder of that name, which the account can pass through and not change."""
+        """Return a new folder of that name inside, which the account can pass through and not change."""
         try:
             with DirFd.open(self.path) as above:
                 above.remove(name)
@@ -146,19 +139,18 @@ def _made(within: DirFd, place: Path, note: Callable[[str], None]) -> str:
 
 @dataclass(frozen=True)
 class Copied:
-    """What was copied: bytes of file contents, and the SHA-256 over names, modes and contents in their order."""
+    """Copied data: bytes of file contents, and the SHA-256 over names, modes and contents in their order."""
 
     bytes: int
     digest: str
 
 
 def copy(source: Path, target: DirFd, owner: int | None = None, group: int | None = None) -> Copied:
-    """Copy the tree below the folder `source` into `target`, for the account, and hash it on the way.
+    """Copy the tree `source` into `target`, for the account, and hash it on the way.
 
-    Everything must belong to whom `source` belongs to. Links are copied, sockets and pipes are left out; no mode keeps
-    setuid, setgid or sticky. Holes are filled: whatever sizes the files say they have, all of them together leave the
-    room that attempts need. On a disk the copy is written out and leaves the page cache: what an attempt reads, it
-    reads itself. Times of modification are kept (make goes by them). Raises StorageError.
+    All must have one owner. Links are copied, sockets and pipes left out, setuid, setgid and sticky dropped, holes
+    filled. On a disk the copy leaves the page cache. Times of modification are kept (make goes by them). Raises
+    StorageError.
     """
     on_disk = file_system(target.path) not in ("tmpfs", "ramfs")
     copying = _Copying(owner, group, on_disk, _free(target.fileno()) - _SPARE)
@@ -173,15 +165,12 @@ def copy(source: Path, target: DirFd, owner: int | None = None, group: int | Non
 
 
 class _Copying:
-    """One tree on its way, a name at a time, in the order of the paths."""
-
     def __init__(self, owner: int | None, group: int | None, on_disk: bool, room: int) -> None:
         self.digest, self.size = hashlib.sha256(), 0
         self._room = room  # bytes for all of it; others may fill the disk meanwhile
         self._owner, self._group, self._on_disk = owner, group, on_disk
 
     def walk(self, source: DirFd, target: DirFd) -> None:
-        """Copy what is in `source` into `target`, and what is in its folders."""
         levels = [(source, target, iter(source.names()), "")]
         try:
             while levels:
@@ -201,7 +190,6 @@ class _Copying:
                 there.close()
 
     def _copy(self, here: DirFd, there: DirFd, name: str, prefix: str) -> tuple[DirFd, DirFd] | None:
-        """Copy what has that name; of a folder only itself, and both are returned."""
         mode = here.status(name).st_mode
         if stat.S_ISDIR(mode):
             below = here.folder(name)
@@ -218,23 +206,22 @@ class _Copying:
         self.digest.update(f"{path}\0{mode & MODE:o}\0{link}".encode("utf-8", "surrogateescape"))
 
     def _end(self, here: DirFd, there: DirFd) -> None:
-        """Everything that was in this folder is in the other."""
-        found = here.status()
-        os.utime(there.fileno(), ns=(found.st_mtime_ns, found.st_mtime_ns))
+        status = here.status()
+        os.utime(there.fileno(), ns=(status.st_mtime_ns, status.st_mtime_ns))
         if self._on_disk:
             there.sync()
-        there.hand_over(self._owner, self._group, found.st_mode)
+        there.hand_over(self._owner, self._group, status.st_mode)
         here.close()
         there.close()
 
     def _file(self, here: DirFd, there: DirFd, name: str, path: str) -> None:
         with here.file(name) as reading:
-            found = os.fstat(reading.fileno())
-            self._tell(path, found.st_mode)
-            if self.size + found.st_size > self._room or found.st_size > _free(there.fileno()):
+            status = os.fstat(reading.fileno())
+            self._tell(path, status.st_mode)
+            if self.size + status.st_size > self._room or status.st_size > _free(there.fileno()):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(here.path / name))
-            with there.new(name, found.st_mode, self._owner, self._group) as writing:
-                left = found.st_size
+            with there.new(name, status.st_mode, self._owner, self._group) as writing:
+                left = status.st_size
                 while chunk := reading.read(min(_CHUNK, left)):
                     self.digest.update(chunk)
                     writing.write(chunk)
@@ -242,17 +229,17 @@ class _Copying:
                 if left or reading.read(1):
                     raise StorageError(f"{here.path / name} was changed while it was copied")
                 self.digest.update(b"\0")
-                self.size += found.st_size
+                self.size += status.st_size
                 writing.flush()
-                os.utime(writing.fileno(), ns=(found.st_mtime_ns, found.st_mtime_ns))
+                os.utime(writing.fileno(), ns=(status.st_mtime_ns, status.st_mtime_ns))
                 if self._on_disk:
                     os.fsync(writing.fileno())
                     os.posix_fadvise(writing.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def _free(place: Path | int) -> int:
-    found = os.statvfs(place)
-    return found.f_bavail * found.f_frsize
+    space = os.statvfs(place)
+    return space.f_bavail * space.f_frsize
 
 
 def need_room(place: Path, size: int) -> None:
@@ -267,7 +254,7 @@ def need_room(place: Path, size: int) -> None:
 
 
 def file_system(path: Path) -> str:
-    """The type of the file system that holds `path`, such as tmpfs, ext4 or xfs; `unknown` when it cannot be told."""
+    """Return the type of the file system that holds `path`, such as tmpfs, ext4 or xfs, or `unknown`."""
     best, kind = "", "unknown"
     with suppress(OSError):
         place = str(path.resolve())

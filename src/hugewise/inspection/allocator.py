@@ -1,4 +1,4 @@
-"""Which allocator a program has, and whether glibc's tunables reach it.
+"""Allocator of a program, and whether glibc's tunables reach it.
 
 glibc reads GLIBC_TUNABLES in static programs too (measured with 2.36: a static program takes hugetlb=2): what counts
 is whether glibc's malloc is in it, which the name of the tunable in its file shows.
@@ -22,10 +22,12 @@ NEEDLES = {
     "tunable": b"glibc.malloc.hugetlb",
     "go": b"\xff Go buildinf:",
     "jemalloc": b"<jemalloc>: ",
+    "jemalloc of redis": b"JE_MALLOC_CONF",
+    "jemalloc of Rust": b"_RJEM_MALLOC_CONF",
     "tcmalloc": b"TCMALLOC_SAMPLE_PARAMETER",
     "mimalloc": b"mimalloc: ",
 }
-"""What stands in the file of a program that has it."""
+"""Byte strings in a program's file that show its allocator."""
 
 _MOST = 256 << 20  # bytes of a program's file
 _PIECE = 4 << 20
@@ -41,7 +43,7 @@ _PYTHON = re.compile(r"(?:libpython3|/python3)[0-9.]*")
 
 
 class ProgramFile(msgspec.Struct, frozen=True, kw_only=True):
-    """What the file of a program says: whether it is ELF, its interpreter (None: it is static), what stands in it."""
+    """Contents of a program's file: whether it is ELF, its interpreter (None: static), and the byte strings found."""
 
     elf: bool = False
     interpreter: str | None = None
@@ -49,7 +51,7 @@ class ProgramFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Allocator(msgspec.Struct, frozen=True, kw_only=True):
-    """What gives the program its memory, in words; whether glibc's tunables reach it (None: not known), and why not."""
+    """Allocator of a program, in words; whether glibc's tunables reach it (None: not known), and why not."""
 
     name: str
     tuned: bool | None
@@ -73,20 +75,20 @@ def read_program(file: BinaryIO) -> ProgramFile:
 
 
 def tunable(environment: Mapping[str, str]) -> int | None:
-    """The value of glibc.malloc.hugetlb in GLIBC_TUNABLES: 0, 1, 2 or bytes of a page; None where it says none."""
-    found = None
+    """Return the value of glibc.malloc.hugetlb in GLIBC_TUNABLES (0, 1, 2 or bytes of a page), or None."""
+    chosen = None
     for word in environment.get("GLIBC_TUNABLES", "").split(":"):
         name, _, value = word.partition("=")
         if name == "glibc.malloc.hugetlb" and re.fullmatch(r"[0-9]{1,18}|0x[0-9a-fA-F]{1,15}", value):
-            found = int(value, 16 if value.startswith("0x") else 10)
-    return found
+            chosen = int(value, 16 if value.startswith("0x") else 10)
+    return chosen
 
 
 def allocator(
     file: ProgramFile | None, mapped: Iterable[str], environment: Mapping[str, str], *, secure: bool | None
 ) -> Allocator:
-    """From the program's file (None: it could not be read), the names of what it has mapped, its variables, and whether
-    it was begun with another's rights (AT_SECURE; None: not known).
+    """Return the allocator, from the program's file (None: it could not be read), the names of its mappings, its
+    variables, and whether it was begun with another's rights (AT_SECURE; None: not known).
     """
     names = sorted({name for name in mapped if name.startswith("/")})
     preloaded = re.split(r"[ :]", environment.get("LD_PRELOAD", ""))
@@ -98,7 +100,7 @@ def allocator(
     holds = file.holds if file is not None else frozenset()
     if "go" in holds:
         return Allocator(name="Go", tuned=False, why="it is a Go program: its runtime maps its memory itself")
-    for called in ("jemalloc", "tcmalloc", "mimalloc"):
+    for called in ("jemalloc of Rust", "jemalloc of redis", "jemalloc", "tcmalloc", "mimalloc"):
         if called in holds:
             return Allocator(name=called, tuned=False, why=f"{called} is built into it, which no tunable reaches")
     if secure:

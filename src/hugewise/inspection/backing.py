@@ -1,9 +1,8 @@
-"""From what the probe or smaps says of a mapping to bytes by folio size, kind and state. Pure.
+"""Backing of mappings: from the probe's output or smaps to bytes by folio size, kind and state. Pure.
 
-What backs several processes together: memory that they share, or that one maps twice, is counted once.
-
-The kernel names what stands behind shared memory by a device and an inode; parts of it at the same offsets are the same
-pages, whoever maps them. Else some pages that many map would outweigh what each has for itself.
+Memory that processes share, or that one maps twice, is counted once. The kernel identifies shared memory by a device
+and an inode; parts of it at the same offsets are the same pages. Otherwise a few pages mapped by many processes would
+outweigh each one's own.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _PAGES: dict[str, PageKind] = {"anon": "anon", "shmem": "shmem", "file": "file",
 
 
 def cells(said: Mapping[str, int], without: Mapping[str, int] | None = None) -> Counter[Key]:
-    """From the probe's keys; `without` is taken off."""
+    """Count bytes from the probe's keys; `without` is subtracted."""
     found: Counter[Key] = Counter()
     for sign, one in ((1, said), (-1, without or {})):
         for key, size in one.items():
@@ -35,8 +34,8 @@ def cells(said: Mapping[str, int], without: Mapping[str, int] | None = None) -> 
 
 
 def by_smaps(mapping: BackedMapping, rules: Rules, *, disabled: bool | None) -> Counter[Key]:
-    """From smaps, which knows what the PMD maps and what is of a pool; the rest is base pages where nothing else is
-    possible, and else not known.
+    """Count bytes from smaps, which knows what the PMD maps and what comes from a pool. The rest is base pages where
+    nothing else is possible, and otherwise unknown.
     """
     found: Counter[Key] = Counter()
     found["hugetlb", mapping.page or None, "pmd"] += mapping.pool
@@ -55,7 +54,7 @@ def by_smaps(mapping: BackedMapping, rules: Rules, *, disabled: bool | None) -> 
 
 
 def shown_rows(found: Mapping[Key, int]) -> tuple[SizeBacked, ...]:
-    """Rows: a kind of page and a size each, the largest sum first."""
+    """Return rows: a kind of page and a size each, the largest sum first."""
     rows: dict[tuple[PageKind, int | None], Counter[str]] = {}
     for (pages, size, state), bytes_ in found.items():
         rows.setdefault((pages, size), Counter())[state] += bytes_
@@ -70,22 +69,22 @@ def _row(pages: PageKind, size: int | None, states: Counter[str]) -> SizeBacked:
 
 
 def large(found: Mapping[Key, int], base: int) -> int | None:
-    """Bytes in folios above the base size; None where some size is not known."""
+    """Return bytes in folios above the base size; None where some size is not known."""
     if any(size is None and bytes_ for (_, size, _), bytes_ in found.items()):
         return None
     return sum(bytes_ for (_, size, _), bytes_ in found.items() if size is not None and size > base)
 
 
 def whole_of(parts: Iterable[Mapping[Key, int]]) -> Counter[Key]:
-    """Their sum."""
+    """Return the sum of the counts."""
     found: Counter[Key] = Counter()
-    for one in parts:
-        found.update(one)
+    for part in parts:
+        found.update(part)
     return found
 
 
 def kind_of(name: str, permissions: str, inode: int, pages: Sequence[PageKind]) -> MappingKind:
-    """What a mapping is: by its name and what backs it."""
+    """Return the kind of a mapping, by its name and its pages."""
     if "hugetlb" in pages or name.startswith("/anon_hugepage"):
         return "hugetlb"
     if name == "[heap]":
@@ -102,25 +101,25 @@ Scan = Callable[[int, list[Range]], Mapping[str, int]]
 
 
 def coverage_once(looks: Sequence[Look], scan: Scan) -> dict[str, int]:
-    """Bytes by `kind:page size` of all that was looked at. `scan` finds those of ranges of a process.
+    """Return bytes by `kind:page size` of all that was looked at. `scan` finds those of ranges of a process.
 
     Raises what `scan` does.
     """
     found: Counter[str] = Counter()
-    for one in looks:
-        found.update(one.coverage)
+    for look in looks:
+        found.update(look.coverage)
     for pid, ranges in again(looks).items():
         found.subtract(scan(pid, ranges))
     return {key: size for key, size in sorted(found.items()) if size > 0}
 
 
 def again(looks: Sequence[Look]) -> dict[int, list[Range]]:
-    """By process, the ranges of addresses whose memory is counted elsewhere: where most of it is resident."""
+    """Return, by process, ranges whose memory is counted elsewhere: in the process that has most of it resident."""
     objects: dict[tuple[str, int], list[tuple[int, BackedMapping]]] = {}
-    for one in looks:
-        for mapping in one.mappings:
+    for look in looks:
+        for mapping in look.mappings:
             if mapping.object is not None and _backed(mapping):
-                objects.setdefault(mapping.object, []).append((one.pid, mapping))
+                objects.setdefault(mapping.object, []).append((look.pid, mapping))
     found: dict[int, list[Range]] = {}
     for several in objects.values():
         if len(several) > 1:
@@ -144,7 +143,7 @@ def _common(part: Range, taken: Sequence[Range]) -> Iterator[Range]:
 
 
 def _joined(parts: list[Range]) -> list[Range]:
-    """The same without overlaps."""
+    """Return the ranges without overlaps."""
     joined: list[Range] = []
     for start, end in sorted(parts):
         if joined and start <= joined[-1][1]:

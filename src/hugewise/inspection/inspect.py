@@ -1,16 +1,9 @@
-"""Which page sizes back processes that run: `hugewise inspect`. One look; nothing of them is changed or stopped.
+"""Page sizes of running processes, and why they are not larger: `hugewise inspect`. Nothing is changed or stopped.
 
-As root the scan of page tables by the probe, with smaps for what the rules say of each mapping; else smaps alone.
-
-What a sample of processes' blocks says of all of them, with its bounds. Pure.
-
-What the kernel counts of huge pages, over the whole host since it was booted: by size, and khugepaged's.
+As root the probe scans page tables, with smaps for what the rules say of each mapping; else smaps alone. A sample of
+blocks bounds what backs all of them. What the kernel counts of huge pages is of the whole host since its boot.
 
 Source: Documentation/admin-guide/mm/transhuge.rst of the Linux kernel, "Monitoring usage".
-
-Why a mapping is in base pages that could be in larger ones, and what cures it. Pure.
-
-The mappings of a process as `hugewise inspect` tells them, from the probe's scan and smaps. Pure.
 """
 
 from __future__ import annotations
@@ -19,7 +12,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -57,8 +50,8 @@ _Row = tuple[PageKind, int | None]
 
 
 def bounds_of(folios: Sequence[MappedFolios], seed: int, confidence: float) -> SampleBounds | None:
-    """How much was looked at; None where all of each process was, as it has no more blocks than were asked for."""
-    sampled = [one.sampled for one in folios if one.sampled is not None]
+    """Return how much was sampled; None where all processes were scanned whole, having few blocks."""
+    sampled = [folio.sampled for folio in folios if folio.sampled is not None]
     if not sampled:
         return None
     from hugewise.stats.without_replacement import finite_mean  # noqa: PLC0415  (numpy is slow to load)
@@ -77,34 +70,34 @@ def bounds_of(folios: Sequence[MappedFolios], seed: int, confidence: float) -> S
 
 
 def _each(folios: Sequence[MappedFolios], confidence: float) -> float:
-    """The confidence of each process's interval, so that their sum has the asked one (Bonferroni)."""
-    return 1 - (1 - confidence) / max(1, sum(one.sampled is not None for one in folios))
+    """Return the confidence of each process's interval, so that their sum has the requested one (Bonferroni)."""
+    return 1 - (1 - confidence) / max(1, sum(folio.sampled is not None for folio in folios))
 
 
 def estimated_rows(
     folios: Sequence[MappedFolios], confidence: float, kind: MappingKind | None = None
 ) -> tuple[SizeBacked, ...]:
-    """Rows as of a whole look, each with an interval that holds by itself. `kind`: of such mappings alone."""
-    blocks = [_blocks(one, kind) for one in folios]
+    """Return rows as of a whole look, each with an interval that holds by itself. `kind`: of such mappings alone."""
+    blocks = [_blocks(folio, kind) for folio in folios]
     rows = {(page, size) for several in blocks for found in several for page, size, _ in found}
     made = [_row(row, folios, blocks, _each(folios, confidence)) for row in rows]
     return tuple(sorted(made, key=lambda one: (-one.bytes, one.pages, one.size or 0)))
 
 
 def estimated_kinds(folios: Sequence[MappedFolios], confidence: float, base: int) -> tuple[KindBacked, ...]:
-    """By kind of mapping. What is in swap, and what is missing, a sample does not say."""
-    counts = Counter(_kind_of_rows(mapping) for one in folios for mapping in one.mappings if mapping.bytes)
-    found = []
+    """Return estimates by kind of mapping. A sample does not tell what is in swap, nor what is missing."""
+    counts = Counter(_kind_of_rows(mapping) for folio in folios for mapping in folio.mappings if mapping.bytes)
+    estimates = []
     for kind, mappings in counts.items():
         sizes = estimated_rows(folios, confidence, kind)
         large = sum(one.bytes for one in sizes if one.size is not None and one.size > base)
-        total = sum(one.bytes for one in sizes)
-        found.append(KindBacked(kind=kind, mappings=mappings, bytes=total, large=large, sizes=sizes))
-    return tuple(sorted(found, key=lambda one: -one.bytes))
+        total = sum(size.bytes for size in sizes)
+        estimates.append(KindBacked(kind=kind, mappings=mappings, bytes=total, large=large, sizes=sizes))
+    return tuple(sorted(estimates, key=lambda one: -one.bytes))
 
 
 def _blocks(one: MappedFolios, kind: MappingKind | None) -> _Blocks:
-    """What is in each block that was drawn; of a process that was looked at as a whole, all of it as one."""
+    """Return the contents of each sampled block; for a process that was scanned whole, all of it as one block."""
     wanted = [kind is None or _kind_of_rows(mapping) == kind for mapping in one.mappings]
     if one.sampled is None:
         whole: Counter[Key] = Counter()
@@ -115,7 +108,6 @@ def _blocks(one: MappedFolios, kind: MappingKind | None) -> _Blocks:
 
 
 def _row(row: _Row, folios: Sequence[MappedFolios], blocks: Sequence[_Blocks], each: float) -> SizeBacked:
-    """A kind of page and a size, over all processes."""
     pages, size = row
     states = dict.fromkeys(_STATES, 0.0)
     low = high = 0.0
@@ -162,11 +154,11 @@ KHUGEPAGED = (
     *("pages_collapsed", "full_scans", "pages_to_scan", "scan_sleep_millisecs"),
     *("max_ptes_none", "max_ptes_swap", "max_ptes_shared", "defrag"),
 )
-_FEW = 0.01  # of faults that fell back: not worth a word
+_FEW = 0.01  # share of faults that fell back: below it, no remark
 
 
 def kernel_statistics(host: Host, rules: Rules) -> KernelStatistics:
-    """Those of `host` now; what this kernel does not count is None, or says why."""
+    """Return the kernel's statistics on `host` now; None, or the reason, for those that this kernel lacks."""
     counted: dict[str, int] = {}
     for line in (text_of(host, "/proc/vmstat") or "").split("\n"):
         name, _, value = line.partition(" ")
@@ -193,9 +185,9 @@ def _of_size(host: Host, size: int, rules: Rules) -> SizeStatistics:
 
 
 def changed(now: KernelStatistics, before: KernelStatistics) -> dict[str, int]:
-    """What was counted between two looks, by name, where it was something: `64k anon_fault_alloc`, or an event's."""
+    """Return the counts that rose between two looks, by name: `64k anon_fault_alloc`, or an event's."""
     found: dict[str, int] = {}
-    then = {one.size: one.counts for one in before.sizes}
+    then = {size.size: size.counts for size in before.sizes}
     for one in now.sizes:
         found |= {
             f"{format_size(one.size)} {name}": value - then[one.size][name]
@@ -213,22 +205,22 @@ def _both(now: Mapping[str, int | None], before: Mapping[str, int | None]) -> li
 
 
 def evidence(statistics: KernelStatistics, sizes: Sequence[int]) -> str | None:
-    """What the kernel counts of faults that wanted pages of these sizes and got none; None where that says nothing."""
-    told = []
-    for one in statistics.sizes:
-        if one.size not in sizes or not one.counts:
+    """Return the kernel's counts of faults that wanted pages of these sizes and got none, or None."""
+    lines = []
+    for size in statistics.sizes:
+        if size.size not in sizes or not size.counts:
             continue
-        got, fell = one.counts.get("anon_fault_alloc"), one.counts.get("anon_fault_fallback")
+        got, fell = size.counts.get("anon_fault_alloc"), size.counts.get("anon_fault_fallback")
         if got is None or fell is None or fell <= _FEW * (got + fell):
             continue
-        charged = one.counts.get("anon_fault_fallback_charge", 0)
+        charged = size.counts.get("anon_fault_fallback_charge", 0)
         limit = f" ({charged:,} for a limit of their cgroup)" if charged else ""
-        told.append(f"{fell:,} of {got + fell:,} faults that asked for {format_size(one.size)} got none{limit}")
-    if told:
+        lines.append(f"{fell:,} of {got + fell:,} faults that asked for {format_size(size.size)} got none{limit}")
+    if lines:
         tried, failed = statistics.events.get("compact_stall"), statistics.events.get("compact_fail")
         if tried and failed is not None:
-            told.append(f"{failed:,} of {tried:,} direct compactions failed")
-    return f"on this host since it was booted: {'; '.join(told)}" if told else None
+            lines.append(f"{failed:,} of {tried:,} direct compactions failed")
+    return f"on this host since it was booted: {'; '.join(lines)}" if lines else None
 
 
 _SHMEM_ON = ("always", "within_size", "advise", "force")
@@ -243,7 +235,7 @@ def lost_backing(
     *,
     disabled: bool | None,
 ) -> LostBacking | None:
-    """None where nothing of it could be in larger pages.
+    """Return the memory that could be in larger pages, or None.
 
     `larger` is in folios above the base size (None: not known), `whole` in blocks of the PMD size that are touched
     throughout and not mapped as one (None: not known).
@@ -253,7 +245,7 @@ def lost_backing(
     if mapping.is_shmem:
         return _shared(mapping, larger, rules)
     if not mapping.anonymous:
-        return None  # of a file: the page cache decides, not the rules of anonymous memory
+        return None  # file pages: the page cache decides, not the rules of anonymous memory
     offered = _offered(mapping, rules, disabled=disabled)
     size = max(offered, default=rules.pmd or max(rules.sizes, default=0))
     if not size:
@@ -263,7 +255,7 @@ def lost_backing(
         small = max(0, mapping.anonymous - had)
         return _lost("too-small", size, small) if small >= size else None
     missing = max(0, min(mapping.anonymous, room) - had)
-    # Where sizes between are on, smaps does not say what has them.
+    # Where sizes between are on, smaps does not tell which mappings have them.
     known = larger is not None or not [one for one in offered if one != rules.pmd]
     if missing < min(offered, default=size):
         return None
@@ -274,7 +266,7 @@ def lost_backing(
 
 
 def _offered(mapping: BackedMapping, rules: Rules, *, disabled: bool | None) -> list[int]:
-    """The sizes that the rules give this mapping, where it has room for one."""
+    """Return the sizes that the rules give this mapping, where it has room for one."""
     if disabled or "nh" in mapping.flags:
         return []
     advised = "hg" in mapping.flags
@@ -288,27 +280,27 @@ def _lost(name: ReasonId, size: int, much: int | None) -> LostBacking:
 
 
 def _pending(size: int, much: int | None, whole: int | None, rules: Rules, counted: str | None) -> LostBacking:
-    """The rules allow it larger pages, and it has none: khugepaged may still give them."""
+    # the rules allow larger pages: khugepaged may still give them
     named = format_size(size)
-    said = [f"{'memory' if much is None else readable_size(much)} is eligible for pages of {named}, and has none"]
+    sentences = [f"{'memory' if much is None else readable_size(much)} is eligible for pages of {named}, and has none"]
     if whole is not None and size == rules.pmd:
-        said.append(f"{readable_size(min(whole, much or whole))} of it in blocks that are touched throughout")
+        sentences.append(f"{readable_size(min(whole, much or whole))} of it in blocks that are touched throughout")
     daemon, pace = rules.khugepaged, rules.khugepaged.pace(rules.base)
     cure = "have it advised before it is touched, or start the program again"
     if size != rules.pmd:
-        said.append("khugepaged makes pages of that size only where this kernel's can")
+        sentences.append("khugepaged makes pages of that size only where this kernel's can")
     elif daemon.pages_to_scan == 0:
-        said.append("khugepaged, which could still make them, is off (pages_to_scan is 0)")
+        sentences.append("khugepaged, which could still make them, is off (pages_to_scan is 0)")
     elif pace is not None and much is not None:
-        said.append(f"khugepaged needs {format_duration(much / pace)} for it at the earliest")
+        sentences.append(f"khugepaged needs {format_duration(much / pace)} for it at the earliest")
         cure = f"wait for khugepaged, or raise {THP}/khugepaged/pages_to_scan; {cure}"
     return LostBacking(
-        id="eligible-not-backed", size=size, bytes=much, text="; ".join(said), cure=cure, evidence=counted
+        id="eligible-not-backed", size=size, bytes=much, text="; ".join(sentences), cure=cure, evidence=counted
     )
 
 
 def _shared(mapping: BackedMapping, larger: int | None, rules: Rules) -> LostBacking | None:
-    """Shared memory goes by rules of its own."""
+    # shared memory has rules of its own
     resident = max(0, mapping.resident - mapping.anonymous)
     missing = resident - (mapping.shared_huge if larger is None else larger)
     size = rules.pmd
@@ -329,7 +321,7 @@ def _shared(mapping: BackedMapping, larger: int | None, rules: Rules) -> LostBac
 
 
 def merged_reasons(lost: Iterable[LostBacking]) -> list[LostBacking]:
-    """Each reason once, over all mappings, the most memory first."""
+    """Return each reason once, over all mappings, the most memory first."""
     sums: dict[tuple[str, int | None], LostBacking] = {}
     for one in lost:
         key = (one.id, one.size)
@@ -342,7 +334,7 @@ def merged_reasons(lost: Iterable[LostBacking]) -> list[LostBacking]:
 
 
 def _again(one: LostBacking, much: int | None) -> str:
-    """Its sentence with the sum in place of its own bytes; what was said of the one mapping alone is left out."""
+    """Return the sentence with the sum in place of its own bytes; what concerns one mapping alone is left out."""
     own = "memory" if one.bytes is None else readable_size(one.bytes)
     first = one.text.partition("; ")[0] if one.id == "eligible-not-backed" else one.text
     return ("memory" if much is None else readable_size(much)) + first.removeprefix(own)
@@ -361,11 +353,40 @@ class BackedPart(msgspec.Struct):
     zero: int | None
 
 
+def inspected_mapping(
+    pid: int, each: FoliosOfMapping | BackedMapping, found: Counter[Key], base: int, **more: Any
+) -> MappingInspected:
+    """Return what is reported of a mapping with these bytes by page; `base`: bytes of a base page."""
+    return MappingInspected(
+        pid=pid,
+        start=f"{each.start:x}",
+        end=f"{each.end:x}",
+        permissions=each.permissions,
+        kind=kind_of(each.name, each.permissions, each.inode, [page for page, _, _ in found]),
+        name=each.name,
+        bytes=found.total(),
+        large=large(found, base),
+        swapped=each.swapped,
+        sizes=shown_rows(found),
+        **more,
+    )
+
+
+def part_of_smaps(
+    pid: int, each: BackedMapping, found: Counter[Key], base: int, lost: LostBacking | None
+) -> BackedPart:
+    """Return a mapping of which smaps alone is known."""
+    told = inspected_mapping(
+        pid, each, found, base, whole=None, nodes=None, eligible=each.eligible, advised=each.advised, lost=lost
+    )
+    return BackedPart(told, found, found, None)
+
+
 def parts_of(
     pid: int, look: Look | None, folios: MappedFolios | None, rules: Rules, statistics: KernelStatistics
 ) -> list[BackedPart]:
-    """The mappings of a process. What the probe found and what smaps said are of two moments: of a mapping that smaps
-    did not have, nothing is said of why.
+    """Return the mappings of a process. What the probe found and what smaps said are of two moments: of a mapping that
+    smaps did not have, nothing is said of why.
     """
     disabled = look.thp_disabled if look is not None else None
     smaps = {each.start: each for each in look.mappings} if look is not None else {}
@@ -373,56 +394,30 @@ def parts_of(
     def lost(each: BackedMapping | None, larger: int | None, whole: int | None) -> LostBacking | None:
         return None if each is None else lost_backing(each, larger, whole, rules, statistics, disabled=disabled)
 
-    def told(each: FoliosOfMapping | BackedMapping, found: Counter[Key], **more: Any) -> MappingInspected:
-        return MappingInspected(
-            pid=pid,
-            start=f"{each.start:x}",
-            end=f"{each.end:x}",
-            permissions=each.permissions,
-            kind=kind_of(each.name, each.permissions, each.inode, [page for page, _, _ in found]),
-            name=each.name,
-            bytes=found.total(),
-            large=large(found, rules.base),
-            swapped=each.swapped,
-            sizes=shown_rows(found),
-            **more,
-        )
-
     def by_probe(each: FoliosOfMapping) -> BackedPart:
         found, mine = cells(each.bytes), smaps.get(each.start)
         anonymous = sum(size for (page, of, _), size in found.items() if page == "anon" and (of or 0) > rules.base)
         larger = large(found, rules.base) if mine is not None and mine.is_shmem else anonymous
-        of_probe = told(
+        of_probe = inspected_mapping(
+            pid,
             each,
             found,
+            rules.base,
             whole=each.whole,
             nodes=dict(each.nodes) or None,
             eligible=None if mine is None else mine.eligible,
-            advised=None if mine is None else _advised(mine),
+            advised=None if mine is None else mine.advised,
             lost=lost(mine, larger, each.whole),
         )
         return BackedPart(of_probe, found, cells(each.bytes, each.again), each.zero)
 
     def by_text(each: BackedMapping) -> BackedPart:
         found = by_smaps(each, rules, disabled=disabled)
-        of_smaps = told(
-            each,
-            found,
-            whole=None,
-            nodes=None,
-            eligible=each.eligible,
-            advised=_advised(each),
-            lost=lost(each, large(found, rules.base), None),
-        )
-        return BackedPart(of_smaps, found, found, None)
+        return part_of_smaps(pid, each, found, rules.base, lost(each, large(found, rules.base), None))
 
     if folios is None:
-        return [by_text(each) for each in smaps.values()]
-    return [by_probe(each) for each in folios.mappings]
-
-
-def _advised(smaps: BackedMapping) -> Literal["huge", "base"] | None:
-    return "huge" if "hg" in smaps.flags else "base" if "nh" in smaps.flags else None
+        return [by_text(smap) for smap in smaps.values()]
+    return [by_probe(mapping) for mapping in folios.mappings]
 
 
 def leave_out_again(looks: Sequence[Look], parts: Sequence[Sequence[BackedPart]]) -> None:
@@ -438,7 +433,7 @@ def leave_out_again(looks: Sequence[Look], parts: Sequence[Sequence[BackedPart]]
 
 
 def kinds(parts: Iterable[BackedPart], base: int) -> Iterator[KindBacked]:
-    """The kinds of mappings, the one with most memory first."""
+    """Yield the kinds of mappings, the one with most memory first."""
     by_kind: dict[MappingKind, list[BackedPart]] = {}
     for part in parts:
         by_kind.setdefault(part.told.kind, []).append(part)
@@ -533,7 +528,7 @@ def inspect(who: Inspected, host: Host, *, group: str | None = None, sampling: S
         once=len(found) > 1 and exact and sampling is None,
         base=rules.base,
         sampled=bounds,
-        bytes=sum(one.bytes for one in sizes),
+        bytes=sum(size.bytes for size in sizes),
         large=sum(one.bytes for one in sizes if one.size != rules.base) if bounds else large(whole, rules.base),
         swapped=None if bounds else sum(part.told.swapped for part in every),
         sizes=sizes,
@@ -554,19 +549,19 @@ def inspect(who: Inspected, host: Host, *, group: str | None = None, sampling: S
 def _estimated(
     found: Sequence[_Seen], sampling: SampleDraw, base: int
 ) -> tuple[SampleBounds, tuple[SizeBacked, ...], tuple[KindBacked, ...]] | None:
-    """What a sample says of all; None where all of each process was looked at."""
+    """Return the estimates from a sample; None where each process was scanned whole."""
 
     folios = [one.folios for one in found if one.folios is not None]
-    told = bounds_of(folios, sampling.seed, CONFIDENCE)
-    if told is None:
+    bounds = bounds_of(folios, sampling.seed, CONFIDENCE)
+    if bounds is None:
         return None
-    return told, estimated_rows(folios, CONFIDENCE), estimated_kinds(folios, CONFIDENCE, base)
+    return bounds, estimated_rows(folios, CONFIDENCE), estimated_kinds(folios, CONFIDENCE, base)
 
 
 def _look_at(
     who: Inspected, host: Host, *, exact: bool, sampling: SampleDraw | None
 ) -> tuple[list[_Seen], list[str], float | None]:
-    """Those that could be looked at, all of it at the same program. Raises UserError where none could."""
+    """Look at the processes, each while it runs one program. Raises UserError where none could be seen."""
     looker = Looker("smaps", scanned=False)
     found: list[_Seen] = []
     failed: dict[int, str] = {}
@@ -598,7 +593,7 @@ def _look_at(
 
 
 def _scan(found: Sequence[_Seen], host: Host, failed: dict[int, str], sampling: SampleDraw | None) -> float:
-    """Have the probe look at all of them in one call, so that it knows their common pages. Seconds of its scans."""
+    """Have the probe scan all processes in one call, which finds common pages; return the seconds of its scans."""
     shown_as = [living(host, one.pid) or one.pid for one in found]
     words = [word for pid in shown_as for word in ("--pid", str(pid))]
     if sampling is not None:
@@ -616,7 +611,7 @@ def _scan(found: Sequence[_Seen], host: Host, failed: dict[int, str], sampling: 
 
 
 def _process(one: _Seen, parts: Sequence[BackedPart], base: int) -> ProcessInspected:
-    """Of a sample, the memory in its blocks over the share of blocks that was drawn."""
+    # in a sample, scale the memory in the drawn blocks by the share of blocks that was drawn
     found = whole_of(part.cells for part in parts)
     sampled = one.folios.sampled if one.folios is not None else None
     scale = sampled.population / len(sampled.drawn) if sampled is not None else 1

@@ -1,4 +1,4 @@
-"""What `hugewise inspect` finds: the types of its JSON. Sizes are bytes; what is not known is null, never 0."""
+"""Result of `hugewise inspect`: the types of its JSON. Sizes are bytes; unknown values are null, never 0."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class KindBacked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LostBacking(msgspec.Struct, frozen=True, kw_only=True):
-    """Why memory is in base pages that could be in pages of `size`: `bytes` of it, and what cures it.
+    """Memory in base pages that could be in pages of `size`: `bytes` of it, the reason, and the cure.
 
     bytes    null: not known, for smaps does not tell the sizes between
     evidence what the kernel counts of that, over the whole host since it was booted
@@ -110,8 +110,8 @@ class ProcessInspected(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SampleBounds(msgspec.Struct, frozen=True, kw_only=True):
-    """How much was looked at: `drawn` of `population` blocks of at most `block` bytes, by `seed`. Each interval
-    holds by itself with this confidence. `unseen` is what a size that came up in no block has at most.
+    """Extent of a sample: `drawn` of `population` blocks of at most `block` bytes, by `seed`. Each interval holds by
+    itself with this confidence. `unseen` bounds the memory of a size that came up in no block.
     """
 
     drawn: int
@@ -123,8 +123,8 @@ class SampleBounds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SizeStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """What the kernel counts for one size, over the whole host since it was booted: the files of
-    hugepages-SIZEkB/stats by name. `reason`: why there are none.
+    """Kernel's counts for one size, over the whole host since it was booted: the files of hugepages-SIZEkB/stats by
+    name. `reason`: why there are none.
     """
 
     size: int
@@ -135,8 +135,8 @@ class SizeStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KernelStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """What the kernel counts over the whole host since it was booted: by size, events of /proc/vmstat (null: this
-    kernel has none of that name), and khugepaged's own counts and settings.
+    """Kernel's counts over the whole host since it was booted: by size, events of /proc/vmstat (null: this kernel has
+    none of that name), and khugepaged's own counts and settings.
     """
 
     sizes: tuple[SizeStatistics, ...]
@@ -145,7 +145,7 @@ class KernelStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChargedToGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """What memory.stat of the group says, which knows PMD-mapped pages alone, and also memory that nobody maps now."""
+    """Memory from memory.stat of the group: PMD-mapped pages alone, including memory that nobody maps now."""
 
     path: str
     anonymous: int | None
@@ -158,7 +158,8 @@ class Inspection(msgspec.Struct, frozen=True, kw_only=True):
     """The answer.
 
     taken         seconds since 1970
-    source        kpageflags: exact, from physical page flags; smaps: what an ordinary user can know
+    source        kpageflags: exact, from physical page flags; smaps: what an ordinary user can know; capture: a file
+                  (--smaps), of which `processes` and `rules` are empty and the `pid` of each mapping is 0
     once          pages that several of the processes map count once in `sizes` and `kinds`
     sizes, kinds  of all processes together; mappings: of each, the largest first
     swapped       null of a sample, as `nodes`; `mappings` and `lost` are empty then
@@ -169,7 +170,7 @@ class Inspection(msgspec.Struct, frozen=True, kw_only=True):
     format: int = FORMAT
     subject: str
     taken: float
-    source: Literal["kpageflags", "smaps"]
+    source: Literal["kpageflags", "smaps", "capture"]
     once: bool
     base: int
     sampled: SampleBounds | None

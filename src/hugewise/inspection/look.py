@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from hugewise import processes
 from hugewise.errors import ProbeError
 from hugewise.host.local_host import LocalHost
 from hugewise.inspection.allocator import Allocator, ProgramFile, allocator, read_program
@@ -28,8 +29,8 @@ _PRESENT = 62  # the lowest of the two bits that say that a page is in memory or
 _PLAIN = re.compile(r"[\w./][\w./+-]{0,100}")
 _MOST_MAPPINGS = 1 << 20  # of all processes together: some 500 bytes each
 _TRIES = 4  # to look at a process that becomes other programs
-_SCANS = 5  # of a process that maps and unmaps while it is looked at
-_MOST_RANGES = 8192  # of one call of the probe: 256 GiB of mappings that lie apart
+_SCANS = 5  # for a process that maps and unmaps meanwhile
+_MOST_RANGES = 8192  # in one call of the probe: 256 GiB of scattered mappings
 
 
 class GoneError(Exception):
@@ -45,7 +46,7 @@ class DeniedError(Exception):
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
-    """What was seen of a process.
+    """Snapshot of a process.
 
     coverage      bytes by `kind:page size`, of all its memory or of what was named (`hugewise.machine.probe`)
     thp_disabled  whether it has no transparent huge pages at all (prctl); None: the kernel does not say
@@ -116,18 +117,18 @@ class Looker:
             command=self.patience.of(lambda: _command(folder)) or status.get("Name", "").strip(),
             uid=_uid(status),
             coverage=coverage(alive, self.source, ranges) if self.scanned else {},
-            mappings=[each for each in mappings if ranges is None or _meets(each, ranges)],
+            mappings=[mapping for mapping in mappings if ranges is None or _meets(mapping, ranges)],
             thp_disabled=None if "THP_enabled" not in status else status["THP_enabled"].strip() == "0",
             environment=environment,
             allocator=allocator(
                 self.patience.of(lambda: self._program(folder)), names, environment or {}, secure=_secure(folder)
             ),
         )
-        _status(folder)  # it was there all the time
+        _status(folder)  # fails where the process has ended meanwhile
         return found
 
     def _program(self, folder: Path) -> ProgramFile | None:
-        """The file of the program, which the kernel keeps as it is while it runs."""
+        # the kernel keeps the file of the program as it is while it runs
         path = folder / "exe"
         try:
             its = path.stat()
@@ -141,10 +142,10 @@ class Looker:
 
 
 def whole_blocks(pid: int, mappings: list[BackedMapping], size: int, base: int) -> int | None:
-    """Bytes of these mappings in aligned blocks of `size` all of whose pages are touched, huge or not; None where that
-    cannot be read (in time), or is too much to.
+    """Return bytes of these mappings in aligned blocks of `size` all of whose pages are touched, huge or not; None
+    where that cannot be read (in time), or is too much to.
     """
-    if sum(each.room(size) for each in mappings) > _MOST_BLOCKS:
+    if sum(mapping.room(size) for mapping in mappings) > _MOST_BLOCKS:
         return None
     try:
         return Patience().of(lambda: _whole_blocks(pid, mappings, size, base))
@@ -169,12 +170,12 @@ def _whole_blocks(pid: int, mappings: list[BackedMapping], size: int, base: int)
     return found
 
 
-def identity(pid: int) -> tuple[bytes, bytes]:
-    """When it was started (ticks since the boot), and its auxiliary vector: together they are others when the
-    number was given to another process, or when this one has become another program.
+def identity(pid: int) -> tuple[int | None, bytes]:
+    """Return the start of a process (ticks since the boot; None when it is gone) and its auxiliary vector: together
+    they are others when the number was given to another process, or when this one has become another program.
     """
-    started = _bytes(Path(f"/proc/{pid}/stat")).rpartition(b")")[2].split()[19:20]
-    return b"".join(started), _bytes(Path(f"/proc/{pid}/auxv"))
+    stat = processes.stat(Path(f"/proc/{pid}"))
+    return None if stat is None else stat.starttime, _bytes(Path(f"/proc/{pid}/auxv"))
 
 
 def _status(folder: Path) -> dict[str, str]:
@@ -182,10 +183,10 @@ def _status(folder: Path) -> dict[str, str]:
         text = (folder / "status").read_bytes().decode("utf-8", "replace")
     except OSError:
         raise GoneError("it has ended") from None
-    found = proc.fields(text)
-    if found.get("State", "").strip()[:1] in ("Z", "X"):
+    status = proc.fields(text)
+    if status.get("State", "").strip()[:1] in ("Z", "X"):
         raise GoneError("it has ended")
-    return found
+    return status
 
 
 def _uid(status: Mapping[str, str]) -> int:
@@ -194,15 +195,15 @@ def _uid(status: Mapping[str, str]) -> int:
 
 
 def _who(status: Mapping[str, str]) -> str:
-    """Why nothing more can be said of it, and what can be."""
-    said = f"it belongs to the account {_uid(status)}"
+    """Return why the process cannot be read further, and the cure."""
+    reason = f"it belongs to the account {_uid(status)}"
     if os.geteuid() == 0:
-        said = "the kernel keeps it from root here (a container without CAP_SYS_PTRACE, or a security module)"
+        reason = "the kernel keeps it from root here (a container without CAP_SYS_PTRACE, or a security module)"
     elif _uid(status) == os.getuid():
-        said = "the kernel keeps it from its own account (it is not dumpable, or has more rights)"
+        reason = "the kernel keeps it from its own account (it is not dumpable, or has more rights)"
     off = {"0": "has none", "1": "may have them, by the rules"}.get(status.get("THP_enabled", "").strip(), "not known")
     pool = status.get("HugetlbPages", "not known").strip()
-    return f"{said}; what everybody may know: transparent huge pages: {off}; pages of pools: {pool}"
+    return f"{reason}; what everybody may know: transparent huge pages: {off}; pages of pools: {pool}"
 
 
 def _mappings(folder: Path, patience: Patience) -> Iterator[BackedMapping]:
@@ -215,25 +216,25 @@ def _mappings(folder: Path, patience: Patience) -> Iterator[BackedMapping]:
 
 
 def command(pid: int) -> str:
-    """What a process is called, as `Look.command`; nothing where it has ended."""
+    """Return the name of a process, as `Look.command`; empty where it has ended."""
     folder = Path(f"/proc/{pid}")
     return _command(folder) or _bytes(folder / "comm").decode("utf-8", "replace").strip()
 
 
 def account(pid: int) -> int:
-    """The account of a process; -1 where it has ended."""
+    """Return the account of a process; -1 where it has ended."""
     return _uid(proc.fields(_bytes(Path(f"/proc/{pid}/status")).decode("utf-8", "replace")))
 
 
 def _command(folder: Path) -> str:
-    """The program, and what it was told first where that is a plain word: what follows, and options, may be secrets."""
+    # what follows the first plain word, and options, may be secrets
     name, _, rest = _bytes(folder / "cmdline").decode("utf-8", "replace").partition("\0")
     first = rest.partition("\0")[0]
     return (f"{name} {first}" if _PLAIN.fullmatch(first) else name)[:200]
 
 
 def _bytes(path: Path) -> bytes:
-    """The beginning of a file; nothing where it cannot be read."""
+    """Return the beginning of a file; empty where it cannot be read."""
     try:
         with path.open("rb") as file:
             return file.read(_MOST)
@@ -242,7 +243,7 @@ def _bytes(path: Path) -> bytes:
 
 
 def _environment(folder: Path) -> Mapping[str, str] | None:
-    """Nothing else of it is kept: it may hold secrets. A program can write its title over it."""
+    # no other variable is kept: it may hold secrets; a program can write its title over them
     raw = _bytes(folder / "environ")
     if b"=" not in raw:
         return None
@@ -250,8 +251,8 @@ def _environment(folder: Path) -> Mapping[str, str] | None:
 
 
 def _secure(folder: Path) -> bool | None:
-    found = proc.auxiliary(_bytes(folder / "auxv"))
-    return bool(found[proc.AT_SECURE]) if proc.AT_SECURE in found else None
+    vector = proc.auxiliary(_bytes(folder / "auxv"))
+    return bool(vector[proc.AT_SECURE]) if proc.AT_SECURE in vector else None
 
 
 def _ranges(folder: Path, named: Named) -> list[tuple[int, int]] | None:
@@ -272,18 +273,18 @@ def _meets(mapping: BackedMapping, ranges: list[tuple[int, int]]) -> bool:
 
 
 def coverage(pid: int, source: probe.Source, ranges: list[tuple[int, int]] | None) -> Mapping[str, int]:
-    """What the probe's scan finds in these ranges (None: all). Raises GoneError, ProbeError."""
+    """Return the coverage that the probe's scan finds in these ranges (None: all). Raises GoneError, ProbeError."""
     if ranges is not None and not ranges:
         return {}
     words = [word for start, end in (ranges or ())[:_MOST_RANGES] for word in ("--range", f"{start:x}-{end:x}")]
     for left in reversed(range(_SCANS)):
         try:
-            found = probe.ask("scan", "--pid", str(pid), "--source", source, *words)
+            event = probe.ask("scan", "--pid", str(pid), "--source", source, *words)
         except ProbeError:
             _status(Path(f"/proc/{pid}"))
             if not left:
                 raise
         else:
-            assert isinstance(found, probe.Coverage)
-            return found.bytes
+            assert isinstance(event, probe.Coverage)
+            return event.bytes
     raise AssertionError

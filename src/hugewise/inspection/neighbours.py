@@ -1,12 +1,11 @@
-"""The other programs that run now: which of their memory a setting of the whole host would have in huge pages.
+"""Other running programs: the memory that a host-wide setting would put into huge pages.
 
-Read from /proc alone, of every process that the caller may look into; none is stopped, and one that ends meanwhile is
-passed over. What is counted is resident private anonymous memory in base pages, in mappings with room for a page of
-that size, of programs that have not turned such pages off for themselves or for the mapping.
+Everything is read from /proc, of every process that the caller may read; none is stopped, and one that ends meanwhile
+is passed over. Counted is resident private anonymous memory in base pages, in mappings with room for a page of that
+size, of programs that have not turned such pages off for themselves or for the mapping.
 
-How many mappings there are is the programs' own decision: so many of each account are looked at, and what is beyond
-that counts as not looked into, and so does what cannot be read in time. Nobody keeps root busy with mappings of theirs,
-nor has it wait for ever.
+Programs decide how many mappings they have: a limited number is read for each account, and the rest counts as not read,
+as does what cannot be read in time. So no account can keep root busy with mappings, or have it wait for ever.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from hugewise.inspection.smaps import BackedMapping, backed_mappings
 from hugewise.machine.proc import Patience, StuckError
 
 _SHOWN = 5
-_PATIENCE_S = 20.0  # for one of them
+_PATIENCE_S = 20.0  # for one process
 _ROOT = "0"
 _LONGEST = 64  # characters of a name
 _MOST_MAPPINGS = 1 << 17  # of one account's processes; root's are not counted. One process may have 65,530 by default
@@ -55,7 +54,7 @@ class Neighbours(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def neighbours(size: int, proc: Path = Path("/proc"), without: Iterable[int] = ()) -> Neighbours:
-    """The programs that run now, for transparent huge pages of `size` bytes; not this one, and not those `without`."""
+    """Return running programs that huge pages of `size` bytes may affect; not this one, and not those in `without`."""
     base = os.sysconf("SC_PAGE_SIZE")
     gone = {os.getpid(), *without}
     sums: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
@@ -73,18 +72,18 @@ def neighbours(size: int, proc: Path = Path("/proc"), without: Iterable[int] = (
             account = _account(status)
             most = None if account == _ROOT else max(0, _MOST_MAPPINGS - looked[account])
             mappings = backed_mappings(patience.lines(folder / "smaps"))
-            found = [eligible(each, size, base) for each in islice(mappings, most)]
-            looked[account] += len(found)
-            if most is not None and len(found) >= most:
+            sizes = [eligible(each, size, base) for each in islice(mappings, most)]
+            looked[account] += len(sizes)
+            if most is not None and len(sizes) >= most:
                 unread += 1
                 continue
         except (PermissionError, StuckError):
             unread += 1
             continue
-        except OSError:  # it has ended
+        except OSError:  # the process has ended
             continue
         name = status.partition("\n")[0].partition(":")[2].strip()[:_LONGEST]
-        added = (1, sum(here for here, _ in found), sum(more for _, more in found))
+        added = (1, sum(here for here, _ in sizes), sum(more for _, more in sizes))
         sums[name] = [kept + new for kept, new in zip(sums[name], added, strict=True)]
     made = sorted(_programs(sums.items()), key=lambda one: (-one.eligible, one.name))
     return Neighbours(
@@ -98,9 +97,9 @@ def neighbours(size: int, proc: Path = Path("/proc"), without: Iterable[int] = (
 
 
 def _account(status: str) -> str:
-    """The number of the account that a process runs as; root's where that is not said."""
-    said = next((line.split() for line in status.split("\n") if line.startswith("Uid:")), [])
-    return said[1] if len(said) > 1 else _ROOT
+    """Return the account of a process; root's where that is unknown."""
+    words = next((line.split() for line in status.split("\n") if line.startswith("Uid:")), [])
+    return words[1] if len(words) > 1 else _ROOT
 
 
 def _programs(sums: Iterable[tuple[str, list[int]]]) -> Iterator[ProgramBeside]:
@@ -109,7 +108,7 @@ def _programs(sums: Iterable[tuple[str, list[int]]]) -> Iterator[ProgramBeside]:
 
 
 def eligible(mapping: BackedMapping, size: int, base: int) -> tuple[int, int]:
-    """Bytes of a mapping that would be in huge pages of `size`, and by how many it could grow at most. Pure.
+    """Return bytes of a mapping that would be in huge pages of `size`, and by how many it could grow at most. Pure.
 
     Which of its pages are resident is not in smaps: as many as can lie within whole aligned blocks are taken to, and
     for the growth each is taken to lie in a block of its own.
@@ -121,6 +120,6 @@ def eligible(mapping: BackedMapping, size: int, base: int) -> tuple[int, int]:
         return 0, 0
     within = max(0, room - mapping.huge)
     here = min(small, within)
-    outside = mapping.size - room  # so many at most lie in no whole block
+    outside = mapping.size - room  # at most so many bytes lie in no whole block
     surely = min(within, max(0, small - outside))
     return here, max(0, min(within - surely, here // base * (size - base)))

@@ -1,4 +1,4 @@
-"""Why memory is not backed as it was promised: each reason with how much of it, and what cures it. Pure."""
+"""Reasons why memory is not backed as it was promised, each with its bytes and the cure. Pure."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ ReasonId = Literal[
     "tunable-unknown",
     "sizes-unproven",
 ]
-"""Stable: scripts may go by them; docs/guides/deploy.md explains each."""
+"""Stable: scripts may go by them; docs/reference/missing-pages.md explains each."""
 
 
 class Reason(msgspec.Struct, frozen=True, kw_only=True):
-    """Why: an id, a sentence, the bytes that it is about (None: not known), and what cures it."""
+    """Reason: an id, a sentence, the bytes concerned (None: not known), and the cure."""
 
     id: ReasonId
     text: str
@@ -52,12 +52,12 @@ _ADVISE = "start it with GLIBC_TUNABLES=glibc.malloc.hugetlb=1, where its memory
 
 
 def _rest(mapping: BackedMapping) -> int:
-    """Bytes of anonymous memory that are in no page of the PMD size."""
+    """Return the bytes of anonymous memory in no page of the PMD size."""
     return max(0, mapping.anonymous - mapping.huge)
 
 
 def class_of(mapping: BackedMapping, rules: Rules, size: int, *, disabled: bool | None) -> ReasonId:
-    """Why anonymous memory of the mapping that has room for a page of `size` bytes is not in one."""
+    """Return why anonymous memory of the mapping that has room for a page of `size` bytes is not in one."""
     mode = rules.sizes.get(size, "never")
     if disabled:
         return "disabled-by-itself"
@@ -73,7 +73,7 @@ def class_of(mapping: BackedMapping, rules: Rules, size: int, *, disabled: bool 
 
 
 def _classes(one: Look, rules: Rules, size: int) -> tuple[Counter[ReasonId], list[BackedMapping]]:
-    """Bytes by why, and the mappings that are eligible and not backed."""
+    """Return the bytes by reason, and the mappings that are eligible and not backed."""
     found: Counter[ReasonId] = Counter()
     pending = []
     for mapping in one.mappings:
@@ -91,12 +91,13 @@ def _classes(one: Look, rules: Rules, size: int) -> tuple[Counter[ReasonId], lis
 
 
 def waiting(one: Look, rules: Rules, size: int) -> list[BackedMapping]:
-    """The mappings that the rules allow pages of `size` bytes, and that are not all made of them."""
+    """Return the mappings that the rules allow pages of `size` bytes, and that are not all made of them."""
     return _classes(one, rules, size)[1]
 
 
 def eligible(one: Look, rules: Rules) -> tuple[int, int]:
-    """Bytes of anonymous memory that the rules promise huge pages, and those of it that have one of the PMD size.
+    """Return bytes of anonymous memory that the rules promise huge pages, and those of it that have one of the PMD
+    size.
 
     A mapping counts where the kernel says that it is eligible, as far as it has room for a page of the largest size
     that is on.
@@ -115,7 +116,7 @@ def eligible(one: Look, rules: Rules) -> tuple[int, int]:
 def not_huge(
     looks: Sequence[Look], rules: Rules, target: PageTarget, whole: Mapping[int, int | None]
 ) -> Iterator[Reason]:
-    """Why transparent huge pages are missing.
+    """Yield the reasons why transparent huge pages are missing.
 
     `whole`: by process, bytes of the blocks in its eligible mappings that are touched throughout, where it is known.
     """
@@ -124,9 +125,9 @@ def not_huge(
     for one in looks:
         found, mappings = _classes(one, rules, target.size)
         total += found
-        pending += [(one, each) for each in mappings]
+        pending += [(one, mapping) for mapping in mappings]
     named = format_size(target.size)
-    given = sum(bytes_ for one in looks for key, bytes_ in one.coverage.items() if key == f"anon:{target.size}")
+    given = sum(bytes_ for look in looks for key, bytes_ in look.coverage.items() if key == f"anon:{target.size}")
     much = total["eligible-not-backed"] - (given if target.size != rules.pmd else 0)
     if much > 0:
         yield _pending(much, named, pending, rules, whole)
@@ -164,11 +165,11 @@ _SENTENCES: dict[ReasonId, tuple[str, str | None]] = {
 
 
 def sentence(name: ReasonId, size: int, much: int | None) -> Reason:
-    """So much memory (None: not known) is in no page of `size` bytes, for that reason: in words, with its cure."""
+    """Return the reason in words, with its cure: `much` memory (None: not known) is in no page of `size` bytes."""
     text, cure = _SENTENCES[name]
-    said = text.format(size=format_size(size), much="memory" if much is None else readable_size(much))
+    text_of_reason = text.format(size=format_size(size), much="memory" if much is None else readable_size(much))
     knob = f"{THP}/hugepages-{size >> 10}kB/enabled"
-    return Reason(id=name, text=said, bytes=much, cure=(cure or "").format(knob=knob, top=THP) or None)
+    return Reason(id=name, text=text_of_reason, bytes=much, cure=(cure or "").format(knob=knob, top=THP) or None)
 
 
 def _pending(
@@ -178,33 +179,33 @@ def _pending(
     rules: Rules,
     whole: Mapping[int, int | None],
 ) -> Reason:
-    """Memory that the rules allow huge pages and that has none: khugepaged may still give them."""
-    said = [f"{readable_size(much)} is eligible for pages of {size}, and has none"]
+    # the rules allow huge pages: khugepaged may still give them
+    sentences = [f"{readable_size(much)} is eligible for pages of {size}, and has none"]
     seen = [whole.get(one.pid) for one in {each[0].pid: each[0] for each in pending}.values()]
     touched = None if None in seen else sum(each or 0 for each in seen) - sum(mapping.huge for _, mapping in pending)
     if touched is not None:
         touched = max(0, min(touched, much))
-        said.append(f"{readable_size(touched)} of it in blocks that are touched throughout")
+        sentences.append(f"{readable_size(touched)} of it in blocks that are touched throughout")
     daemon, cure = rules.khugepaged, "have it advised before it is touched, or start the program again"
     pace = daemon.pace(rules.base)
     if daemon.pages_to_scan == 0:
-        said.append("khugepaged, which could still make them, is off (pages_to_scan is 0)")
+        sentences.append("khugepaged, which could still make them, is off (pages_to_scan is 0)")
     elif pace is not None:
-        said.append(
+        sentences.append(
             f"khugepaged could still make them: it looks at most at {readable_size(round(pace))} a second, of all"
             f" programs together, so in {format_duration(much / pace)} at the earliest"
         )
         cure = f"wait for khugepaged, or raise {THP}/khugepaged/pages_to_scan; {cure}"
-    return Reason(id="eligible-not-backed", text="; ".join(said), bytes=much, cure=cure)
+    return Reason(id="eligible-not-backed", text="; ".join(sentences), bytes=much, cure=cure)
 
 
 def _shared(looks: Sequence[Look], rules: Rules, size: int) -> Iterator[Reason]:
-    """Shared memory goes by rules of its own."""
+    # shared memory has rules of its own
     much = sum(
-        max(0, each.resident - each.anonymous - each.shared_huge)
-        for one in looks
-        for each in one.mappings
-        if each.is_shmem
+        max(0, mapping.resident - mapping.anonymous - mapping.shared_huge)
+        for look in looks
+        for mapping in look.mappings
+        if mapping.is_shmem
     )
     mode = rules.shared.get(size, "never")
     if much and mode not in ("always", "force"):
@@ -217,10 +218,10 @@ def _shared(looks: Sequence[Look], rules: Rules, size: int) -> Iterator[Reason]:
 
 
 def _other_sizes(looks: Sequence[Look], target: PageTarget) -> Iterator[Reason]:
-    """Larger pages than base that are not the promised ones."""
+    """Yield larger pages than base that are not the promised ones."""
     found: Counter[str] = Counter()
-    for one in looks:
-        found.update(one.coverage)
+    for look in looks:
+        found.update(look.coverage)
     for key, much in sorted(found.items()):
         kind, _, size = key.partition(":")
         if kind in ("anon-pte", "shmem-pte"):
@@ -233,19 +234,21 @@ def _other_sizes(looks: Sequence[Look], target: PageTarget) -> Iterator[Reason]:
 
 
 def _least(found: Mapping[str, int]) -> int:
-    """The base page, of what was found: the smallest of all sizes."""
+    # the base page is the smallest of all sizes found
     return min((int(key.partition(":")[2]) for key in found if key != "unproven"), default=4096)
 
 
 def not_pooled(looks: Sequence[Look], rules: Rules, size: int) -> Iterator[Reason]:
-    """Why memory is not in pages of the pool of that size."""
+    """Yield the reasons why memory is not in pages of the pool of that size."""
     rest = sum(_rest(each) + each.huge for one in looks for each in one.mappings if not each.pool and each.room(size))
-    small = sum(_rest(each) for one in looks for each in one.mappings if not each.pool and not each.room(size))
+    small = sum(
+        _rest(mapping) for one in looks for mapping in one.mappings if not mapping.pool and not mapping.room(size)
+    )
     pool, named = rules.pools.get(size), format_size(size)
     if pool is None:
         yield Reason(id="no-pool", text=f"the kernel has no pool of {named} pages")
         return
-    asked = [one for one in looks if (tunable(one.environment or {}) or 0) >= 2]
+    asked = [look for look in looks if (tunable(look.environment or {}) or 0) >= 2]
     if rest and not pool.available:
         fell = "; glibc took base pages in their place, without a word" if asked else ""
         yield Reason(
@@ -262,17 +265,17 @@ def not_pooled(looks: Sequence[Look], rules: Rules, size: int) -> Iterator[Reaso
 
 
 def tunables(looks: Sequence[Look], rules: Rules, wanted: int) -> Iterator[Reason]:
-    """Whether glibc was told as the policy does (`wanted`: its glibc.malloc.hugetlb), each answer once."""
+    """Yield whether glibc was told as the policy does (`wanted`: its glibc.malloc.hugetlb), each answer once."""
     told: dict[tuple[ReasonId, str], list[Look]] = {}
-    for one in looks:
-        value = None if one.environment is None else tunable(one.environment)
-        if one.environment is None:
+    for look in looks:
+        value = None if look.environment is None else tunable(look.environment)
+        if look.environment is None:
             why = "the variables that it was begun with cannot be read, or it has written over them"
-            told.setdefault(("tunable-unknown", why), []).append(one)
+            told.setdefault(("tunable-unknown", why), []).append(look)
         elif (value or 0) != wanted and not (wanted >= 2 and (value or 0) >= 2):
-            said = "is not set" if value is None else f"is {value}"
-            why = f"the policy has glibc.malloc.hugetlb={wanted}; in its GLIBC_TUNABLES it {said}"
-            told.setdefault(("tunable-missing", why), []).append(one)
+            state = "is not set" if value is None else f"is {value}"
+            why = f"the policy has glibc.malloc.hugetlb={wanted}; in its GLIBC_TUNABLES it {state}"
+            told.setdefault(("tunable-missing", why), []).append(look)
     for (name, why), several in told.items():
         cure = f"start it with GLIBC_TUNABLES=glibc.malloc.hugetlb={wanted}" if name == "tunable-missing" else None
         yield Reason(id=name, text=f"{_of(several, looks)}{why}", cure=cure)
@@ -282,34 +285,34 @@ def tunables(looks: Sequence[Look], rules: Rules, wanted: int) -> Iterator[Reaso
 def ignored(looks: Sequence[Look], rules: Rules) -> Iterator[Reason]:
     """Tunables that are set and have no effect, or not on all memory; each reason once."""
     told: dict[str, list[Look]] = {}
-    for one in looks:
-        value = tunable(one.environment or {})
-        if value and one.allocator.why:
-            told.setdefault(f"glibc.malloc.hugetlb={value} is set, but {one.allocator.why}", []).append(one)
+    for look in looks:
+        value = tunable(look.environment or {})
+        if value and look.allocator.why:
+            told.setdefault(f"glibc.malloc.hugetlb={value} is set, but {look.allocator.why}", []).append(look)
         if value == 1 and rules.top != "madvise":
             why = f"glibc heeds it only where {THP}/enabled is madvise: it is {rules.top}"
-            told.setdefault(f"glibc.malloc.hugetlb=1 is set, but {why}", []).append(one)
+            told.setdefault(f"glibc.malloc.hugetlb=1 is set, but {why}", []).append(look)
     for why, several in told.items():
         yield Reason(id="tunable-ignored", text=f"{_of(several, looks)}{why}")
 
 
 def _of(some: Sequence[Look], all_: Sequence[Look]) -> str:
-    """Whom a sentence is about, where it is not about all."""
+    """Return the processes that a sentence concerns, where it does not concern all."""
     if len(some) == len(all_):
         return ""
     return f"{', '.join(str(one.pid) for one in some[:5])}{', ...' if len(some) > 5 else ''}: "
 
 
 def not_base(looks: Sequence[Look]) -> Iterator[Reason]:
-    """Which processes have larger pages than those of the base size, and where."""
-    for one in looks:
-        large = sorted((each for each in one.mappings if _large(each)), key=_large, reverse=True)
+    """Yield the processes that have pages larger than the base size, and where."""
+    for look in looks:
+        large = sorted((mapping for mapping in look.mappings if _large(mapping)), key=_large, reverse=True)
         if much := sum(map(_large, large)):
             where = ", ".join(f"{each.called} at {each.start:x} ({readable_size(_large(each))})" for each in large[:3])
-            state = {True: "off", False: "not off", None: "not known to be off"}[one.thp_disabled]
+            state = {True: "off", False: "not off", None: "not known to be off"}[look.thp_disabled]
             yield Reason(
                 id="larger-pages",
-                text=f"process {one.pid} has {readable_size(much)} in larger pages: {where};"
+                text=f"process {look.pid} has {readable_size(much)} in larger pages: {where};"
                 f" transparent ones are {state} for it",
                 bytes=much,
                 cure="start it with hugewise-exec --pages off -- COMMAND: what is huge already stays so until then",
@@ -317,13 +320,13 @@ def not_base(looks: Sequence[Look]) -> Iterator[Reason]:
 
 
 def _large(mapping: BackedMapping) -> int:
-    """Bytes of it in pages of the PMD size, or of a pool."""
+    """Return the mapping's bytes in pages of the PMD size, or of a pool."""
     return mapping.huge + mapping.shared_huge + mapping.pool
 
 
 def unknown(looks: Sequence[Look], rules: Rules) -> Iterator[Reason]:
-    """What cannot be told."""
-    if any("unproven" in one.coverage for one in looks) and any(size != rules.pmd for size in rules.on()):
+    """Yield what is unknown, with the cure."""
+    if any("unproven" in look.coverage for look in looks) and any(size != rules.pmd for size in rules.on()):
         yield Reason(
             id="sizes-unproven",
             text="sizes between base pages and the largest cannot be told apart without root",

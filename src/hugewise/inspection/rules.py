@@ -17,7 +17,7 @@ from hugewise.quantity import format_size
 
 
 class Khugepaged(msgspec.Struct, frozen=True, kw_only=True):
-    """What the daemon that makes huge pages later may do; None where this kernel does not say.
+    """Limits of the daemon that makes huge pages later; None where this kernel does not tell.
 
     pages_to_scan  base pages at a time; sleep_ms: milliseconds between two times
     max_ptes_none  base pages of a block that may be missing
@@ -28,7 +28,7 @@ class Khugepaged(msgspec.Struct, frozen=True, kw_only=True):
     max_ptes_none: int | None = None
 
     def pace(self, base: int) -> float | None:
-        """The most bytes a second that it looks at; None where that is not known."""
+        """Return the most bytes a second that it looks at; None where that is not known."""
         if self.pages_to_scan is None or self.sleep_ms is None:
             return None
         return self.pages_to_scan * base / max(self.sleep_ms / 1000, 1e-3)
@@ -49,7 +49,7 @@ class PoolState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
-    """What holds now.
+    """Page settings in force.
 
     sizes, shared  mode by page size in bytes, `inherit` resolved: for anonymous memory, and for the kernel's shared one
     top            the top-level `enabled`, which glibc looks at
@@ -67,35 +67,35 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     default_pool: int = 0
 
     def on(self) -> list[int]:
-        """The sizes that anonymous memory can have in some way, the largest first."""
+        """Return the sizes that anonymous memory can have in some way, the largest first."""
         return sorted((size for size, mode in self.sizes.items() if mode != "never"), reverse=True)
 
     def same(self, other: Rules) -> bool:
-        """Whether nobody has turned anything; what is free in pools changes by itself."""
+        """Return whether the settings are unchanged; free pages of pools change by themselves."""
         mine, others = (msgspec.structs.replace(each, pools={}) for each in (self, other))
         return mine == others
 
     def lines(self) -> list[str]:
-        """For the reader."""
+        """Return the settings for the reader."""
         modes = ", ".join(f"{format_size(size)} {mode}" for size, mode in self.sizes.items() if mode != "never")
         shared = ", ".join(f"{format_size(size)} {mode}" for size, mode in self.shared.items() if mode != "never")
-        told = [
+        rule_lines = [
             f"transparent huge pages of anonymous memory: {modes or 'never, at any size'}",
             f"of shared memory: {shared or 'never, at any size'}; defrag: {self.defrag}",
         ]
         for size, pool in self.pools.items():
             if pool.pages or pool.overcommit:
-                told.append(
+                rule_lines.append(
                     f"pool of {format_size(size)} pages: {pool.pages}, {pool.free} free, {pool.reserved} reserved,"
                     f" {pool.overcommit} more when asked for"
                 )
         if not any(pool.pages or pool.overcommit for pool in self.pools.values()):
-            told.append("pools of huge pages: all empty")
-        return told
+            rule_lines.append("pools of huge pages: all empty")
+        return rule_lines
 
 
 def rules_of(host: Host, base: int | None = None) -> Rules:
-    """Those of `host`, whose base page is `base` bytes (None: this host's)."""
+    """Return the settings of `host`, whose base page is `base` bytes (None: this host's)."""
     sizes = PageSizes.discover(host, base)
     anonymous = sorted({*sizes.mthp, *([sizes.pmd] if sizes.pmd else [])})
     shared = sorted({*sizes.shmem, *([sizes.pmd] if sizes.pmd else [])})
@@ -124,7 +124,7 @@ def _word(host: Host, path: str) -> str:
 
 
 def _mode(host: Host, size: int, name: str, pmd: int | None) -> str:
-    """What holds at this size; kernels before sizes have one, the PMD's, that follows the top level."""
+    """Return the mode at this size. Kernels before mTHP have one size, the PMD's, that follows the top level."""
     top = _word(host, f"{THP}/{name}")
     try:
         own = knob.read(host, f"{THP}/hugepages-{size >> 10}kB/{name}")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from typing import Literal
 
 import msgspec
 
@@ -63,6 +64,11 @@ class BackedMapping(msgspec.Struct, kw_only=True):
         return self.end - self.start
 
     @property
+    def advised(self) -> Literal["huge", "base"] | None:
+        """Pages that the program advised for it (madvise); None: it advised nothing."""
+        return "huge" if "hg" in self.flags else "base" if "nh" in self.flags else None
+
+    @property
     def pool(self) -> int:
         """Bytes in pages of a pool."""
         return self.pool_shared + self.pool_private
@@ -80,38 +86,38 @@ class BackedMapping(msgspec.Struct, kw_only=True):
 
     @property
     def called(self) -> str:
-        """Its name; of one without any, what it is."""
+        """Name of the mapping, or `anonymous`."""
         return self.name or "anonymous"
 
     def room(self, size: int) -> int:
-        """Bytes of it in whole blocks of `size`, aligned to it."""
+        """Return bytes of it in whole blocks of `size`, aligned to it."""
         return max(0, self.end // size - -(-self.start // size)) * size
 
 
 def backed_mappings(lines: Iterable[bytes]) -> Iterator[BackedMapping]:
-    """The mappings in the lines of smaps; fields that this kernel lacks stay 0."""
-    found: BackedMapping | None = None
+    """Yield the mappings in the lines of smaps; fields that this kernel lacks stay 0."""
+    mapping: BackedMapping | None = None
     flags: dict[bytes, frozenset[str]] = {}  # few sets, of ever so many mappings
     names: dict[bytes, str] = {}
     for line in lines:
         name, colon, rest = line.partition(b":")
         if colon and (field := _FIELDS.get(name)) is not None:
             number = rest.split(None, 1)[:1]
-            if found is not None and number and _KILOBYTES.fullmatch(number[0]):
-                setattr(found, field, int(number[0]) << 10)
+            if mapping is not None and number and _KILOBYTES.fullmatch(number[0]):
+                setattr(mapping, field, int(number[0]) << 10)
         elif name == b"THPeligible":
-            if found is not None:
-                found.eligible = rest.strip() == b"1"
+            if mapping is not None:
+                mapping.eligible = rest.strip() == b"1"
         elif name == b"VmFlags":
-            if found is not None:
+            if mapping is not None:
                 if len(rest) <= _LONGEST and rest not in flags:
                     flags[rest] = frozenset(rest.decode("ascii", "replace").split())
-                found.flags = flags.get(rest, frozenset())
+                mapping.flags = flags.get(rest, frozenset())
         elif (head := _HEAD.fullmatch(line)) is not None:
-            if found is not None:
-                yield found
+            if mapping is not None:
+                yield mapping
             start, end, permissions, offset, device, inode, called = head.groups()
-            found = BackedMapping(
+            mapping = BackedMapping(
                 start=int(start, 16),
                 end=int(end, 16),
                 permissions=permissions.decode("ascii", "replace"),
@@ -120,5 +126,5 @@ def backed_mappings(lines: Iterable[bytes]) -> Iterator[BackedMapping]:
                 inode=int(inode),
                 object=(device.decode("ascii", "replace"), int(inode)) if permissions.endswith(b"s") else None,
             )
-    if found is not None:
-        yield found
+    if mapping is not None:
+        yield mapping

@@ -1,20 +1,17 @@
-"""Which processes `hugewise inspect` is asked for: some numbers, those of a control group, those of a command.
-
-Sources: proc(5); cgroups(7); Documentation/admin-guide/cgroup-v2.rst of the Linux kernel ("threaded").
-
-Which processes are meant: one with all that descend from it, or those in the cgroup of a unit.
+"""Targets of `hugewise inspect` and `verify`: process ids, a command, a control group, a unit.
 
 No bus of systemd is asked: where a unit's processes are stands in /proc/PID/cgroup, which everybody may read.
 
-Source: proc(5).
+Sources: proc(5); cgroups(7); Documentation/admin-guide/cgroup-v2.rst of the Linux kernel ("threaded").
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Iterator, Sequence
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 import msgspec
 
@@ -24,13 +21,14 @@ from hugewise.inspection.inspected import ChargedToGroup
 from hugewise.machine import proc
 from hugewise.machine.proc import fields, living, mounts
 from hugewise.model.host import Host, text_of
+from hugewise.processes import parse_stat
 
-_STAT = re.compile(r"([0-9]{1,10}) \(.*\) (\S) ([0-9]{1,10}) ", re.DOTALL)
+_LONGEST_SHOWN = 100
 
 
 class Inspected(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked for: its name, its processes, and what the reader should know. `process` is the one that was named
-    and is first; None for a unit.
+    """Requested target: its name, its processes, and notes for the reader. `process` is the one that was named and is
+    first; None for a unit.
     """
 
     name: str
@@ -40,9 +38,12 @@ class Inspected(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def subject(text: str, host: Host) -> Inspected:
-    """The processes that a PID or the name of a unit means. Raises UserError where there are none."""
+    """Return the processes that a PID or the name of a unit means. Raises UserError where there are none."""
     if text.isascii() and text.isdigit():
         return _process(text, host)
+    if _is_file(text):
+        hint = f"a captured smaps is read by: hugewise inspect --smaps {shlex.quote(text)}"
+        raise UserError(f"{text[:_LONGEST_SHOWN]}: a file is neither a process nor a unit", hint=hint)
     return _unit(unit_name(text), host)
 
 
@@ -71,11 +72,11 @@ def _process(text: str, host: Host) -> Inspected:
 
 
 def _parents(host: Host) -> Iterator[tuple[int, int]]:
-    """Each process that is there, with its parent; those that have ended are left out."""
+    """Yield each process with its parent; those that have ended are left out."""
     for name in filter(_NUMBER.fullmatch, host.names("/proc")):
-        stat = _STAT.match(text_of(host, f"/proc/{name}/stat") or "")
-        if stat is not None and (stat[2] not in ("Z", "X") or living(host, int(name)) is not None):
-            yield int(stat[1]), int(stat[3])
+        stat = parse_stat(text_of(host, f"/proc/{name}/stat") or "")
+        if stat is not None and (not stat.has_ended or living(host, int(name)) is not None):
+            yield stat.pid, stat.ppid
 
 
 def _unit(name: str, host: Host) -> Inspected:
@@ -116,17 +117,31 @@ def _unit(name: str, host: Host) -> Inspected:
 
 _NUMBER = re.compile(r"[0-9]{1,10}")
 _MOST_GROUPS = 100_000
-_FIRST = ("cgroup2", "memory")  # of the hierarchies in which a path is there, the one that counts memory
+_FIRST = ("cgroup2", "memory")  # of the hierarchies that have the path, the one that counts memory
+
+
+def _is_file(text: str) -> bool:
+    """Whether somebody has named a file in place of a process."""
+    try:
+        return not _NUMBER.fullmatch(text) and Path(text).is_file()
+    except (OSError, ValueError):
+        return False
 
 
 def of_numbers(texts: Sequence[str], host: Host) -> Inspected:
-    """The processes of these numbers; of a thread its process. Raises UserError for one that is not there."""
+    """Return the processes of these numbers; of a thread its process. Raises UserError for one that is not there."""
     pids: list[int] = []
     notes: list[str] = []
     for text in texts:
         status = text_of(host, f"/proc/{int(text)}/status") if _NUMBER.fullmatch(text) else None
         if status is None:
-            raise UserError(f"{text[:20]}: there is no such process", hint="name one that runs: pgrep -a NAME")
+            hint = f"hugewise inspect --command {shlex.quote(text)}"
+            if _is_file(text):
+                hint = f"a captured smaps is read by: hugewise inspect --smaps {shlex.quote(text)}"
+            elif _NUMBER.fullmatch(text):
+                hint = "name one that runs: pgrep -a NAME"
+            shown = text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
+            raise UserError(f"{shown}: there is no such process", hint=hint)
         leader = fields(status).get("Tgid", text)
         if leader != str(int(text)) and _NUMBER.fullmatch(leader):
             notes.append(f"{text} is a thread of the process {leader}")
@@ -143,16 +158,16 @@ def of_numbers(texts: Sequence[str], host: Host) -> Inspected:
 
 
 def of_command(name: str, host: Host) -> Inspected:
-    """All processes whose name, program or first word is `name`, but for this one. Raises UserError for none."""
-    found = [pid for pid in _numbers(host) if pid != os.getpid() and name in _names(host, pid)]
-    alive = tuple(pid for pid in found if _has_memory(host, pid) and living(host, pid) is not None)
+    """Return all processes whose name, program or first word is `name`, but for this one. Raises UserError for none."""
+    named = [pid for pid in _numbers(host) if pid != os.getpid() and name in _names(host, pid)]
+    alive = tuple(pid for pid in named if _has_memory(host, pid) and living(host, pid) is not None)
     if not alive:
         raise UserError(f"--command {name}: no process of that name runs", hint=f"see: pgrep -l {name}")
     return Inspected(name=f"command {name}", processes=alive)
 
 
 def of_group(text: str, host: Host) -> tuple[Inspected, str]:
-    """All processes in a control group and the groups below it, and its folder. Raises UserError for none."""
+    """Return all processes in a control group and the groups below it, and its folder. Raises UserError for none."""
     folder = group_folder(text, host)
     pids: set[int] = set()
     notes: tuple[str, ...] = ()
@@ -168,15 +183,15 @@ def of_group(text: str, host: Host) -> tuple[Inspected, str]:
 
 
 def group_folder(text: str, host: Host) -> str:
-    """The folder of a control group: as it was given, or of a path as /proc/PID/cgroup has it. Raises UserError."""
+    """Return the folder of a control group, given as folder or as a path of /proc/PID/cgroup. Raises UserError."""
     if ".." in PurePosixPath(text).parts:
         raise UserError(f"--cgroup {text}: a group is named without ..", hint=_HINT)
     hierarchies = []
-    for one in mounts(text_of(host, "/proc/self/mountinfo") or ""):
-        if one.kind in ("cgroup", "cgroup2"):
-            words = [one.kind, *one.options.split(",")]
+    for mount in mounts(text_of(host, "/proc/self/mountinfo") or ""):
+        if mount.kind in ("cgroup", "cgroup2"):
+            words = [mount.kind, *mount.options.split(",")]
             rank = next((at for at, word in enumerate(_FIRST) if word in words), len(_FIRST))
-            hierarchies.append((rank, one.point))
+            hierarchies.append((rank, mount.point))
     inside = text.lstrip("/")
     given = [text] if any(f"{text}/".startswith(f"{point}/") for _, point in hierarchies) else []
     for folder in (*given, *(f"{point}/{inside}".rstrip("/") for _, point in sorted(hierarchies))):
@@ -189,14 +204,14 @@ _HINT = "write its folder, or its path as in /proc/PID/cgroup: --cgroup /system.
 
 
 def charged(folder: str, host: Host) -> ChargedToGroup | None:
-    """What the group's memory.stat says; None where that controller does not count it."""
+    """Read the group's memory.stat; None where that controller does not count it."""
     stat = text_of(host, f"{folder}/memory.stat")
     if stat is None:
         return None
-    said = dict(line.split(" ", 1) for line in stat.split("\n") if " " in line)
+    counters = dict(line.split(" ", 1) for line in stat.split("\n") if " " in line)
 
     def number(*names: str) -> int | None:
-        return next((int(said[name]) for name in names if said.get(name, "").isdigit()), None)
+        return next((int(counters[name]) for name in names if counters.get(name, "").isdigit()), None)
 
     return ChargedToGroup(
         path=folder,
@@ -210,21 +225,21 @@ def charged(folder: str, host: Host) -> ChargedToGroup | None:
 def _below(folder: str, host: Host) -> Iterator[str]:
     waiting = [folder]
     while waiting:
-        one = waiting.pop()
-        yield one
-        # What a group has besides groups are files, of which no folder can be read.
-        waiting += [f"{one}/{name}" for name in host.names(one) if "cgroup.procs" in host.names(f"{one}/{name}")]
+        path = waiting.pop()
+        yield path
+        # The other entries of a group are files, not folders.
+        waiting += [f"{path}/{name}" for name in host.names(path) if "cgroup.procs" in host.names(f"{path}/{name}")]
 
 
 def _members(folder: str, host: Host) -> Iterator[int]:
-    said = text_of(host, f"{folder}/cgroup.procs")
-    if said is None:  # of a threaded group the kernel lists the threads alone
+    text = text_of(host, f"{folder}/cgroup.procs")
+    if text is None:  # for a threaded group the kernel lists the threads alone
         for word in (text_of(host, f"{folder}/cgroup.threads") or "").split():
             leader = fields(text_of(host, f"/proc/{word}/status") or "").get("Tgid", "")
             if _NUMBER.fullmatch(leader):
                 yield int(leader)
         return
-    yield from (int(word) for word in said.split() if _NUMBER.fullmatch(word) and word != "0")
+    yield from (int(word) for word in text.split() if _NUMBER.fullmatch(word) and word != "0")
 
 
 def _numbers(host: Host) -> Iterator[int]:
@@ -232,18 +247,20 @@ def _numbers(host: Host) -> Iterator[int]:
 
 
 def _names(host: Host, pid: int) -> set[str]:
-    """What a process is called: as the kernel has it (15 characters), and as it was started."""
+    """Return the names of a process: the kernel's (15 characters), and the one that it was started by."""
     name = fields(text_of(host, f"/proc/{pid}/status") or "").get("Name", "")
     first = (text_of(host, f"/proc/{pid}/cmdline") or "").partition("\0")[0]
-    said = {name, first, first.rpartition("/")[2]}
-    # A long name is cut by the kernel, and what it was cut from stands in its first word.
-    return {one for one in said if one}
+    names = {name, first, first.rpartition("/")[2]}
+    # The kernel cuts a long name; the first word has the whole name.
+    return {one for one in names if one}
 
 
 def _has_memory(host: Host, pid: int) -> bool:
-    """Threads of the kernel, and what has ended, have none; of a process whose first thread has ended another knows."""
+    # threads of the kernel, and ended processes, have none; where the first thread has ended, another one tells
     status = text_of(host, f"/proc/{pid}/status")
     if status is None:
         return False
-    found = fields(status)
-    return "VmRSS" in found or (found.get("State", "")[:1] in ("Z", "X") and living(host, pid) is not None)
+    status_fields = fields(status)
+    return "VmRSS" in status_fields or (
+        status_fields.get("State", "")[:1] in ("Z", "X") and living(host, pid) is not None
+    )

@@ -1,4 +1,7 @@
-"""Whether what was promised backs a process, or a unit's, now: the answer, with its reasons.
+"""Verification that a promise backs a process, or a unit's processes, now: the answer, with its reasons.
+
+Of a command that is run for this, each process is seen at its exit and whenever it has grown, as an untimed twin of an
+attempt is: programs that end at once, or free their memory, are seen with it.
 
 Without a policy the promise is that of the rules in force: memory that the kernel says is eligible has huge pages, and
 malloc's memory has pages of the pool that a tunable of glibc asks for.
@@ -7,14 +10,20 @@ malloc's memory has pages of the pool that a tunable of glibc asks for.
 from __future__ import annotations
 
 import os
+import shlex
+import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import msgspec
 
-from hugewise.attempt.outcome import judge_delivery, total_coverage
-from hugewise.errors import ProbeError, UserError
+from hugewise.attempt.driver import CommandDriver
+from hugewise.attempt.launching import untimed_spec
+from hugewise.attempt.outcome import coverage_proof, judge_delivery, last, printed, total_coverage
+from hugewise.errors import HugewiseError, ProbeError, UserError
 from hugewise.host.local_host import LocalHost
+from hugewise.host.local_machine import LocalMachine
 from hugewise.inspection import reasons
 from hugewise.inspection.allocator import tunable
 from hugewise.inspection.backing import coverage_once
@@ -24,10 +33,12 @@ from hugewise.inspection.rules import Rules, rules_of
 from hugewise.inspection.smaps import BackedMapping
 from hugewise.inspection.targets import Inspected, subject
 from hugewise.machine import probe, proc
+from hugewise.machine.machine import read_events, run_launchers
 from hugewise.model.host import Host
 from hugewise.model.pages import PageSizes, PageTarget, page_flags_readable
 from hugewise.model.policy import Treatment
 from hugewise.model.procedure import Named
+from hugewise.model.trial import Delivery
 from hugewise.policies import discover
 from hugewise.quantity import format_size, readable_size
 
@@ -37,11 +48,11 @@ BASE_ABOVE = 0.01
 _MOST_MAPPINGS = 10
 _AS_ROOT = "call it as root: sudo"
 _OUTSIDE = "call it outside of the container, or name a process that may be looked at"
-_LOOKS = 3  # at most, where somebody turns the rules meanwhile
+_LOOKS = 3  # at most, if the rules change meanwhile
 
 
 class Promise(msgspec.Struct, frozen=True, kw_only=True):
-    """What was promised: by a policy, or (None) by the rules in force; in words, and as pages (None: nothing)."""
+    """Promise by a policy, or (None) by the rules in force; in words, and as pages (None: nothing)."""
 
     policy: str | None
     text: str
@@ -126,9 +137,68 @@ def verify(text: str, host: Host, policy: str | None = None, *, share: float = S
         said=said,
         reasons=tuple(told.values()),
         rules=tuple(rules.lines()),
-        processes=tuple(_process(one) for one in looks),
+        processes=tuple(_process(look) for look in looks),
         mappings=tuple(_largest(looks)),
         notes=(*who.notes, *notes),
+    )
+
+
+def verify_command(argv: Sequence[str], host: Host, policy: str, *, stdin: str = "", share: float = SHARE) -> Verified:
+    """Run a command once, as it is, and judge the memory of all its processes. Raises UserError where the command fails
+    and for a policy that this machine does not know, HugewiseError.
+    """
+    treatment = _treatment(policy, host)
+    source: probe.Source = "kpageflags" if host.privileged() and page_flags_readable() else "smaps"
+    machine, shown = LocalMachine(host), shlex.join(argv)
+    with tempfile.TemporaryDirectory(prefix="hugewise-verify-") as folder:
+        around = CommandDriver(account=None, inherited=os.environ, cwd=str(Path.cwd()), cpus=None).surroundings({})
+        spec = untimed_spec(argv, around, Path(folder), "command", machine=machine, account=None, timeout=probe.FOREVER)
+        spec = msgspec.structs.replace(spec, scan="every-exit", source=source, stdin=stdin or msgspec.UNSET)
+        job = probe.Job.below(Path(folder), "command", spec)
+        run_launchers([(machine, job)])
+        events = read_events(job)
+        exited, lost = last(events, probe.Exit), last(events, probe.Error)
+        if exited is None or exited.code != 0:
+            raise _not_run(shown, exited, lost, Path(spec.stderr))
+    proof = coverage_proof(
+        events,
+        events,
+        None,
+        target=treatment.target,
+        proof="exit",
+        source=source,
+        share=share,
+        base_above=BASE_ABOVE,
+        base_size=os.sysconf("SC_PAGE_SIZE"),
+        thp_disabled_by_us=False,
+    )
+    promise = _promise(treatment, share)
+    seen = len({event.pid for event in events if isinstance(event, probe.Coverage)})
+    return Verified(
+        subject=f"the command {shown}",
+        promise=promise,
+        delivered=proof.delivered,
+        share=proof.share,
+        coverage=proof.coverage,
+        source=proof.source,
+        said=_part(promise, proof),
+        reasons=(),
+        rules=tuple(rules_of(host).lines()),
+        processes=(),
+        mappings=(),
+        notes=(f"processes that were seen, each at its exit or at its largest: {seen}",),
+    )
+
+
+def _not_run(shown: str, exited: probe.Exit | None, lost: probe.Error | None, stderr: Path) -> HugewiseError:
+    """Return the error that a command did not run to a successful end."""
+    if exited is None:
+        return HugewiseError(f"{shown}: {'it ended without a word' if lost is None else lost.message}")
+    how = f"exit status {exited.code}" if exited.code is not None else f"killed by signal {exited.signal}"
+    words = " / ".join(printed(stderr).splitlines()[-3:])
+    return UserError(
+        f"{shown}: {how}{f': {words}' if words else ''}",
+        hint="name a command that succeeds, with the input that it needs",
     )
 
 
@@ -136,13 +206,13 @@ def _treatment(name: str, host: Host) -> Treatment:
     sizes = PageSizes.discover(host)
     known = discover(sizes)
     if name not in known:
-        told = f"choose from: {', '.join(known)}; for a setting of an advice, its files' README.md names the policy"
-        raise UserError(f"--policy {name}: not a policy of this machine", hint=told)
+        choices = f"choose from: {', '.join(known)}; for a setting of an advice, its files' README.md names the policy"
+        raise UserError(f"--policy {name}: not a policy of this machine", hint=choices)
     return known[name].treatment(host, sizes, "system")
 
 
 def _together(looks: Sequence[Look], source: probe.Source) -> tuple[dict[str, int], list[str]]:
-    """What backs all of them, and what the reader should know of it."""
+    """Return the backing of all processes together, and notes for the reader."""
 
     def scan(pid: int, ranges: list[tuple[int, int]]) -> Mapping[str, int]:
         return coverage(proc.living(LocalHost(), pid) or pid, source, ranges)
@@ -150,13 +220,13 @@ def _together(looks: Sequence[Look], source: probe.Source) -> tuple[dict[str, in
     try:
         return coverage_once(looks, scan), []
     except (GoneError, ProbeError):
-        return total_coverage(one.coverage for one in looks), [
+        return total_coverage(look.coverage for look in looks), [
             "what several of its processes share is counted for each of them"
         ]
 
 
 def _looked(who: Inspected, looker: Looker) -> tuple[list[Look], list[str], int]:
-    """Those that could be looked at, and how many could not. Raises UserError where none could."""
+    """Return the processes that could be read, and how many could not. Raises UserError where none could."""
     looks: list[Look] = []
     denied: dict[int, DeniedError] = {}
     gone = 0
@@ -195,24 +265,42 @@ def _by_policy(
     backed: Mapping[str, int],
 ) -> _Answer:
     target = treatment.target
-    # What is in swap is in no larger page, and comes back in one of the base size.
-    swapped = sum(each.swapped for one in looks for each in one.mappings) if target.kind != "base" else 0
-    found = judge_delivery(
+    # Swapped memory is in no larger page, and comes back in base pages.
+    swapped = sum(mapping.swapped for one in looks for mapping in one.mappings) if target.kind != "base" else 0
+    judgement = judge_delivery(
         target,
         total_coverage([backed, {f"anon:{rules.base}": swapped}]),
         proof="live",
         source=source,
         share=share,
         base_above=BASE_ABOVE,
-        thp_disabled=any(one.thp_disabled for one in looks),
+        thp_disabled=any(look.thp_disabled for look in looks),
     )
-    needed = 1 - BASE_ABOVE if target.kind == "base" else share
-    promise = Promise(policy=treatment.policy, text=f"{target}", target=target, needed=needed)
+    promise = _promise(treatment, share)
     if target.kind == "any":
-        return promise, True, None, "the policy promises no page size", []
-    part = "nothing was found" if found.share is None else f"{found.share:.1%} of its memory is in {target}"
-    said = f"{part} ({needed:.0%} was promised)" + (f": {found.reason}" if found.delivered is None else "")
-    return promise, found.delivered, found.share, said, [] if found.delivered else _why(looks, rules, treatment)
+        return promise, True, None, _part(promise, judgement), []
+    return (
+        promise,
+        judgement.delivered,
+        judgement.share,
+        _part(promise, judgement),
+        [] if judgement.delivered else _why(looks, rules, treatment),
+    )
+
+
+def _promise(treatment: Treatment, share: float) -> Promise:
+    target = treatment.target
+    needed = 1 - BASE_ABOVE if target.kind == "base" else share
+    return Promise(policy=treatment.policy, text=f"{target}", target=target, needed=needed)
+
+
+def _part(promise: Promise, judgement: Delivery) -> str:
+    target = promise.target
+    if target is None or target.kind == "any":
+        return "the policy promises no page size"
+    part = "nothing was found" if judgement.share is None else f"{judgement.share:.1%} of its memory is in {target}"
+    why = f": {judgement.reason}" if judgement.delivered is None else ""
+    return f"{part} ({promise.needed:.0%} was promised){why}"
 
 
 def _why(looks: Sequence[Look], rules: Rules, treatment: Treatment) -> list[Reason]:
@@ -221,23 +309,23 @@ def _why(looks: Sequence[Look], rules: Rules, treatment: Treatment) -> list[Reas
     if target.kind == "base":
         return list(reasons.not_base(looks))
     if target.kind == "hugetlb":
-        found = list(reasons.not_pooled(looks, rules, target.size))
+        missing = list(reasons.not_pooled(looks, rules, target.size))
     else:
-        found = list(reasons.not_huge(looks, rules, target, _whole(looks, rules, target.size)))
-    return found + (list(reasons.tunables(looks, rules, wanted)) if wanted else [])
+        missing = list(reasons.not_huge(looks, rules, target, _whole(looks, rules, target.size)))
+    return missing + (list(reasons.tunables(looks, rules, wanted)) if wanted else [])
 
 
 def _whole(looks: Sequence[Look], rules: Rules, size: int) -> dict[int, int | None]:
-    """By process, how much of what is eligible and not backed is touched throughout."""
+    """Return, by process, how much of the eligible memory without huge pages is touched throughout."""
     found: dict[int, int | None] = {}
-    for one in looks:
-        if several := reasons.waiting(one, rules, size):
-            found[one.pid] = whole_blocks(one.pid, several, size, rules.base)
+    for look in looks:
+        if several := reasons.waiting(look, rules, size):
+            found[look.pid] = whole_blocks(look.pid, several, size, rules.base)
     return found
 
 
 def _by_rules(looks: Sequence[Look], rules: Rules, share: float) -> _Answer:
-    """What the kernel and glibc would give by the rules, and whether they did."""
+    """Judge the processes by the rules of the kernel and glibc."""
     parts: list[tuple[int, int]] = []
     texts: list[str] = []
     found: list[Reason] = []
@@ -253,14 +341,16 @@ def _by_rules(looks: Sequence[Look], rules: Rules, share: float) -> _Answer:
             if key.startswith("anon:") and int(key[5:]) > rules.base
         )
         backed = max(backed, min(promised, larger))
-        unproven = backed < share * promised and any("unproven" in one.coverage for one in looks) and on != [rules.pmd]
+        unproven = (
+            backed < share * promised and any("unproven" in look.coverage for look in looks) and on != [rules.pmd]
+        )
         parts.append((promised, backed))
         sizes = ", ".join(map(format_size, on)) or format_size(target.size)
         texts.append(f"transparent huge pages ({sizes}) for {readable_size(promised)} that is eligible")
         if backed < share * promised:
             found += reasons.not_huge(looks, rules, target, _whole(looks, rules, target.size))
     for size, several in _asking(looks, rules).items():
-        pool = sum(each.pool for one in several for each in one.mappings)
+        pool = sum(mapping.pool for one in several for mapping in one.mappings)
         rest = sum(each.anonymous for one in several for each in one.mappings if each.room(size) and not each.pool)
         parts.append((pool + rest, pool))
         texts.append(f"pages of the {format_size(size)} pool for malloc's memory (GLIBC_TUNABLES)")
@@ -272,19 +362,19 @@ def _by_rules(looks: Sequence[Look], rules: Rules, share: float) -> _Answer:
     if not wanted:
         return promise, True, None, "the rules in force promise it no larger pages", found
     delivered = all(part >= share * whole for whole, part in parts)
-    said = f"{had / wanted:.1%} of {readable_size(wanted)} that the rules in force promise larger pages is in them"
-    return promise, None if unproven else delivered, had / wanted, said, found
+    sentence = f"{had / wanted:.1%} of {readable_size(wanted)} that the rules in force promise larger pages is in them"
+    return promise, None if unproven else delivered, had / wanted, sentence, found
 
 
 def _asking(looks: Sequence[Look], rules: Rules) -> dict[int, list[Look]]:
-    """The processes whose malloc asks for pages of a pool, by the size of these; a 2 is the default size."""
+    """Return the processes whose malloc asks for pages of a pool, by page size; the tunable's 2 is the default size."""
     found: dict[int, list[Look]] = {}
-    for one in looks:
-        value = tunable(one.environment or {}) or 0
-        if value >= 2 and one.allocator.tuned:
+    for look in looks:
+        value = tunable(look.environment or {}) or 0
+        if value >= 2 and look.allocator.tuned:
             size = rules.default_pool if value == 2 else value
             if size in rules.pools:
-                found.setdefault(size, []).append(one)
+                found.setdefault(size, []).append(look)
     return found
 
 
@@ -301,8 +391,10 @@ def _process(one: Look) -> ProcessSeen:
 
 
 def _largest(looks: Sequence[Look]) -> list[MappingSeen]:
-    """The mappings with most memory, and the rest of each process as one line of what is left."""
-    every = sorted((each for one in looks for each in one.mappings if each.memory), key=_memory, reverse=True)
+    """Return the mappings with most memory, and the rest of each process as one line."""
+    every = sorted(
+        (mapping for look in looks for mapping in look.mappings if mapping.memory), key=_memory, reverse=True
+    )
     shown = [_mapping(each) for each in every[:_MOST_MAPPINGS]]
     if rest := every[_MOST_MAPPINGS:]:
         sums: Counter[str] = Counter()

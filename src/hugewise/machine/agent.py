@@ -1,9 +1,6 @@
-"""What the agent of another machine (a guest, the host of a client) can be asked to do; how, is `Channel`'s.
+"""Channel to the agent of another machine (a guest, a client's host): requests from any thread, answers read by one.
 
-The channel to the agent of another machine: requests from any thread, answers and events read by one of its own.
-
-Whatever that machine does, the caller sees either an answer or a MachineError. Once a request was not answered in time,
-a line was malformed or too much came, the machine counts as gone: nothing that it says later is believed.
+After a late answer, a malformed line or too much data the machine counts as gone: nothing of it is believed.
 """
 
 from __future__ import annotations
@@ -26,10 +23,10 @@ from hugewise.errors import MachineError, ProbeError
 from hugewise.machine import messages, probe
 from hugewise.machine.messages import AgentFault, Answer, Arrived, Ended, EventLine, Hello, Malformed, Request, plain
 
-PATIENCE_S = 120.0  # for what takes a guest a moment; an emulated one may share its CPU with many others
+PATIENCE_S = 120.0  # for quick requests; an emulated guest may share its CPU with many others
 WATCHED_S = 30.0  # between two looks whether a machine still answers
-_LONG = 7.5  # times as long for what takes as long as its size: page tables, trees of files, a network
-_WAITED_S = 7200.0  # for all answers to all requests: who is slow each time is given up in the end
+_LONG = 7.5  # factor for requests that take as long as their size: page tables, trees of files, a network
+_WAITED_S = 7200.0  # for all answers to all requests: a slow machine is given up in the end
 _RECEIVED = 1 << 16
 _CLOSING_S = 5.0
 _T = TypeVar("_T")
@@ -39,19 +36,19 @@ class Listener(Protocol):
     """Hears of one process. It is called by the thread that reads the channel: it must not ask the agent, nor raise."""
 
     def line(self, text: str) -> None:
-        """The launcher said this line."""
+        """Handle a line from the launcher."""
         ...
 
     def arrived(self) -> None:
-        """The launcher is held, and waits at its barrier."""
+        """Note that the launcher is held, and waits at its barrier."""
         ...
 
     def ended(self, status: int, stderr: str) -> None:
-        """The launcher has ended: its exit status (128 + signal), the end of its stderr."""
+        """Note that the launcher has ended: its exit status (128 + signal), the end of its stderr."""
         ...
 
     def lost(self) -> None:
-        """The machine is gone, and the process with it."""
+        """Note that the machine is gone, and the process with it."""
         ...
 
 
@@ -77,6 +74,7 @@ class Channel:
         self._numbers, self._processes = itertools.count(1), itertools.count(1)
         self._waiting: dict[int, Future[Answer]] = {}
         self._listeners: dict[int, Listener] = {}
+        self._arrived: set[int] = set()
         self._said: Counter[int] = Counter()  # bytes of lines by process
         self._waited = 0.0
         self._long = _LONG * patience
@@ -91,20 +89,17 @@ class Channel:
     # -- beginning and end
 
     def hello(self, timeout: float = PATIENCE_S) -> Hello:
-        """What the agent said first, once it has. Raises MachineError after `timeout` seconds."""
+        """Wait for the agent's hello and return it. Raises MachineError after `timeout` seconds."""
         with self._state:
             if self._reader.ident is None and self._gone is None:
                 self._reader.start()
-        said = self.await_answer(self._hello, timeout, "did not say hello")
-        if said.v != messages.VERSION:
-            raise self.give_up(f"its agent speaks version {said.v} of the messages, not {messages.VERSION}")
-        return said
+        greeting = self.await_answer(self._hello, timeout, "did not say hello")
+        if greeting.v != messages.VERSION:
+            raise self.give_up(f"its agent speaks version {greeting.v} of the messages, not {messages.VERSION}")
+        return greeting
 
     def watch(self, every: float = WATCHED_S, patience: float = PATIENCE_S) -> None:
-        """From now on ask the guest every so many seconds whether it is there: one that hangs is given up.
-
-        Whoever waits for a process of a guest has no other clock: the limit of a command is kept by the guest itself.
-        """
+        """Ask the guest every `every` seconds whether it is there, and give up a guest that hangs."""
 
         def watching() -> None:
             with suppress(MachineError, OSError):
@@ -114,7 +109,7 @@ class Channel:
         threading.Thread(target=watching, name=f"watch of {self.name}", daemon=True).start()
 
     def expect(self, answers: Mapping[int, Future[Answer]], listeners: Mapping[int, Listener]) -> None:
-        """Before `hello`: what the guest was told before it booted will be answered under these numbers."""
+        """Register answers to requests that the guest was given before it booted. Call it before `hello`."""
         with self._state:
             assert self._reader.ident is None, "the orders of a guest are collected instead of its hello"
             self._waiting |= answers
@@ -123,15 +118,12 @@ class Channel:
             self._processes = itertools.count(max(listeners, default=0) + 1)
 
     def ended(self) -> bool:
-        """Whether the guest is gone."""
         return self._gone is not None
 
     def gone(self) -> MachineError:
-        """The error that says why the guest is gone."""
         return self._error(f"{self.name}: {self._gone or 'it was given up'}")
 
     def give_up(self, why: str) -> MachineError:
-        """Take the guest for gone; returns the error that says so."""
         self._end(why)
         return self.gone()
 
@@ -142,7 +134,6 @@ class Channel:
         return self._closed.wait(timeout)
 
     def close(self) -> None:
-        """Give the guest up, and let go of the channel. Nothing happens the second time."""
         self._end("it was given up")
         if self._reader.ident is not None and self._reader is not threading.current_thread():
             self._reader.join(_CLOSING_S)
@@ -155,10 +146,8 @@ class Channel:
     # -- requests, answers and events
 
     def ask_for(self, request: Request, form: type[_T], patience: float | None = None) -> _T:
-        """Send a request and wait for what comes of it.
-
-        Raises OSError with the guest's errno when it could not be done; MachineError when there is no answer within
-        `patience` seconds (None: the agent's), and when the guest is gone.
+        """Send a request and wait for its answer, `patience` seconds at most. Raises OSError with the guest's errno,
+        MachineError.
         """
         began = time.monotonic()
         patience = self._patience if patience is None else patience
@@ -171,7 +160,7 @@ class Channel:
         return self.read_reply(answer.came, form)
 
     def read_reply(self, raw: msgspec.Raw, form: type[_T]) -> _T:
-        """What is in an answer; the guest is given up when that has another form. Raises MachineError."""
+        """Decode an answer; give up the guest when the answer has another form. Raises MachineError."""
         try:
             return messages.reply(raw, form)
         except Malformed as error:
@@ -187,7 +176,6 @@ class Channel:
             raise self.gone() from None
 
     def _send(self, request: Request) -> Future[Answer]:
-        """Send a request. Raises MachineError, and OSError when it cannot be said."""
         future: Future[Answer] = Future()
         with self._state:
             number = next(self._numbers)
@@ -209,7 +197,6 @@ class Channel:
         return future
 
     def _read_all(self) -> None:
-        """Read the channel to its end; the thread of the reader."""
         why = "it ended"
         try:
             for line in self._lines():
@@ -248,9 +235,7 @@ class Channel:
             else:
                 waiting = None
                 listener = self._listeners.get(heard.process)
-                self._said[heard.process] += len(line)
-                if self._said[heard.process] > probe.MOST_EVENTS:
-                    raise Malformed(f"more than {probe.MOST_EVENTS} bytes of events of one process")
+                self._within_limits(heard, len(line))
                 if isinstance(heard, Ended):
                     self._listeners.pop(heard.process, None)
         match heard:
@@ -265,8 +250,17 @@ class Channel:
             case _:
                 raise Malformed("an answer or an event that nothing was asked for")
 
+    def _within_limits(self, heard: EventLine | Arrived | Ended, size: int) -> None:
+        self._said[heard.process] += size
+        if self._said[heard.process] > probe.MOST_EVENTS:
+            raise Malformed(f"more than {probe.MOST_EVENTS} bytes of events of one process")
+        if isinstance(heard, Arrived):  # each is answered by a thread
+            if heard.process in self._arrived:
+                raise Malformed("ready, a second time")
+            self._arrived.add(heard.process)
+
     def _end(self, why: str) -> None:
-        """The guest is gone, or given up: whoever waits for it hears of it. The first reason is kept."""
+        # whoever waits for the guest is told; the first reason is kept
         with self._state:
             if self._gone is not None:
                 return
@@ -284,7 +278,7 @@ class Channel:
 
 
 class _Gone(Exception):  # noqa: N818  (a state)
-    """Set in what is waited for when the machine is gone."""
+    pass
 
 
 CHUNK = 256 << 10  # bytes of a file in one message
@@ -297,18 +291,17 @@ class Agent(Channel):
     # -- files: it is the machine's `host.Host`
 
     def privileged(self) -> bool:
-        """Every knob of a guest can be turned."""
+        # every knob of a guest can be turned
         return True
 
     def writable(self, path: str) -> bool:
-        """Whether it is a file with the owner's write bit."""
         with suppress(OSError):
-            found = self.status(path)
-            return found.kind == "file" and bool(found.mode & stat.S_IWUSR)
+            status = self.status(path)
+            return status.kind == "file" and bool(status.mode & stat.S_IWUSR)
         return False
 
     def read(self, path: str) -> str:
-        """The text of a file, stripped, at most 512 KiB. Raises OSError."""
+        """Read the text of a file, stripped, at most 512 KiB. Raises OSError."""
         return self.ask_for(messages.ReadFile(path), messages.Text).text.strip()
 
     def write(self, path: str, text: str) -> None:
@@ -316,11 +309,10 @@ class Agent(Channel):
         self.ask_for(messages.WriteFile(path, text), messages.Nothing)
 
     def names(self, path: str) -> list[str]:
-        """The sorted names in a folder; empty when there is none."""
         return sorted(self.ask_for(messages.Names(path), messages.NamesFound).names)
 
     def status(self, path: str) -> messages.StatusFound:
-        """What lies there; links are not followed. Raises OSError."""
+        """Return the status of `path`; links are not followed. Raises OSError."""
         return self.ask_for(messages.Status(path), messages.StatusFound)
 
     def make(self, path: str, mode: int, uid: int | None = None, gid: int | None = None) -> None:
@@ -334,17 +326,15 @@ class Agent(Channel):
     def put(
         self, path: str, content: bytes, mode: int, *, uid: int | None = None, gid: int | None = None, offset: int = 0
     ) -> None:
-        """Bytes into a file, in as many messages as it takes; offset 0 makes it anew. Raises OSError."""
+        """Write bytes into a file, in as many messages as needed; offset 0 makes it anew. Raises OSError."""
         view = memoryview(content)
         for start in range(0, max(1, len(content)), CHUNK):
             data = bytes(view[start : start + CHUNK])
             self.ask_for(messages.Put(path, mode, uid, gid, offset + start, data), messages.Nothing, self._long)
 
     def get(self, path: str) -> Iterator[bytes]:
-        """The content of a file, piece by piece, up to the size that it has at first, within MOST_OF_A_FILE.
-
-        A piece that is not whole is the last: there is less of the file by now. Raises OSError; MachineError for a file
-        that is too large, of which nothing is taken.
+        """Yield the content of a file piece by piece, up to its first size. Raises OSError, MachineError for one too
+        large.
         """
         offset, size = 0, CHUNK
         while offset < size:
@@ -373,26 +363,22 @@ class Agent(Channel):
 
     def ports(self, count: int) -> tuple[int, ...]:
         """TCP ports that are free on the loopback. Raises OSError."""
-        found = self.ask_for(messages.Ports(count), messages.PortsFound).ports
-        if len(found) != count:
-            raise self.give_up(f"it named {len(found)} ports, not {count}")
-        return found
+        free_ports = self.ask_for(messages.Ports(count), messages.PortsFound).ports
+        if len(free_ports) != count:
+            raise self.give_up(f"it named {len(free_ports)} ports, not {count}")
+        return free_ports
 
     def clock(self) -> float:
-        """The time of day there at a moment between asking and answer, UTC epoch seconds. Raises OSError."""
+        """Return the time of day there at a moment between asking and answer, UTC epoch seconds. Raises OSError."""
         return self.ask_for(messages.AskClock(), messages.ClockSaid).realtime_ns / 1e9
 
     # -- processes
 
     def process(self) -> int:
-        """A number for a process that is to be started."""
         return next(self._processes)
 
     def spawn(self, process: int, spec: probe.Spec, listener: Listener, *, held: bool = False) -> None:
-        """Start a launcher; `listener` hears of it from here on, unless it cannot be started. Raises OSError.
-
-        `held`: it waits at a barrier, where `listener` hears that it has arrived, until it is released.
-        """
+        """Start a launcher that `listener` hears of; `held`: it waits at a barrier until released. Raises OSError."""
         with self._state:
             self._listeners[process] = listener
         try:
@@ -415,7 +401,7 @@ class Agent(Channel):
         self.ask_for(messages.Signal(pid, number), messages.Nothing)
 
     def ask(self, *arguments: str) -> probe.Event:
-        """The first event of a short subcommand of the probe. Raises ProbeError."""
+        """Run a short subcommand of the probe, and return its first event. Raises ProbeError."""
         request = messages.AskProbe(arguments)
         try:
             asked = self.ask_for(request, messages.ProbeSaid, self._long)

@@ -1,14 +1,11 @@
 """A libvirt domain from its XML: `read(parse(text, file), file)`. Pure.
 
-Elements that decide nothing about memory, CPUs and disks are passed over. What is written wrongly is an error that
-names file and line; what a reader does not know is a part of `Domain.others`, never an error.
+Nothing in the XML is expanded, and a document type is refused: entities are declared there, and a libvirt domain has
+none. Elements that decide nothing about memory, CPUs and disks are passed over. What is written wrongly is an error
+that names file and line; what a reader does not know is a part of `Domain.others`, never an error.
 
 Source: libvirt, "Domain XML format" (Memory Allocation, Memory Backing, CPU model and topology, NUMA Node Tuning,
 Devices).
-
-XML that somebody else wrote, read without expanding anything: elements with the line they begin in.
-
-A document type is refused: it is where entities are declared, and a libvirt domain has none.
 """
 
 from __future__ import annotations
@@ -37,11 +34,10 @@ class Element:
     children: list[Element] = field(default_factory=list)
 
     def all(self, tag: str) -> Iterator[Element]:
-        """The children of that tag."""
         return (child for child in self.children if child.tag == tag)
 
     def first(self, *path: str) -> Element | None:
-        """The first child of the first tag, its first child of the second, and so on; None where there is none."""
+        """Return the first child of the first tag, its first child of the second, and so on, or None."""
         here: Element | None = self
         for tag in path:
             here = None if here is None else next(here.all(tag), None)
@@ -49,7 +45,7 @@ class Element:
 
 
 def parse(text: bytes, file: str) -> Element:
-    """The root element of the document in `text`. Raises UserError, which names `file` and the line."""
+    """Return the root element of the document in `text`. Raises UserError, which names `file` and the line."""
     roots: list[Element] = []
     open_: list[Element] = []
     texts: list[list[str]] = []
@@ -95,13 +91,13 @@ def parse(text: bytes, file: str) -> Element:
 
 
 def wrong(file: str, where: Element, message: str, hint: str) -> UserError:
-    """The error to raise for an element."""
+    """Return the error to raise for an element."""
     return UserError(f"{file}:{where.line}: {message}", hint=hint)
 
 
-def scaled(file: str, where: Element, written: str, plain: str = "KiB") -> int:
-    """`written` in the element's unit, as bytes: as libvirt scales, `plain` where there is none. Raises UserError."""
-    unit = where.attributes.get("unit") or plain
+def scaled(file: str, where: Element, written: str) -> int:
+    """`written` in the element's unit, as bytes: as libvirt scales, KiB where there is none. Raises UserError."""
+    unit = where.attributes.get("unit") or "KiB"
     if re.fullmatch(r"[0-9]{1,19}", written.strip()) is None:
         raise wrong(file, where, f"{written!r} is not a number of {unit}", "write a whole number")
     scale = _scale(unit)
@@ -111,21 +107,20 @@ def scaled(file: str, where: Element, written: str, plain: str = "KiB") -> int:
     return int(written) * scale
 
 
-def node_set(file: str, where: Element, name: str = "nodeset") -> frozenset[int] | None:
-    """The nodes that the attribute names; None where it names none. Raises UserError."""
-    written = where.attributes.get(name)
-    return None if written is None else _numbers(file, where, name, (_LARGEST_NODE, "nodes"))
+def node_set(file: str, where: Element) -> frozenset[int] | None:
+    """Return the nodes that the attribute names; None where it names none. Raises UserError."""
+    written = where.attributes.get("nodeset")
+    return None if written is None else _numbers(file, where, "nodeset", (_LARGEST_NODE, "nodes"))
 
 
 def cpu_set(file: str, where: Element, name: str) -> tuple[int, ...]:
-    """The CPUs that the attribute names, in order; none where it names none. Raises UserError."""
+    """Return the CPUs that the attribute names, in order; none where it names none. Raises UserError."""
     if name not in where.attributes:
         return ()
     return tuple(sorted(_numbers(file, where, name, (_LARGEST_CPU, "CPUs"))))
 
 
 def _numbers(file: str, where: Element, name: str, of: tuple[int, str]) -> frozenset[int]:
-    """The numbers of a set such as `0-3,^2`; `of`: the largest that there can be, and what they are."""
     (largest, what), written = of, where.attributes[name]
     chosen: set[int] = set()
     for part in written.split(","):
@@ -139,7 +134,6 @@ def _numbers(file: str, where: Element, name: str, of: tuple[int, str]) -> froze
 
 
 def _scale(unit: str) -> int | None:
-    """Bytes of a unit as libvirt names them, without regard to case; None where it is none."""
     small = unit.lower()
     if small in {"b", "byte", "bytes"}:
         return 1
@@ -157,7 +151,7 @@ _ON = "on"
 
 
 def read(root: Element, file: str) -> Domain:
-    """The domain below `root`: a `<domain>`, or libvirt's own file of one that runs. Raises UserError."""
+    """Return the domain below `root`: a `<domain>`, or libvirt's own file of one that runs. Raises UserError."""
     domain = root.first("domain") if root.tag == "domstatus" else root
     if domain is None or domain.tag != "domain":
         cure = "write it with: virsh dumpxml DOMAIN"
@@ -166,8 +160,6 @@ def read(root: Element, file: str) -> Domain:
 
 
 class _Reader:
-    """One reading of a domain."""
-
     def __init__(self, file: str, domain: Element) -> None:
         self.file, self.domain = file, domain
 
@@ -178,7 +170,7 @@ class _Reader:
         cells = tuple(self.cells())
         whole = self.size("memory")
         plugged = tuple(self.plugged())
-        # <memory> is what the guest has with its memory devices; its nodes have the rest.
+        # <memory> includes the memory devices; the nodes have the rest.
         memory = sum(cell.memory for cell in cells) or max(0, whole - sum(one.size for one in plugged))
         os_type = domain.first("os", "type")
         machine = {} if os_type is None else os_type.attributes
@@ -217,38 +209,36 @@ class _Reader:
         )
 
     def name(self) -> str:
-        """Its name, which others show and make files of. libvirt refuses line breaks and slashes in one, too."""
-        found = self.domain.first("name")
-        text = "" if found is None else found.text.strip()
-        if found is not None and (not text.isprintable() or "/" in text or len(text) > _LONGEST_NAME):
-            raise wrong(self.file, found, f"{text[:40]!r} is no name of a domain", "see: virsh list --all")
+        element = self.domain.first("name")
+        text = "" if element is None else element.text.strip()
+        if element is not None and (not text.isprintable() or "/" in text or len(text) > _LONGEST_NAME):
+            raise wrong(self.file, element, f"{text[:40]!r} is no name of a domain", "see: virsh list --all")
         return text or "domain"
 
     def size(self, tag: str) -> int:
-        """Bytes of an element that may not be there."""
-        found = self.domain.first(tag)
-        return 0 if found is None else scaled(self.file, found, found.text)
+        element = self.domain.first(tag)
+        return 0 if element is None else scaled(self.file, element, element.text)
 
     def number(self, where: Element, name: str, default: int) -> int:
-        """A whole number of an attribute."""
         written = where.attributes.get(name, str(default))
         if not re.fullmatch(r"[0-9]{1,9}", written):
             raise wrong(self.file, where, f"{name}={written!r} is not a number", "write a whole number")
         return int(written)
 
     def vcpus(self) -> int:
-        """Those that it boots with: `current`, where others are added later."""
-        found = self.domain.first("vcpu")
-        if found is None:
+        element = self.domain.first("vcpu")
+        if element is None:
             return 1
-        text = found.attributes.get("current", found.text).strip()
+        text = element.attributes.get("current", element.text).strip()
         if not re.fullmatch(r"[0-9]{1,4}", text) or not 1 <= int(text) <= _MOST_VCPUS:
-            raise wrong(self.file, found, f"{text!r} is no number of virtual CPUs", "write for example <vcpu>4</vcpu>")
+            raise wrong(
+                self.file, element, f"{text!r} is no number of virtual CPUs", "write for example <vcpu>4</vcpu>"
+            )
         return int(text)
 
     def choice(self, parent: Element | None, tag: str, name: str) -> str | None:
-        found = None if parent is None else parent.first(tag)
-        return None if found is None else found.attributes.get(name)
+        element = None if parent is None else parent.first(tag)
+        return None if element is None else element.attributes.get(name)
 
     def source(self, backing: Element | None) -> Literal["anonymous", "file", "memfd"] | None:
         match self.choice(backing, "source", "type"):
@@ -265,15 +255,15 @@ class _Reader:
         return None if mode is None else mode == "immediate"
 
     def huge(self, backing: Element) -> Iterator[HugeWish]:
-        found = backing.first("hugepages")
-        if found is None:
+        hugepages = backing.first("hugepages")
+        if hugepages is None:
             return
-        pages = list(found.all("page"))
+        pages = list(hugepages.all("page"))
         for page in pages:
             size = scaled(self.file, page, page.attributes.get("size", ""))
             yield HugeWish(size, node_set(self.file, page), page.line)
         if not pages:
-            yield HugeWish(None, None, found.line)
+            yield HugeWish(None, None, hugepages.line)
 
     def cells(self) -> Iterator[DomainCell]:
         numa = self.domain.first("cpu", "numa")
@@ -294,26 +284,26 @@ class _Reader:
                 bind=bound.get(number, bound.get(None)),
             )
 
-    def bound(self) -> dict[int | None, tuple[int, ...]]:
-        """Nodes of the host by the guest's node (None: of all others), where memory is bound to them strictly."""
+    def bound(self) -> dict[int | None, tuple[int, ...] | None]:
         tuning = self.domain.first("numatune")
-        found: dict[int | None, tuple[int, ...]] = {}
+        found: dict[int | None, tuple[int, ...] | None] = {}
         for node in () if tuning is None else tuning.children:
             strict = node.attributes.get("mode", "strict") == "strict" and node.attributes.get("placement") != "auto"
             nodes = node_set(self.file, node)
-            if strict and nodes and node.tag in ("memory", "memnode"):
-                found[None if node.tag == "memory" else self.number(node, "cellid", 0)] = tuple(sorted(nodes))
+            if node.tag == "memnode" and nodes:
+                found[self.number(node, "cellid", 0)] = tuple(sorted(nodes)) if strict else None
+            elif node.tag == "memory" and strict and nodes:
+                found[None] = tuple(sorted(nodes))
         return found
 
     def cpu(self) -> str | None:
-        """QEMU's name of the model, with the features that are required or disabled."""
-        found = self.domain.first("cpu")
-        model = None if found is None else found.first("model")
+        element = self.domain.first("cpu")
+        model = None if element is None else element.first("model")
         name = "" if model is None else model.text.strip()
-        if found is None or found.attributes.get("mode", "custom") != "custom" or not name:
+        if element is None or element.attributes.get("mode", "custom") != "custom" or not name:
             return None
         words = [name]
-        for feature in found.all("feature"):
+        for feature in element.all("feature"):
             sign = {"require": "+", "force": "+", "disable": "-", "forbid": "-"}.get(
                 feature.attributes.get("policy", "require")
             )
@@ -323,20 +313,19 @@ class _Reader:
             if sign is not None:
                 words.append(f"{sign}{called}")
         if not _MODEL.fullmatch(name):
-            raise wrong(self.file, found, f"{name!r} is no model of a CPU", "see: virsh cpu-models")
+            raise wrong(self.file, element, f"{name!r} is no model of a CPU", "see: virsh cpu-models")
         return ",".join(words)
 
     def pins(self, vcpus: int) -> Mapping[int, tuple[int, ...]]:
-        """Those of `<vcpupin>`, else the CPUs that `<vcpu cpuset=...>` gives all of them."""
         of_all = self.domain.first("vcpu")
         together = () if of_all is None else cpu_set(self.file, of_all, "cpuset")
-        found = {number: together for number in range(vcpus) if together}
+        cpus_of = {number: together for number in range(vcpus) if together}
         tuning = self.domain.first("cputune")
         for pin in () if tuning is None else tuning.all("vcpupin"):
             number = self.number(pin, "vcpu", 0)
             if number < vcpus and (cpus := cpu_set(self.file, pin, "cpuset")):
-                found[number] = cpus
-        return found
+                cpus_of[number] = cpus
+        return cpus_of
 
     def devices(self, tag: str) -> Iterator[Element]:
         devices = self.domain.first("devices")
@@ -362,13 +351,13 @@ class _Reader:
             )
 
     def balloon(self) -> Balloon | None:
-        found = next(self.devices("memballoon"), None)
-        if found is None or found.attributes.get("model") == "none":
+        device = next(self.devices("memballoon"), None)
+        if device is None or device.attributes.get("model") == "none":
             return None
         return Balloon(
-            line=found.line,
-            free_page_reporting=found.attributes.get("freePageReporting") == _ON,
-            deflates=found.attributes.get("autodeflate") == _ON,
+            line=device.line,
+            free_page_reporting=device.attributes.get("freePageReporting") == _ON,
+            deflates=device.attributes.get("autodeflate") == _ON,
         )
 
     def sharers(self) -> Iterator[DomainPart]:
@@ -409,16 +398,15 @@ class _Reader:
             )
 
     def most(self) -> tuple[int, int] | None:
-        found = self.domain.first("maxMemory")
-        return None if found is None else (scaled(self.file, found, found.text), self.number(found, "slots", 0))
+        element = self.domain.first("maxMemory")
+        return None if element is None else (scaled(self.file, element, element.text), self.number(element, "slots", 0))
 
     def limit(self) -> int | None:
-        found = self.domain.first("memtune", "hard_limit")
-        size = None if found is None else scaled(self.file, found, found.text)
+        element = self.domain.first("memtune", "hard_limit")
+        size = None if element is None else scaled(self.file, element, element.text)
         return None if size is None or size >= 1 << 62 else size  # libvirt's word for unlimited is its largest number
 
     def others(self) -> Iterator[DomainPart]:
-        """What is about CPUs, memory or devices that matter, and is restated by nobody."""
         for tag, found in (
             ("<topology> of <cpu>", self.domain.first("cpu", "topology")),
             ("<emulatorpin>", self.domain.first("cputune", "emulatorpin")),
@@ -432,7 +420,6 @@ class _Reader:
 
 
 def _place(kind: str, source: Mapping[str, str]) -> tuple[Literal["file", "block", "other"], str, str]:
-    """The kind of a disk, its path on this host, and why it has none."""
     if kind == "file" and source.get("file"):
         return "file", source["file"], ""
     if kind == "block" and source.get("dev"):

@@ -30,7 +30,7 @@ _PRESENT = re.compile(r"^ +present +(\d{1,15})$", re.MULTILINE | re.ASCII)
 
 
 def fingerprint(host: Host, cpu: Cpu | None = None) -> dict[str, Any]:
-    """The facts of `host`; `cpu` is the probe's answer to `cpu` (TLBs as CPUID states them), if there is one."""
+    """Return the facts of `host`; `cpu` is the probe's answer to `cpu` (TLBs as CPUID states them), if there is one."""
     clocks = text_of(host, f"{_CLOCK}/available_clocksource")
     sizes = PageSizes.discover(host)
     return {
@@ -64,12 +64,11 @@ def fingerprint(host: Host, cpu: Cpu | None = None) -> dict[str, Any]:
 
 
 def _plain(value: object) -> Any:
-    """As JSON gives it back: lists for tuples, dictionaries for structs."""
     return msgspec.json.decode(msgspec.json.encode(value))
 
 
 def machine_id(host: Host) -> str | None:
-    """An id that is the same on each run on this machine, and does not give away /etc/machine-id (machine-id(5))."""
+    """Return an id that is stable on this machine, and does not reveal /etc/machine-id (machine-id(5))."""
     raw = text_of(host, "/etc/machine-id")
     if not raw or raw == "uninitialized":
         return None
@@ -105,14 +104,13 @@ def _cpu(host: Host) -> dict[str, Any]:
 
 
 def _caches(host: Host) -> list[dict[str, Any]] | None:
-    """The caches of the first CPU; `shared` are the CPUs that share each."""
     base = f"{CPU}/cpu0/cache"
-    found = []
+    caches = []
     for name in host.names(base):
         if not re.fullmatch(r"index\d+", name):
             continue
         size = re.fullmatch(r"(\d+)K", text_of(host, f"{base}/{name}/size") or "")
-        found.append(
+        caches.append(
             {
                 "level": number_of(host, f"{base}/{name}/level"),
                 "type": text_of(host, f"{base}/{name}/type"),
@@ -122,7 +120,7 @@ def _caches(host: Host) -> list[dict[str, Any]] | None:
                 "shared": text_of(host, f"{base}/{name}/shared_cpu_list"),
             }
         )
-    return found or None
+    return caches or None
 
 
 def _memory(host: Host, base: int) -> dict[str, Any]:
@@ -148,11 +146,8 @@ def _memory(host: Host, base: int) -> dict[str, Any]:
 
 
 def _present(zoneinfo: str, base: int) -> dict[str, int]:
-    """Bytes of memory that lie in each node, whether the kernel has begun to use them or not (`present`, proc(5)).
-
-    A node's MemTotal is what it has begun to use (`managed`): where memory is initialised when it is first needed, that
-    grows from one reading to the next.
-    """
+    # A node's MemTotal is what the kernel has begun to use, which grows between readings where memory is initialised on
+    # first use; `present` (proc(5)) does not.
     found: dict[str, int] = {}
     zones = list(_ZONE.finditer(zoneinfo))
     for zone, end in zip(zones, [*(after.start() for after in zones[1:]), len(zoneinfo)], strict=False):
@@ -162,7 +157,7 @@ def _present(zoneinfo: str, base: int) -> dict[str, int]:
 
 
 def _virtualisation(host: Host) -> dict[str, Any]:
-    """`hypervisor` is CPUID's flag, which x86 alone has: None elsewhere. DMI names are those of the (virtual) board."""
+    # `hypervisor` is CPUID's flag, which x86 alone has.
     flags = re.search(r"^flags\s*:(.*)$", text_of(host, "/proc/cpuinfo") or "", re.MULTILINE)
     return {
         "hypervisor": "hypervisor" in flags[1].split() if flags else None,
@@ -173,7 +168,6 @@ def _virtualisation(host: Host) -> dict[str, Any]:
 
 
 def _frequency(host: Host) -> dict[str, Any] | None:
-    """The distinct frequency policies of the CPUs (limits in kHz), and boost; None without cpufreq."""
     base = f"{CPU}/cpufreq"
     policies: list[dict[str, str | None]] = []
     for name in host.names(base):
@@ -193,6 +187,5 @@ def _folder(host: Host, path: str) -> dict[str, str | None] | None:
 
 
 def _cpuinfo(text: str) -> Mapping[str, str]:
-    """The first processor's fields."""
     lines = (line.partition(":") for line in text.split("\n\n", 1)[0].splitlines())
     return {key.strip(): value.strip() for key, colon, value in lines if colon}

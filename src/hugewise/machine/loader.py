@@ -1,25 +1,14 @@
-"""By what a program is started: what a command executes in the end, and whether the dynamic loader of glibc loads a
-library into it that LD_PRELOAD names.
+"""Program that a command executes in the end, and whether glibc's loader loads a library into it (LD_PRELOAD).
 
-It reads files, and starts nothing. Scripts are what their interpreters are, and `env`, `nice`, `sh -c` and their like
-are the program that they become. The launcher (`probe/exec`) asks the same of what it is about to start; here it is
-known while a run is planned.
+Files are read, and nothing is started. A script counts as its interpreter, and `env`, `nice`, `sh -c` and the like as
+the program that they become. The launcher (`probe/exec`) repeats this check before it starts the program; here it is
+known while a run is planned. Only plain commands of `sh -c TEXT` are followed, in sequence: the effect of a pipe, a
+loop, a function or a word that the shell would expand cannot be known without a shell.
 
-Sources: elf(5); ld.so(8) and getauxval(3) on secure-execution mode; cap_bprm_creds_from_file of the Linux kernel;
-fs/binfmt_script.c of the Linux kernel; env(1) and the other programs' own pages.
+The layout library lays out the heap of an unmodified, dynamically linked program of glibc: docs/concepts/layouts.md.
 
-The sections of an object file and the libraries of a program, read with pyelftools. Pure.
-
-What `sh -c TEXT` becomes, or starts last: the program behind an `exec`, or of a text's one command. Pure.
-
-Only texts of plain commands are followed, one behind the other. With a pipe, a loop, a function or a word that the
-shell would make something else of, nobody can tell without being a shell.
-
-Source: POSIX.1-2017, XCU 2 (Shell Command Language) and sh(1).
-
-The layout library: where it is, whom it reaches, and the environment that has a program load it.
-
-It lays out the heap of an unmodified, dynamically linked program of glibc; docs/concepts/layouts.md says how.
+Sources: elf(5); ld.so(8) and getauxval(3) on secure-execution mode; cap_bprm_creds_from_file and fs/binfmt_script.c of
+the Linux kernel; POSIX.1-2017, XCU 2 (Shell Command Language); env(1) and the other programs' own pages.
 """
 
 from __future__ import annotations
@@ -58,7 +47,7 @@ class Section(msgspec.Struct, frozen=True):
 
 
 def sections(data: bytes) -> list[Section]:
-    """Every section of an ELF file, in its order. Raises ValueError when it is none, or is cut short."""
+    """Return the sections of an ELF file, in order. Raises ValueError when it is none, or is cut short."""
     if not data.startswith(MAGIC) or len(data) < 52:
         raise ValueError("not an ELF file")
     try:
@@ -77,12 +66,12 @@ def _sections(data: bytes) -> list[Section]:
     elf = ELFFile(io.BytesIO(data))
     count, each = elf.num_sections(), elf["e_shentsize"]
     if count and (each < _LEAST_HEADER or elf["e_shoff"] + count * each > len(data)):
-        raise ValueError  # else the library would go on for as many sections as the file says that it has
-    found = []
-    for one in elf.iter_sections():
-        kind: Any = one["sh_type"]  # by name, but for those that the library does not know
-        found.append(Section(one.name, kinds.get(kind, kind), _contents(data, one.header)))
-    return found
+        raise ValueError  # otherwise the library would loop over as many sections as the file claims
+    elf_sections = []
+    for section in elf.iter_sections():
+        kind: Any = section["sh_type"]  # by name, except types that the library does not know
+        elf_sections.append(Section(section.name, kinds.get(kind, kind), _contents(data, section.header)))
+    return elf_sections
 
 
 def _contents(data: bytes, header: Mapping[str, Any]) -> bytes:
@@ -95,7 +84,7 @@ def _contents(data: bytes, header: Mapping[str, Any]) -> bytes:
 
 
 def needed(data: bytes) -> tuple[str, ...]:
-    """The libraries that a program or a library names (DT_NEEDED); none where it is static, no ELF file, or broken."""
+    """Return the libraries in an ELF file's DT_NEEDED; none where it is static, broken or no ELF file."""
     from elftools.elf.dynamic import DynamicSegment  # noqa: PLC0415  (slow to load)
     from elftools.elf.elffile import ELFFile  # noqa: PLC0415
 
@@ -114,7 +103,7 @@ SHELLS = frozenset({"sh", "bash", "dash", "ash", "ksh", "mksh", "zsh", "rbash"})
 
 _LONGEST = 1 << 16  # characters of a text that are looked at
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
-_MADE = re.compile(r"[$`*?\[~!]")  # in a word: what the shell may make of it is not known
+_MADE = re.compile(r"[$`*?\[~!]")  # in a word: the shell may expand it
 _REDIRECTION = re.compile(r"[<>]{1,2}&?|>\||<<<|&>>?")
 _PLAIN = frozenset({"set", "ulimit", "umask", "trap", "export", "cd", "echo", "true", ":"})
 _WITH_WORD = frozenset({"-o", "+o", "-O", "+O", "--rcfile", "--init-file"})
@@ -129,7 +118,7 @@ class ShellCommand(NamedTuple):
 
 
 def shell_text(words: Sequence[str]) -> str | None:
-    """The text behind `-c` of the call of a shell; None where it has none."""
+    """Return the text behind `-c` of the call of a shell; None where it has none."""
     rest, asked = list(words[1:]), False
     while rest and rest[0].startswith(("-", "+")) and rest[0] not in ("-", "--"):
         word = rest.pop(0)
@@ -142,13 +131,13 @@ def shell_text(words: Sequence[str]) -> str | None:
 
 
 def program_started(text: str) -> ShellCommand | None:
-    """The program that the text becomes, or starts last; None where that cannot be told."""
+    """Return the program that the text becomes, or starts last; None where that cannot be told."""
     commands = _commands(text[:_LONGEST]) if len(text) <= _LONGEST else None
     given: list[tuple[str, str]] = []
     moved = False
     for at, command in enumerate(commands or ()):
         variables, words = _split(command)
-        if not words:  # of the shell itself, which does not hand them on unless they are exported
+        if not words:  # assignments of the shell itself, which are not handed on unless exported
             continue
         name, last = words[0], at + 1 == len(commands or ())
         if name == "export":
@@ -166,21 +155,18 @@ def _found(words: list[str], given: list[tuple[str, str]], *, moved: bool) -> Sh
 
 
 def _executed(words: list[str]) -> list[str]:
-    """Behind `exec` and its options (of bash: -c, -l, -a NAME)."""
     while words and words[0].startswith("-"):
         words = words[2:] if words[0] == "-a" else words[1:]
     return words
 
 
 def _split(command: list[str]) -> tuple[list[tuple[str, str]], list[str]]:
-    """The assignments before a command, and its words."""
     at = next((place for place, word in enumerate(command) if _ASSIGNMENT.match(word) is None), len(command))
     parts = (word.partition("=") for word in command[:at])
     return [(key, value) for key, _, value in parts], command[at:]
 
 
 def _commands(text: str) -> list[list[str]] | None:
-    """The plain commands of a text, in their order; None where there is something else in it."""
     if "`" in text or "$(" in text or "<<" in text:
         return None
     reader = shlex.shlex(text.replace("\n", " ; "), posix=True, punctuation_chars=True)
@@ -203,25 +189,10 @@ def _commands(text: str) -> list[list[str]] | None:
 
 
 _RESERVED = frozenset(
-    {
-        "if",
-        "then",
-        "else",
-        "elif",
-        "fi",
-        "for",
-        "while",
-        "until",
-        "do",
-        "done",
-        "case",
-        "esac",
-        "{",
-        "}",
-        "!",
-        "function",
-    }
-    | {"select", "[[", "time", "eval", ".", "source", "return", "exit"}
+    (
+        *("if", "then", "else", "elif", "fi", "for", "while", "until", "do", "done", "case", "esac", "select"),
+        *("{", "}", "!", "[[", "function", "time", "eval", ".", "source", "return", "exit"),
+    )
 )
 
 Started = Literal["glibc", "musl", "other loader", "static", "go", "foreign", "script", "unknown"]
@@ -233,7 +204,7 @@ _HEADERS = {1: "<HHIIIIIHHH", 2: "<HHIQQQIHHH"}  # by class: type ... phnum, beh
 _ENTRY = 56  # bytes of a program header, in ELF-64
 _ENTRY_32 = 32
 _MOST_SEGMENTS = 256
-_MOST_LINE = 255  # of a script, that the kernel looks at
+_MOST_LINE = 255  # of a script: the kernel's limit
 _DEEPEST = 5  # interpreters of interpreters, that the kernel follows
 _MOST_STEPS = 20  # of wrappers too
 
@@ -248,10 +219,6 @@ _WHY: dict[Started, str] = {
 
 
 class _Wrapper(NamedTuple):
-    """A program that becomes the one in its arguments: options with a word behind them, words before the program,
-    options with which it starts none, and words that may come before its options.
-    """
-
     valued: frozenset[str] = frozenset()
     words: int = 0
     of_others: frozenset[str] = frozenset()
@@ -299,7 +266,7 @@ _WRAPPERS = {
     "gosu": _Wrapper(words=1),
     "su-exec": _Wrapper(words=1),
     "cgexec": _Wrapper(frozenset({"-g"})),
-    # These stay, and what they start is the program all the same.
+    # These stay as parents, and the started program counts all the same.
     "tini": _Wrapper(frozenset({"-p", "-e"})),
     "dumb-init": _Wrapper(frozenset({"-r", "--rewrite"})),
     "catatonit": _Wrapper(),
@@ -308,7 +275,7 @@ _WRAPPERS = {
 
 
 class UntoldError(Exception):
-    """What a command executes cannot be told, for the reason that this says. `unknown`: only nobody here can tell."""
+    """A command whose executable cannot be determined, with the reason. `unknown`: only not here."""
 
     def __init__(self, reason: str, *, unknown: bool = False) -> None:
         super().__init__(reason)
@@ -316,7 +283,7 @@ class UntoldError(Exception):
 
 
 class Executed(NamedTuple):
-    """What a command executes in the end: the path of its program, through what, and variables that it is given."""
+    """Program that a command executes in the end: its path, the programs that start it, and its variables."""
 
     path: str
     through: tuple[str, ...]
@@ -324,10 +291,7 @@ class Executed(NamedTuple):
 
 
 def executed(command: Sequence[str], environment: Mapping[str, str]) -> Executed:
-    """Follow a command, which is not empty, through scripts and wrappers; `environment` is what it is started with.
-
-    Raises UntoldError where a wrapper has options that are not known here, nothing can be read, or there is no end.
-    """
+    """Follow a command through scripts and wrappers. Raises UntoldError for unknown options, no file or loops."""
     words, given, through, scripts = list(command), dict(environment), list[str](), 0
     for _ in range(_MOST_STEPS):
         path = _path(words[0])
@@ -343,7 +307,7 @@ def executed(command: Sequence[str], environment: Mapping[str, str]) -> Executed
             interpreter, _, option = line.partition(b" ")
             if not interpreter:
                 raise UntoldError(f"{path}: it names no interpreter")
-            # The kernel gives what stands behind the interpreter as one word.
+            # The kernel passes the text behind the interpreter as one word.
             more = [os.fsdecode(option.strip())] if option.strip() else []
             wrapped = [os.fsdecode(interpreter), *more, path, *words[1:]]
         through.append(words[0])
@@ -354,14 +318,13 @@ def executed(command: Sequence[str], environment: Mapping[str, str]) -> Executed
 def _path(name: str) -> str:
     if "/" in name:
         return name
-    found = programs.which(name)
-    if found is None:
+    path = programs.which(name)
+    if path is None:
         raise UntoldError(f"{name}: no such program on PATH")
-    return found
+    return path
 
 
 def _script(path: str) -> bytes | None:
-    """The first line of a script behind its `#!`; None of what is no script. Raises UntoldError."""
     try:
         with reading.opened(Path(path).resolve(strict=True)) as file:
             line = _at(file, 0, _MOST_LINE).split(b"\n")[0]
@@ -371,7 +334,6 @@ def _script(path: str) -> bytes | None:
 
 
 def _unwrapped(path: str, words: list[str], given: dict[str, str]) -> list[str] | None:
-    """The command behind a wrapper, whose variables `given` gets; None of what is none. Raises UntoldError."""
     name, rest = Path(words[0]).name, words[1:]
     if name in SHELLS or Path(path).name in SHELLS:
         return _behind_shell(words, given)
@@ -384,15 +346,14 @@ def _unwrapped(path: str, words: list[str], given: dict[str, str]) -> list[str] 
 
 
 def _behind_shell(words: list[str], given: dict[str, str]) -> list[str] | None:
-    """The program of `sh -c TEXT`; None where nobody can tell: then it is the shell itself."""
     text = shell_text(words)
-    found = None if text is None else program_started(text)
-    if found is None or (found.moved and not found.words[0].startswith("/") and "/" in found.words[0]):
+    program = None if text is None else program_started(text)
+    if program is None or (program.moved and not program.words[0].startswith("/") and "/" in program.words[0]):
         return None
-    if "/" not in found.words[0] and programs.which(found.words[0]) is None:
+    if "/" not in program.words[0] and programs.which(program.words[0]) is None:
         return None  # a builtin, or a function of its own
-    given.update(found.given)
-    return list(found.words)
+    given.update(program.given)
+    return list(program.words)
 
 
 def _behind(name: str, rest: list[str]) -> list[str]:
@@ -443,17 +404,16 @@ def _behind_env(rest: list[str], given: dict[str, str]) -> list[str]:
 
 
 def gains(path: str, account: tuple[int, int] | None = None) -> str | None:
-    """What rights a program gets by its file: setuid, setgid or capabilities; None where it gets none.
-
-    `account`: the user and group that it is started as; None: any other. Raises OSError.
+    """Return the privileges that a program gets by its file for an `account` (None: any other), or None. Raises
+    OSError.
     """
-    found = os.stat(path)  # noqa: PTH116  (as links lead)
+    status = os.stat(path)  # noqa: PTH116  (as links lead)
     if account is not None and os.statvfs(path).f_flag & os.ST_NOSUID:
         return None
     user, group = (None, None) if account is None else account
-    if found.st_mode & stat.S_ISUID and found.st_uid != user:
+    if status.st_mode & stat.S_ISUID and status.st_uid != user:
         return "setuid"
-    if found.st_mode & stat.S_ISGID and found.st_mode & stat.S_IXGRP and found.st_gid != group:
+    if status.st_mode & stat.S_ISGID and status.st_mode & stat.S_IXGRP and status.st_gid != group:
         return "setgid"
     if user != 0 and "security.capability" in os.listxattr(path):  # root has them
         return "capabilities"
@@ -461,32 +421,28 @@ def gains(path: str, account: tuple[int, int] | None = None) -> str | None:
 
 
 def preload_obstacle(command: Sequence[str]) -> str | None:
-    """Why a preloaded library would not reach what the command executes, in words that name the file; None if it would.
-
-    What cannot be read is not reached, as far as anybody can tell; whatever a wrapper with unknown options becomes, may
-    be.
-    """
+    """Return why a preloaded library would not reach the program that the command executes, or None."""
     try:
-        found = executed(command, os.environ)
+        program = executed(command, os.environ)
     except UntoldError as error:
         return None if error.unknown else str(error)
-    before = "".join(f"{each}: " for each in found.through if each != found.path)
+    before = "".join(f"{each}: " for each in program.through if each != program.path)
     try:
-        with reading.opened(Path(found.path).resolve(strict=True)) as file:
+        with reading.opened(Path(program.path).resolve(strict=True)) as file:
             kind = started(file)
         if kind != "glibc":
-            return f"{before}{found.path}: {_WHY[kind]}"
-        gained = gains(found.path)
+            return f"{before}{program.path}: {_WHY[kind]}"
+        gained = gains(program.path)
     except (OSError, RuntimeError, ValueError, reading.UnreadableError) as error:
-        return f"{before}{found.path}: it cannot be read ({error})"
+        return f"{before}{program.path}: it cannot be read ({error})"
     if gained is None:
         return None
     has = "its file has capabilities" if gained == "capabilities" else "it is setuid or setgid"
-    return f"{before}{found.path}: {has}, and so its loader loads no library that its caller names"
+    return f"{before}{program.path}: {has}, and so its loader loads no library that its caller names"
 
 
 def started(file: BinaryIO, machine: str | None = None) -> Started:
-    """What the file is, for a `machine` as uname says it (None: as programs are looked for). Raises OSError."""
+    """Return the kind of the file for a `machine` of uname (None: that of `programs`). Raises OSError."""
     machine = machine or programs.machine()
     head = _at(file, 0, 64)
     if head.startswith(b"#!"):
@@ -499,22 +455,19 @@ def started(file: BinaryIO, machine: str | None = None) -> Started:
     size, count = struct.unpack_from("<HH", head, 54)
     if kind not in (2, 3) or size != _ENTRY or not 0 < count <= _MOST_SEGMENTS:
         return "unknown"
-    found: Started = "static"
+    loader: Started = "static"
     for segment, offset, length in _segments(file, head):
         if segment == _INTERP:
             name = _at(file, offset, min(length, 256)).split(b"\0")[0].rpartition(b"/")[2]
             glibc = name == _GLIBC.get(machine)
-            found = "glibc" if glibc else "musl" if name.startswith(b"ld-musl") else "other loader"
+            loader = "glibc" if glibc else "musl" if name.startswith(b"ld-musl") else "other loader"
         elif segment == _NOTE and _at(file, offset, 16)[12:] == b"Go\0\0":
             return "go"
-    return found
+    return loader
 
 
 def interpreter(file: BinaryIO) -> str | None:
-    """The loader that an ELF file names (PT_INTERP), of 32 or 64 bits; None where it is static, broken, or no ELF file.
-
-    Raises OSError.
-    """
+    """Return the loader (PT_INTERP) of an ELF file of 32 or 64 bits, or None. Raises OSError."""
     head = _at(file, 0, 64)
     for segment, offset, length in _segments(file, head):
         if segment == _INTERP:
@@ -523,7 +476,6 @@ def interpreter(file: BinaryIO) -> str | None:
 
 
 def _segments(file: BinaryIO, head: bytes) -> Iterator[tuple[int, int, int]]:
-    """Kind, place in the file and length of each segment of an ELF file of this byte order."""
     form = _HEADERS.get(head[4]) if len(head) >= 64 and head.startswith(MAGIC) and head[5] == 1 else None
     if form is None:
         return
@@ -542,7 +494,7 @@ def _segments(file: BinaryIO, head: bytes) -> Iterator[tuple[int, int, int]]:
 
 
 def _at(file: BinaryIO, offset: int, length: int) -> bytes:
-    """So many bytes, fewer at the end of the file; none at a place that no file has."""
+    # fewer bytes at the end of the file; none at an offset that no file has
     try:
         file.seek(offset)
     except (OSError, OverflowError, ValueError):
@@ -563,10 +515,8 @@ _OWN_PAGES = "glibc.malloc.hugetlb="
 
 
 def find() -> Path:
-    """The library: $HUGEWISE_LAYOUT_LIBRARY, or the one of this installation; without links.
-
-    Raises UserError where it is not there, where root is to load one that another account can change, or where the
-    account that a command runs as may not read it.
+    """Return the library: $HUGEWISE_LAYOUT_LIBRARY, or the one of this installation; without links. Raises UserError
+    where it is missing, unreadable for commands' accounts, or changeable by an account other than root.
     """
     named = os.environ.get(LIBRARY)
     path = Path(named or Path(sys.prefix, "share", "hugewise", "libhugewise-layout.so"))
@@ -590,8 +540,7 @@ def find() -> Path:
 
 
 def _closed(path: Path) -> Path | None:
-    """What keeps other accounts from reading the file, or None."""
-    needed = ((each, stat.S_IXOTH) for each in path.parents)
+    needed = ((parent, stat.S_IXOTH) for parent in path.parents)
     for each, bit in (*needed, (path, stat.S_IROTH)):
         if not each.stat().st_mode & bit:
             return each
@@ -599,7 +548,7 @@ def _closed(path: Path) -> Path | None:
 
 
 def unreached(command: Sequence[str], treatment: Treatment) -> str | None:
-    """Why the layout of `treatment` cannot be had for what this command executes, or None when it can."""
+    """Return why the layout of `treatment` cannot be applied to this command's program, or None."""
     if programs.place() is not None:
         return "layouts reach programs of this host, not those in guests"
     given = {**os.environ, **treatment.environment}.get("GLIBC_TUNABLES", "").split(":")
@@ -616,11 +565,8 @@ def unreached(command: Sequence[str], treatment: Treatment) -> str | None:
 
 
 def environment(treatment: Treatment, heap: int) -> Mapping[str, str]:
-    """The variables of a program under the treatment, with its layout where it has one.
-
-    Its heap is of `heap` bytes (0: the usual), unless the layout says it.
-
-    Libraries that were preloaded already stay. Raises UserError as `find`.
+    """Return the variables of a program under the treatment, with a layout of a heap of `heap` bytes (0: the usual).
+    Raises UserError as `find`.
     """
     if not treatment.layout:
         return treatment.environment

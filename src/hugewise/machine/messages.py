@@ -1,13 +1,8 @@
-"""What the agent of another machine says, as values and as lines; the table is in docs/design/guests.md.
+"""The messages between hugewise and the agent of another machine, as values and as lines: docs/design/guests.md.
 
 Nothing that comes from a guest is believed before it is checked here: a line has its bounds, its form and its types.
-
-What a machine says that is not ours: a guest, whose kernel and whose agent may say anything.
-
-Its texts (/proc, /sys, control groups) are read by the same functions as those of this host. Whatever these raise for a
-text that no kernel writes becomes a MachineError here, at the boundary, so that an attempt ends and not a run.
-
-What the agent of another machine is asked to do, as values and as lines; the table is in docs/design/guests.md.
+The guest's texts (/proc, /sys, control groups) are read by the same functions as those of this host. Whatever these
+raise for a text that no kernel writes becomes a MachineError (`parse_foreign`), so that an attempt ends and not a run.
 """
 
 from __future__ import annotations
@@ -28,7 +23,7 @@ _LONGEST = 300
 
 
 def plain(text: str) -> str:
-    """A foreign text for an error: without line breaks and what a terminal obeys, and not long."""
+    """Return a foreign text for an error: without line breaks and what a terminal obeys, and not long."""
     return printable(text[:_LONGEST])
 
 
@@ -49,8 +44,8 @@ class Request(msgspec.Struct, frozen=True, tag_field="do"):
     """Something to be done in the guest; `str` names it for an error."""
 
     def __str__(self) -> str:
-        told = msgspec.structs.asdict(self)
-        subject = told.get("path") or told.get("target") or told.get("process") or told.get("pid") or ""
+        fields = msgspec.structs.asdict(self)
+        subject = fields.get("path") or fields.get("target") or fields.get("process") or fields.get("pid") or ""
         return f"{str(self.__struct_config__.tag).lower()} {subject}".strip()
 
 
@@ -77,7 +72,7 @@ class Names(Request, frozen=True, tag="names"):
 
 
 class Status(Request, frozen=True, tag="status"):
-    """What lies at a path."""
+    """Ask for the status of a path."""
 
     path: str
 
@@ -141,9 +136,7 @@ class Ports(Request, frozen=True, tag="ports"):
 
 
 class Spawn(Request, frozen=True, tag="spawn"):
-    """Start a launcher, which is called `process` from then on. `held`: it waits at a barrier until it is released;
-    left out where it does not, so that an older agent is not asked for it.
-    """
+    """Start a launcher, called `process` from then on; `held`: it waits at a barrier (unset for older agents)."""
 
     process: int
     spec: Spec
@@ -183,7 +176,7 @@ class AskProbe(Request, frozen=True, tag="ask"):
 
 
 class Wait(Request, frozen=True, tag="wait"):
-    """Until a launcher has ended."""
+    """Ask for an answer when a launcher has ended."""
 
     process: int
 
@@ -203,7 +196,7 @@ class Poweroff(Request, frozen=True, tag="poweroff"):
 
 
 def encode(number: int, request: Request) -> bytes:
-    """The line of a request. Raises OSError when it cannot be said: too long, or a name that is not UTF-8."""
+    """Return the line of a request. Raises OSError where it is too long, or has a name that is not UTF-8."""
     try:
         line = msgspec.json.encode({"id": number, **msgspec.to_builtins(request)}) + b"\n"
     except UnicodeEncodeError:
@@ -232,13 +225,13 @@ class Nothing(msgspec.Struct, frozen=True):
 
 
 class Text(msgspec.Struct, frozen=True):
-    """Of `read`."""
+    """Answer to `read`."""
 
     text: str
 
 
 class NamesFound(msgspec.Struct, frozen=True):
-    """Of `names`: what cannot be the name of a file is refused."""
+    """Answer to `names`. Names that no file can have are refused."""
 
     names: Annotated[list[_FileName], msgspec.Meta(max_length=MOST_NAMES)]
 
@@ -248,7 +241,7 @@ class NamesFound(msgspec.Struct, frozen=True):
 
 
 class StatusFound(msgspec.Struct, frozen=True):
-    """Of `status`; links are not followed."""
+    """Answer to `status`; links are not followed."""
 
     kind: Literal["file", "folder", "link", "other", "none"]
     mode: _Natural
@@ -256,46 +249,44 @@ class StatusFound(msgspec.Struct, frozen=True):
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """Of `get`; `size` is that of the whole file."""
+    """Answer to `get`; `size` is the size of the whole file."""
 
     data: bytes
     size: _Natural
 
 
 class PortsFound(msgspec.Struct, frozen=True):
-    """Of `ports`."""
+    """Answer to `ports`."""
 
     ports: tuple[Annotated[int, msgspec.Meta(gt=0, lt=1 << 16)], ...]
 
 
 class ClockSaid(msgspec.Struct, frozen=True):
-    """Of `clock`: nanoseconds since 1970."""
+    """Answer to `clock`: nanoseconds since 1970."""
 
     realtime_ns: _Natural
 
 
 class ProbeSaid(msgspec.Struct, frozen=True):
-    """Of `ask`: the event as the probe says it."""
+    """Answer to `ask`: the event as the probe says it."""
 
     event: msgspec.Raw
 
 
-# -- what the guest says
+# -- messages of the guest
 
 
 class AgentFault(msgspec.Struct, frozen=True):
-    """Why something could not be done."""
+    """Reason why a request failed."""
 
     errno: Annotated[int, msgspec.Meta(ge=0, lt=4096)]
     message: str
 
     @property
     def why(self) -> str:
-        """The message, as it can be shown."""
         return plain(self.message)
 
     def error(self, path: str | None = None) -> OSError:
-        """The same as the error that Python raises for it."""
         return OSError(self.errno, self.why) if path is None else OSError(self.errno, self.why, path)
 
 
@@ -312,7 +303,7 @@ class Hello(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """To the request of that number: what came of it (see `reply`)."""
+    """Answer to the request of number `id`; `reply` decodes `came`."""
 
     id: int
     came: msgspec.Raw | AgentFault
@@ -343,7 +334,7 @@ Heard = Answer | Hello | EventLine | Arrived | Ended
 
 
 class Malformed(Exception):  # noqa: N818  (what was heard, not what failed)
-    """What the guest said has not the form that was agreed on."""
+    """A message from the guest that does not have the agreed form."""
 
 
 class _End(msgspec.Struct, frozen=True):
@@ -352,8 +343,6 @@ class _End(msgspec.Struct, frozen=True):
 
 
 class _Said(msgspec.Struct, frozen=True):
-    """All forms of a line in one."""
-
     id: _Natural | None = None
     ok: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     error: AgentFault | None = None
@@ -368,15 +357,15 @@ _DECODER = msgspec.json.Decoder(_Said)
 
 
 def decode(line: bytes) -> Heard:
-    """What a line of the guest says. Raises Malformed."""
+    """Decode a line from the guest. Raises Malformed."""
     if len(line) >= LONGEST:
         raise Malformed(f"a line of more than {LONGEST} bytes")
     try:
-        line.decode()  # what the decoder keeps or skips, it does not look at
-        said = _DECODER.decode(line)
+        line.decode()  # the decoder does not check strings that it keeps raw or skips
+        fields = _DECODER.decode(line)
     except (ValueError, RecursionError) as error:
         raise Malformed(str(error)) from None
-    match said:
+    match fields:
         case _Said(id=int(number), ok=msgspec.Raw() as ok, error=None, hello=None, process=None):
             return Answer(number, ok)
         case _Said(id=int(number), ok=msgspec.UNSET, error=AgentFault() as fault, hello=None, process=None):
@@ -389,13 +378,13 @@ def decode(line: bytes) -> Heard:
             return Ended(process, status, stderr)
         case _Said(id=None, hello=None, process=int(process), line=None, ended=None, ready=True):
             return Arrived(process)
-    if said.error is not None:
-        raise Malformed(f"it did not understand what it was asked: {said.error.message}")
+    if fields.error is not None:
+        raise Malformed(f"it did not understand what it was asked: {fields.error.message}")
     raise Malformed("it is neither an answer nor an event")
 
 
 def reply(raw: msgspec.Raw, form: type[_T]) -> _T:
-    """What is in an answer. Raises Malformed."""
+    """Decode an answer. Raises Malformed."""
     try:
         return msgspec.json.decode(raw, type=form)
     except (ValueError, RecursionError) as error:

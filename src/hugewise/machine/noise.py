@@ -10,7 +10,6 @@ admin-guide/pm/cpufreq.rst of the Linux kernel.
 from __future__ import annotations
 
 import functools
-import os
 import re
 import time
 from collections.abc import Callable, Hashable, Mapping
@@ -21,11 +20,11 @@ import msgspec
 from hugewise.machine import proc
 from hugewise.model.host import Host, number_of, text_of
 from hugewise.model.pages import HUGETLB, THP, sizes_in
-from hugewise.reading import UnreadableError, figure, whole
+from hugewise.processes import TICK, ProcessStat, parse_stat
+from hugewise.reading import UnreadableError, figure, shown, whole
 
 CPU = "/sys/devices/system/cpu"
 _CLOCK_SOURCE = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
-TICK = 1 / os.sysconf("SC_CLK_TCK")  # the unit of /proc/stat and /proc/PID/stat, in seconds
 
 _KERNEL_THREADS = ("khugepaged", "kcompactd", "kswapd")
 _VMSTAT = re.compile(
@@ -72,7 +71,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """What happened between two snapshots, in the snapshot's units.
+    """Changes between two snapshots, in the snapshot's units.
 
     other_cpu_s  CPU time used by others: all busy time without hugewise, its children, and the memory kernel threads
     other_load   the part of the one-minute load average that is others', by their share of the CPU time
@@ -97,8 +96,6 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Sources(msgspec.Struct, frozen=True):
-    """Paths that do not change while a machine is up: found once a host."""
-
     fault_stats: tuple[tuple[int, str], ...]
     pools: tuple[tuple[int, str], ...]
     throttles: tuple[str, ...]
@@ -123,7 +120,7 @@ def _sources(key: Hashable) -> _Sources:
         if name in ("core_throttle_count", "package_throttle_count")
     ]
     return _Sources(
-        fault_stats=tuple(each for each in stats if host.names(each[1])),
+        fault_stats=tuple(stat for stat in stats if host.names(stat[1])),
         pools=tuple(pools),
         throttles=tuple(throttles),
         frequency=tuple(path for path in frequency if text_of(host, path) is not None),
@@ -132,18 +129,18 @@ def _sources(key: Hashable) -> _Sources:
 
 
 def _threads(host: Host) -> tuple[tuple[str, str], ...]:
-    """Kernel threads that work on memory. Only children of kthreadd (pid 2): any program may take such a name."""
-    found = []
+    # Children of kthreadd (pid 2), as any program may take such a name.
+    threads = []
     for name in host.names("/proc"):
-        if name.isdigit() and (stat := text_of(host, f"/proc/{name}/stat")) is not None:
-            comm, rest = _stat(stat)
-            if comm.startswith(_KERNEL_THREADS) and rest[1] == "2":
-                found.append((comm, f"/proc/{name}/stat"))
-    return tuple(sorted(found))
+        if name.isdigit() and (text := text_of(host, path := f"/proc/{name}/stat")) is not None:
+            stat = _stat(text)
+            if stat.comm.startswith(_KERNEL_THREADS) and stat.ppid == 2:
+                threads.append((stat.comm, path))
+    return tuple(sorted(threads))
 
 
 def snapshot(host: Host) -> Snapshot:
-    """The host's counters now. The first call on a host also looks for the files (some milliseconds)."""
+    """Return the host's counters now. The first call on a host also looks for the files (some milliseconds)."""
     sources = _sources(cast(Hashable, host))
     vmstat, memory = text_of(host, "/proc/vmstat") or "", proc.meminfo(host)
     source = text_of(host, _CLOCK_SOURCE)
@@ -185,7 +182,7 @@ def snapshot(host: Host) -> Snapshot:
 
 
 def difference(before: Snapshot, after: Snapshot) -> Difference:
-    """What happened between `before` and `after`, two snapshots of one host and one boot."""
+    """Return the changes between `before` and `after`, two snapshots of one host and one boot."""
     own = None if before.own_cpu_s is None or after.own_cpu_s is None else after.own_cpu_s - before.own_cpu_s
     threads = _deltas(before.kernel_threads, after.kernel_threads)
     vmstat = _deltas(before.vmstat, after.vmstat)
@@ -238,7 +235,6 @@ def coverage_from_counters(change: Difference, faults: int | None, base_size: in
 
 
 def _cpu_time(stat: str) -> tuple[int, float, float]:
-    """CPUs, busy seconds (guest time is part of user time) and stolen seconds, from /proc/stat."""
     times = [whole(each, "/proc/stat") for each in stat.split("\n", 1)[0].split()[1:9]]
     if len(times) < 8:
         raise UnreadableError(f"/proc/stat has {len(times)} times of a CPU, not 8")
@@ -257,17 +253,16 @@ def _pressure(host: Host) -> dict[str, float | None]:
     return found
 
 
-def _stat(text: str) -> tuple[str, list[str]]:
-    """The command's name and the fields after it, of /proc/PID/stat (a name may hold spaces and brackets)."""
-    head, bracket, tail = text.rpartition(")")
-    if not bracket or "(" not in head:
-        raise UnreadableError("a file stat of /proc has no name of a process")
-    return head.split("(", 1)[1], tail.split()
+def _stat(text: str) -> ProcessStat:
+    stat = parse_stat(text)
+    if stat is None:
+        raise UnreadableError(f"/proc/PID/stat is {shown(text)}")
+    return stat
 
 
-def _process_time(stat: str, *, children: bool = False) -> float:
-    fields = _stat(stat)[1]
-    return sum(whole(each, "/proc/PID/stat", low=-(1 << 62)) for each in fields[11 : 15 if children else 13]) * TICK
+def _process_time(text: str, *, children: bool = False) -> float:
+    stat = _stat(text)
+    return (stat.utime + stat.stime + (stat.cutime + stat.cstime if children else 0)) * TICK
 
 
 _Number = TypeVar("_Number", int, float)

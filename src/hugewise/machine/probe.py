@@ -1,16 +1,7 @@
 """Find the Rust probe, tell it what to do, and read its JSON Lines. No other module knows their form.
 
-The protocol is docs/design/probe-protocol.md; `probe describe --examples` is decoded in tests/machine/test_probe.py.
-
-What the load generator says: the body of the probe's event `load`. Times are nanoseconds.
-
-Each structure mirrors one of probe/src/protocol/load.rs; docs/design/probe-protocol.md explains the fields.
-
-What the probe's `folios` says of a process: which folios back each of its mappings, and how.
-
-The protocol is docs/design/probe-protocol.md. Sizes are bytes.
-
-What the probe answers to short questions: an event each, as `hugewise.machine.probe` reads it.
+The protocol is docs/design/probe-protocol.md, with the meaning of each field; `probe describe --examples` is decoded in
+tests/machine/test_probe.py. Sizes are bytes, times of the load generator (event `load`) are nanoseconds.
 """
 
 from __future__ import annotations
@@ -36,7 +27,7 @@ Natural = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """A preload: keys and bytes of each instance, a hash of what was stored, and what each server says it holds."""
+    """A preload: keys and bytes of each instance, a hash of the stored data, and each server's own count."""
 
     keys: Natural
     bytes: Natural
@@ -65,8 +56,8 @@ class Latency(msgspec.Struct, frozen=True):
 
 
 class ClientStall(msgspec.Struct, frozen=True):
-    """One of the slowest operations: when it was sent (in an open loop: was to be sent) and answered, and how many took
-    at least half as long in the same seconds.
+    """One of the slowest operations: sent (open loop: due) and answered; how many took half as long in the same
+    seconds.
     """
 
     sent_ns: Natural
@@ -92,7 +83,7 @@ class Worst(msgspec.Struct, frozen=True):
 
 
 class Late(msgspec.Struct, frozen=True):
-    """How much later than intended the requests of an open loop were sent."""
+    """Delay of an open loop's requests against their intended times."""
 
     p50_ns: Natural
     p99_ns: Natural
@@ -120,11 +111,7 @@ class Client(msgspec.Struct, frozen=True):
 
 
 class LoadTurns(msgspec.Struct, frozen=True):
-    """The turns of one of several groups of servers, all of `slice_operations`; `operations` are those of all of them.
-
-    `washed` of them, the first part of each turn, are not counted. `wall_ns` is the time of all, `turn_ns` the counted
-    time of each turn.
-    """
+    """Turns of one group of servers. `washed` operations, first in each turn, do not count; `turn_ns`: counted."""
 
     count: Natural
     slice_operations: Natural
@@ -206,7 +193,7 @@ class Tuning(msgspec.Struct, frozen=True):
 
 
 class Load(msgspec.Struct, frozen=True, tag_field="ev", tag="load"):
-    """What the load generator found; what was not asked for is None."""
+    """Results of the load generator; None where a result was not asked for."""
 
     protocol: Literal["redis", "memcached"]
     connections: Natural
@@ -218,9 +205,9 @@ class Load(msgspec.Struct, frozen=True, tag_field="ev", tag="load"):
     tuning: Tuning | None
 
 
-# What backs memory: its kind, the size of its folio in bytes, and how that is mapped.
+# Backing of memory: its kind, the size of its folio in bytes, and the state of the mapping.
 FolioState = Annotated[
-    str, msgspec.Meta(pattern=r"^(?:anon|shmem|hugetlb|file):[0-9]{1,15}:(?:pmd|aligned|unaligned|partial)$")
+    str, msgspec.Meta(pattern=r"^(?:anon|shmem|hugetlb|file):[0-9]{1,15}:(?:pmd|aligned|unaligned|partial)\Z")
 ]
 
 
@@ -307,7 +294,7 @@ class Touched(ProbeEvent, frozen=True):
 
 
 class Fragmented(ProbeEvent, frozen=True):
-    """So much memory is free, so much of it in blocks that a huge page fits into; so many blocks have a pinned page."""
+    """Free memory, the part of it in blocks that hold a huge page, and the number of blocks with a pinned page."""
 
     free_bytes: Natural
     huge_bytes: Natural
@@ -335,7 +322,7 @@ class FaultRound(msgspec.Struct, frozen=True):
 
 
 class FaultCost(ProbeEvent, frozen=True):
-    """What page faults cost: rounds with base pages, then with the largest that there are for who asks."""
+    """Cost of page faults: rounds with base pages, then with the largest pages that the process can get."""
 
     rounds: list[FaultRound]
 
@@ -349,10 +336,11 @@ class Launches(ProbeEvent, frozen=True):
 
 
 VERSION = 1
+_NAME = "hugewise-probe"
 
-Source = Literal["kpageflags", "smaps"]  # how page sizes are looked up
+Source = Literal["kpageflags", "smaps"]  # source of page sizes
 _PATIENCE_S = 600
-FOREVER = 10 * 365 * 86_400.0  # of servers, which are stopped
+FOREVER = 10 * 365 * 86_400.0  # for servers, which are stopped
 
 MOST_SAID = 64 << 20
 """Bytes of what a program says on stdout, or on stderr, that are kept: the probe ends one that says more."""
@@ -361,14 +349,12 @@ MOST_EVENTS = 64 << 20
 """Bytes of a probe's own lines: of a tree that it looks at process by process, some 250,000."""
 
 
-# What backs memory: its kind and the size of its pages in bytes.
-_Backing = Annotated[str, msgspec.Meta(pattern=r"^(?:[a-z-]{1,16}:[0-9]{1,15}|unproven)$")]
+# Backing of memory: its kind and the size of its pages in bytes.
+_Backing = Annotated[str, msgspec.Meta(pattern=r"^(?:[a-z-]{1,16}:[0-9]{1,15}|unproven)\Z")]
 
 
 class Count(msgspec.Struct, frozen=True):
-    """A counter's value, or the reason why there is none. Where it ran for less than it was enabled (not `whole`) the
-    probe has scaled it: an estimate, by which nothing is judged.
-    """
+    """A counter's value, or why there is none; scaled, an estimate, where it did not run all the time (not `whole`)."""
 
     value: Natural | None
     reason: str | None
@@ -377,7 +363,6 @@ class Count(msgspec.Struct, frozen=True):
 
     @property
     def whole(self) -> bool:
-        """Whether it ran all the time."""
         return self.running_ns >= self.enabled_ns
 
 
@@ -428,7 +413,7 @@ class Counters(ProbeEvent, frozen=True):
 
 
 class Coverage(ProbeEvent, frozen=True):
-    """What backed the memory of one process: bytes by `kind:page size`."""
+    """Pages that backed the memory of one process: bytes by `kind:page size`."""
 
     pid: Natural
     command: str
@@ -452,7 +437,7 @@ class Usage(ProbeEvent, frozen=True):
 
 
 class Exit(ProbeEvent, frozen=True):
-    """How and when the root process ended."""
+    """End of the root process: time and exit status or signal."""
 
     t_ns: Natural
     wall_ns: Natural
@@ -465,8 +450,8 @@ class Exit(ProbeEvent, frozen=True):
         None  # begin and end of the scan at its exit, which `wall_ns` leaves out
     )
     exceeded: str | None = None  # the limit that it met, and was ended for
-    # Of a tree that was followed: processes that went on with a copy of their parent's memory (fork without exec),
-    # programs that others than the root began, threads beside each process's first.
+    # Counts of a followed tree: processes that went on with a copy of their parent's memory (fork without exec),
+    # programs begun by others than the root, threads beside each process's first.
     forked: Natural | None = None
     executed: Natural | None = None
     threads: Natural | None = None
@@ -487,7 +472,7 @@ class MachineSeries(ProbeEvent, frozen=True, tag="series"):
 
 
 class Error(ProbeEvent, frozen=True):
-    """What went wrong, and who is to blame."""
+    """Failure of a run, and whether the host or the workload is to blame."""
 
     fault: Literal["host", "workload"]
     before_timed: bool
@@ -526,7 +511,7 @@ class Barrier(msgspec.Struct, frozen=True):
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """What a workload may take of the machine that it runs on.
+    """Limits on what a workload may take of its machine.
 
     stream_bytes  most bytes of its stdout, and of its stderr
     rooms         folders that it writes to: it is ended before the last of the room there is taken
@@ -537,7 +522,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True):
-    """What `run` is told; see the protocol's table."""
+    """Instructions for `run`; see the protocol's table."""
 
     v: int = VERSION
     argv: tuple[str, ...]
@@ -567,10 +552,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Job(msgspec.Struct, frozen=True):
-    """One probe to run: what it is told, and the files for that (`told`), for its lines and for its stderr.
-
-    All files are on this host: also `spec.stdout` and `spec.stderr`, wherever the program runs.
-    """
+    """One probe to run, and the files of this host for its specification (`told`), its lines and its stderr."""
 
     spec: Spec
     told: Path
@@ -579,7 +561,6 @@ class Job(msgspec.Struct, frozen=True):
 
     @classmethod
     def below(cls, folder: Path, name: str, spec: Spec) -> Job:
-        """With its files in `folder`, all of which begin with `name`."""
         return cls(spec, *(folder / f"{name}.{kind}" for kind in ("spec.json", "jsonl", "probe-stderr")))
 
     def tell(self, spec: Spec | None = None) -> None:
@@ -589,14 +570,19 @@ class Job(msgspec.Struct, frozen=True):
             self.told.write_bytes(msgspec.json.format(msgspec.json.encode(spec or self.spec), indent=1))
 
 
-def find() -> str:
-    """Path of the probe: $HUGEWISE_PROBE, beside this Python, or on PATH. Raises ProbeError.
+def has_executed(pid: int) -> bool:
+    """Tell whether a child of the probe on this host has executed its program; False when the child has ended."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/exe").readlink().name != _NAME
+    return False
 
-    The one beside this Python is as good as this program itself. Root runs another one only where no other account can
-    change it, whatever the environment says that `su` keeps: else UserError.
+
+def find() -> str:
+    """Return the probe: $HUGEWISE_PROBE, beside this Python, or on PATH. Raises ProbeError; UserError where root would
+    run one beside neither that another account can change.
     """
     named = os.environ.get("HUGEWISE_PROBE")
-    places = [named] if named else [str(Path(sys.executable).parent / "hugewise-probe"), shutil.which("hugewise-probe")]
+    places = [named] if named else [str(Path(sys.executable).parent / _NAME), shutil.which(_NAME)]
     for place in places:
         if place and os.access(place, os.X_OK):
             if Path(place).parent != Path(sys.executable).parent:
@@ -618,12 +604,12 @@ def decode(lines: Iterable[bytes]) -> Iterator[Event]:
 
 
 def version() -> str:
-    """The probe's own version, such as 0.1.0. Raises ProbeError."""
+    """Return the probe's own version, such as 0.1.0. Raises ProbeError."""
     return _answer("--version").decode(errors="replace").split()[-1]
 
 
 def ask(*arguments: str) -> Event:
-    """The first event of a short subcommand, such as `cpu` or `counters`. Raises ProbeError when it fails."""
+    """Run a subcommand of the probe such as `cpu`, and return its first event. Raises ProbeError."""
     first = next(decode(_answer(*arguments).splitlines(keepends=True)), None)
     if first is None:
         raise ProbeError(f"hugewise-probe {' '.join(arguments)} said nothing")
@@ -631,7 +617,7 @@ def ask(*arguments: str) -> Event:
 
 
 def ask_all(*arguments: str) -> list[Event]:
-    """All events of a subcommand, such as `folios`. Raises ProbeError when it fails."""
+    """Return all events of a subcommand, such as `folios`. Raises ProbeError when it fails."""
     return list(decode(_answer(*arguments).splitlines(keepends=True)))
 
 
@@ -646,7 +632,6 @@ def put_away(process: subprocess.Popen[bytes]) -> None:
 
 
 def _answer(*arguments: str) -> bytes:
-    """What a short subcommand prints."""
     try:
         done = subprocess.run([find(), *arguments], capture_output=True, check=False, timeout=_PATIENCE_S)
     except subprocess.TimeoutExpired:

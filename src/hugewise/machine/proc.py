@@ -1,38 +1,23 @@
-"""Files below /proc that more than one room reads: memory, mounts, how a process was begun. Source: proc(5).
+"""Files below /proc that more than one room reads: memory, mounts, maps, free blocks, control groups. Source: proc(5).
 
 Names in them are of others: of mount points, control groups, files, programs. The kernel escapes the line feed in them
 and no other character, so lines end there alone (`str.splitlines` and text mode see more ends), and no byte of a name
 is taken for granted to be UTF-8.
 
-Which address ranges of a process a policy is about, from its /proc/PID/maps. Pure.
-
-Source: proc(5); Documentation/filesystems/proc.rst of the Linux kernel.
-
-Reading what a process keeps from being read, for a limited time.
-
-Files of /proc that show the memory of a process are made under a lock of that process's (mmap_lock). Who waits for it
-waits as long as somebody has it: for ever, where that one hangs in a page fault on a file of a server that does not
+Patience. Files that show the memory of a process are made under a lock of that process (mmap_lock). A reader waits as
+long as somebody has the lock: for ever, where that one hangs in a page fault on a file of a server that does not
 answer. Nothing but SIGKILL ends that wait, not even Ctrl-C. So whatever is read of a process that is not known to be
-well is read in a thread, which is given up when the time is over. The kernel takes such a thread along when this
-process ends.
+well is read in a thread, which is given up when the time is over, and which ends with this process
+(mmap_read_lock_killable in fs/proc/task_mmu.c; proc_pid_smaps(5)).
 
-Sources: fs/proc/task_mmu.c of Linux (mmap_read_lock_killable); proc_pid_smaps(5).
+Free memory. A zone whose free pages all lie below what it keeps back from programs serves none of them, however large
+its blocks are (the first 16 MiB of x86-64). Where the kernel counts more free memory than its lists hold, the rest was
+never given to them (kernels that prepare memory when it is first needed): that comes in blocks of any size
+(/proc/buddyinfo, /proc/zoneinfo; __zone_watermark_ok() in mm/page_alloc.c).
 
-What of the free memory can become a huge page at once, as the kernel's lists of free blocks say it. Pure.
-
-A zone whose free pages all lie below what it keeps back from programs serves none of them, however large its blocks are
-(the first 16 MiB of x86-64). Where the kernel counts more free memory than its lists hold, the rest was never given to
-them (kernels that prepare memory when it is first needed): that comes in blocks of any size.
-
-Sources: proc(5) for buddyinfo and zoneinfo; __zone_watermark_ok() in mm/page_alloc.c of the Linux kernel.
-
-Which unit of systemd a control group is of, by its path: units of the system, and what others call so.
-
-Whoever a subtree is delegated to (a user's own manager, a container, a service) makes groups of any name in it. The
-manager of the system puts its units below slices alone, so what lies below anything else is no unit of the system's.
-
-Sources: cgroups(7); systemd.slice(5); systemd's "Control Group APIs and Delegation" (names that begin as the kernel's
-own have a `_` before them).
+Units. Whoever a subtree of control groups is delegated to (a user's own manager, a container, a service) makes groups
+of any name in it. The system's manager puts its units below slices alone, so what lies below anything else is no unit
+of the system's (cgroups(7); systemd.slice(5); systemd's "Control Group APIs and Delegation").
 """
 
 from __future__ import annotations
@@ -42,15 +27,17 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from io import FileIO
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 import msgspec
 
-from hugewise.model.age import FreeMemory
 from hugewise.model.host import Host, text_of
+from hugewise.model.pages import FreeMemory
 from hugewise.model.procedure import Named
+from hugewise.processes import parse_stat
 
 AT_BASE, AT_SECURE = 7, 23
 """Keys of the auxiliary vector (getauxval(3))."""
@@ -61,16 +48,16 @@ _ESCAPE = re.compile(r"\\(\d{3})")
 
 
 def meminfo(host: Host, path: str = "/proc/meminfo") -> Mapping[str, int]:
-    """Bytes by name, such as MemTotal; those that the machine, or its node whose file `path` is, does not say lack."""
+    """Return bytes by name, such as MemTotal, of the machine or of the node whose file is `path`."""
     try:
-        said = host.read(path)
+        text = host.read(path)
     except OSError:
         return {}
-    return {name: int(kib) << 10 for name, kib in _FIELD.findall(said)}
+    return {name: int(kib) << 10 for name, kib in _FIELD.findall(text)}
 
 
 class Mount(msgspec.Struct, frozen=True):
-    """What is mounted at `point`: `root` within a file system of that kind, with the options of the whole."""
+    """Mount at `point` of the part `root` of a file system of type `kind`, with the file system's options."""
 
     point: str
     root: str
@@ -79,7 +66,7 @@ class Mount(msgspec.Struct, frozen=True):
 
 
 def mounts(mountinfo: str) -> Iterator[Mount]:
-    """The mounts that a file such as /proc/self/mountinfo lists. Raises ValueError for a text that is none of these."""
+    """Yield the mounts in a file such as /proc/self/mountinfo. Raises ValueError for any other text."""
     for line in filter(None, mountinfo.split("\n")):
         before, _, after = line.partition(" - ")
         kind, _, options = after.split(" ", 2)
@@ -88,20 +75,18 @@ def mounts(mountinfo: str) -> Iterator[Mount]:
 
 
 def kernel_text(path: Path) -> str:
-    """A file of the kernel's, as it is; bytes that are no UTF-8 come back by `os.fsencode`. Raises OSError."""
+    """Return a file of the kernel's, as it is; bytes that are no UTF-8 come back by `os.fsencode`. Raises OSError."""
     return path.read_bytes().decode("utf-8", "surrogateescape")
 
 
 def fields(status: str) -> dict[str, str]:
-    """The fields of `status` of a process by their names, without the blanks around them."""
+    """Return the fields of `status` of a process by their names, without the blanks around them."""
     parts = (line.partition(":") for line in status.split("\n"))
     return {name: value.strip() for name, colon, value in parts if colon}
 
 
 def living(host: Host, pid: int) -> int | None:
-    """The number by which /proc shows the memory of a process: its own or, where its first thread has ended and others
-    go on, that of one of these; None where all of it has ended.
-    """
+    """Return the pid or thread id by which /proc shows the memory of a process; None where all of it has ended."""
     for name in ("", *(name for name in host.names(f"/proc/{pid}/task") if name != str(pid))):
         place = f"/proc/{pid}/task/{name}" if name else f"/proc/{pid}"
         status = text_of(host, f"{place}/status")
@@ -113,20 +98,13 @@ def living(host: Host, pid: int) -> int | None:
 
 
 def start_time(host: Host, pid: int) -> int | None:
-    """Start of a process in clock ticks since boot (field 22 of /proc/PID/stat); None when it is gone or a zombie."""
-    try:
-        found = host.read(f"/proc/{pid}/stat").rpartition(")")[2].split()
-    except OSError:
-        return None
-    return None if found[0] in ("Z", "X", "x") else int(found[19])
+    """Start of a process in clock ticks since boot; None when it is gone or a zombie."""
+    stat = parse_stat(text_of(host, f"/proc/{pid}/stat") or "")
+    return None if stat is None or stat.has_ended else stat.starttime
 
 
 def variables(raw: bytes) -> Iterator[tuple[str, str]]:
-    """Names and values in `environ` of a process; words without `=` have an empty value.
-
-    glibc (to 2.37 at least) writes an end of text over each colon of GLIBC_TUNABLES, in place: what follows as
-    `glibc.NAME=VALUE` belongs to it.
-    """
+    """Yield names and values in `environ`. glibc (to 2.37) writes an end of text over each colon of GLIBC_TUNABLES."""
     held = ""
     for word in raw.decode("utf-8", "replace").split("\0"):
         if held.startswith("GLIBC_TUNABLES=") and word.startswith("glibc."):
@@ -140,7 +118,7 @@ def variables(raw: bytes) -> Iterator[tuple[str, str]]:
 
 
 def auxiliary(raw: bytes) -> Mapping[int, int]:
-    """What `auxv` of a process says, by key; of one of another word length, nothing that means anything."""
+    """Parse `auxv` of a process, by key. The result is meaningless for a process of another word length."""
     return dict(_AUXILIARY.iter_unpack(raw[: len(raw) // _AUXILIARY.size * _AUXILIARY.size]))
 
 
@@ -161,32 +139,31 @@ class AddressRange(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """Bytes."""
         return self.end - self.start
 
 
 def mappings(maps: str) -> Iterator[AddressRange]:
-    """The mappings in the text of /proc/PID/maps."""
+    """Yield the mappings in the text of /proc/PID/maps."""
     for line in maps.split("\n"):
         if found := _LINE.fullmatch(line):
             yield AddressRange(int(found[1], 16), int(found[2], 16), found[3][3] == "s", found[5])
 
 
 def named_ranges(maps: str, what: Named) -> list[tuple[int, int]] | None:
-    """The ranges that `what` means; None means all anonymous, shared and hugetlb memory of the process.
+    """Return the ranges that `what` means; None means all anonymous, shared and hugetlb memory of the process.
 
     `shared`: the largest shared anonymous mapping. `large`: private mappings of at least 32 MiB, adjacent ones taken
     together (the kernel splits a mapping where its flags change). Empty when there is none.
     """
     if what == "all":
         return None
-    found = list(mappings(maps))
+    mapped = list(mappings(maps))
     if what == "shared":
-        shared = [each for each in found if each.shared and _SHARED.fullmatch(each.name)]
+        shared = [each for each in mapped if each.shared and _SHARED.fullmatch(each.name)]
         largest = max(shared, key=lambda each: each.size, default=None)
         return [] if largest is None else [(largest.start, largest.end)]
     joined: list[tuple[int, int]] = []
-    for each in found:
+    for each in mapped:
         if each.shared or not _PRIVATE.fullmatch(each.name):
             continue
         if joined and joined[-1][1] == each.start:
@@ -205,58 +182,46 @@ _Value = TypeVar("_Value")
 
 
 class StuckError(Exception):
-    """It could not be read in time; the message says within how many seconds, and why that may be."""
-
-
-class _Work(Generic[_Value]):
-    """What a thread is to find out, and what it found."""
-
-    def __init__(self, work: Callable[[], _Value]) -> None:
-        self._work = work
-        self.done = threading.Event()
-        self.found: list[_Value] = []
-        self.failed: BaseException | None = None
-
-    def __call__(self) -> None:
-        try:
-            self.found.append(self._work())
-        except BaseException as error:  # raised again by who waits
-            self.failed = error
-        self.done.set()
+    """Information about a process that could not be read in time; the message says the limit and the likely reason."""
 
 
 class Patience:
-    """How long is waited for one process after the other: for one that is stuck `seconds`, for all later ones a second
-    at most, so that many of them do not add up.
-    """
+    """Limit on the wait for each process: `seconds` for the first that is stuck, at most one for each later one."""
 
     def __init__(self, seconds: float = PATIENCE_S) -> None:
         self.seconds = seconds
 
     def until(self) -> float:
-        """When the time for a process that is begun now is over, by the monotonic clock."""
         return time.monotonic() + self.seconds
 
     def of(self, work: Callable[[], _Value], until: float | None = None) -> _Value:
-        """What `work` gives, or raises. Raises StuckError where it has not ended by then (None: from now on)."""
+        """Run `work` and return its result or raise its error; StuckError at `until` (None: a limit from now)."""
         until = self.until() if until is None else until
-        one = _Work(work)
-        threading.Thread(target=one, daemon=True).start()
-        if not one.done.wait(max(0.0, until - time.monotonic())):
-            told = (
-                f"it could not be read within {self.seconds:g} s: its map of memory is held (it hangs in the kernel, or"
-                " who looks into it does: see /proc/PID/task/*/stack)"
-            )
-            self.seconds = min(self.seconds, _AGAIN_S)
-            raise StuckError(told)
-        if one.failed is not None:
-            raise one.failed
-        return one.found[0]
+        done: Future[_Value] = Future()
+
+        def run() -> None:
+            try:
+                done.set_result(work())
+            except BaseException as error:
+                done.set_exception(error)
+
+        threading.Thread(target=run, daemon=True).start()
+        try:
+            return done.result(max(0.0, until - time.monotonic()))
+        except TimeoutError:
+            if done.done():
+                raise
+        told = (
+            f"it could not be read within {self.seconds:g} s: its map of memory is held (it hangs in the kernel, or"
+            " who looks into it does: see /proc/PID/task/*/stack)"
+        )
+        self.seconds = min(self.seconds, _AGAIN_S)
+        raise StuckError(told)
 
     def lines(self, path: Path) -> Iterator[bytes]:
-        """The lines of a file of /proc, all of them within the time. Raises StuckError, OSError."""
+        """Yield the lines of a file of /proc, all of them within the time. Raises StuckError, OSError."""
         until = self.until()
-        # Without a buffer of Python's: its lock would have whoever gives up wait for the thread, to close it.
+        # Unbuffered: a buffer's lock would make the closing thread wait for this one.
         with self.of(lambda: path.open("rb", buffering=0), until) as file:
             rest = b""
             while piece := self.of(lambda: _piece(file), until):
@@ -268,7 +233,7 @@ class Patience:
 
 
 def _piece(file: FileIO) -> bytes:
-    """So many bytes, or what is left: the kernel gives a few thousand at a time."""
+    # the kernel gives a few thousand bytes at a time
     found = bytearray()
     while len(found) < _PIECE and (more := file.read(_PIECE)):
         found += more
@@ -276,7 +241,7 @@ def _piece(file: FileIO) -> bytes:
 
 
 def patient_text(host: Host, path: str, patience: Patience | None = None) -> str:
-    """The text of a file of a process. Raises StuckError, OSError."""
+    """Return the text of a file of a process. Raises StuckError, OSError."""
     return (patience or Patience()).of(lambda: host.read(path))
 
 
@@ -284,11 +249,11 @@ _LISTS = re.compile(r"^Node (\d{1,6}), zone +(\w{1,32})((?: +\d{1,15}){1,32}) *$
 _ZONE = re.compile(r"^Node (\d{1,6}), zone +(\w{1,32})$", re.MULTILINE | re.ASCII)
 _LEAST = re.compile(r"^ +min +(\d{1,15})$", re.MULTILINE | re.ASCII)
 _RESERVE = re.compile(r"^ +protection: \(([\d, ]{0,400})\)$", re.MULTILINE | re.ASCII)
-_UNLISTED = 0.02  # of the free memory: what lies between two readings is no more
+_UNLISTED = 0.02  # share of the free memory: two readings differ by less
 
 
 def free_memory(host: Host, base: int, pmd: int) -> FreeMemory:
-    """Of `host`, whose base and PMD pages have these sizes in bytes. Raises OSError where it does not say it."""
+    """Return free memory for base and PMD pages of these bytes. Raises OSError."""
     kept = dict(_kept(host.read("/proc/zoneinfo")))
     order = (pmd // base).bit_length() - 1
     everything = huge = 0
@@ -304,13 +269,12 @@ def free_memory(host: Host, base: int, pmd: int) -> FreeMemory:
 
 
 def largest_block(host: Host, base: int) -> int:
-    """Bytes of the largest block in the kernel's lists, where a base page has `base`; 0 where it does not say."""
+    """Return bytes of the largest block in the kernel's lists, where a base page has `base`; 0 where unknown."""
     lists = _LISTS.findall(text_of(host, "/proc/buddyinfo") or "")
     return max((base << (len(counts.split()) - 1) for _, _, counts in lists), default=0)
 
 
 def _kept(zoneinfo: str) -> Iterator[tuple[tuple[str, str], int]]:
-    """Pages that each zone of each node keeps from programs: its lowest watermark, and its reserve against them."""
     zones = list(_ZONE.finditer(zoneinfo))
     names = list(dict.fromkeys(found[2] for found in zones))
     movable = names.index("Movable") if "Movable" in names else len(names) - 1
@@ -326,24 +290,24 @@ _INIT = "init.scope"
 
 
 def managed(cgroup: str) -> list[str]:
-    """The paths in the text of /proc/PID/cgroup by which systemd manages: of version 2, and of its own hierarchy."""
+    """Return the paths in /proc/PID/cgroup by which systemd manages: of version 2, and of its own hierarchy."""
     parts = (line.split(":", 2) for line in cgroup.split("\n"))
-    return [each[2] for each in parts if len(each) == 3 and (each[:2] == ["0", ""] or each[1] == "name=systemd")]
+    return [part[2] for part in parts if len(part) == 3 and (part[:2] == ["0", ""] or part[1] == "name=systemd")]
 
 
 def top(cgroup_of_1: str) -> str:
-    """Below what the manager's units lie, from /proc/1/cgroup: nothing, but for a container that sees where it is."""
+    """Return the path above the manager's units, from /proc/1/cgroup: empty except in some containers."""
     return next((path.removesuffix(f"/{_INIT}") for path in managed(cgroup_of_1) if path.endswith(f"/{_INIT}")), "")
 
 
 def is_of_system(path: str, above: str = "") -> bool:
-    """Whether a group that is called as a unit is one of the system's manager, whose units lie below `above`."""
+    """Return whether a group named like a unit is one of the system's manager, whose units lie below `above`."""
     inside = path.removeprefix(above) if path.startswith(f"{above}/") else path
     return all(part.endswith(".slice") for part in inside.split("/")[1:-1])
 
 
 def service(cgroup: str, above: str = "") -> str | None:
-    """The service of the system's that a process of this /proc/PID/cgroup belongs to; None: to none."""
+    """Return the service of the system's that a process of this /proc/PID/cgroup belongs to; None: to none."""
     for path in managed(cgroup):
         parts = path.split("/")
         at = next((at for at, part in enumerate(parts) if part.endswith(".service")), None)

@@ -1,13 +1,12 @@
-"""Where programs are looked for: on this host, or in the image of a guest. It looks, and starts nothing.
+"""Lookup of programs on this host or in the image of a guest. Nothing is started.
 
 A workload file asks here whether a program is there, and so runs unchanged for a guest: within `looking_in(...)` the
 answers come from the list of what is in an image instead of this host's disk. Files that a user names are the host's in
 any case; they are put into the guest at the same path.
 
-The command line of ssh: the caller's own program with its configuration, keys, agents and jump hosts.
-
-It never asks: what would need a password fails. The host is given what is asked for and nothing else: no agent, no
-display, no port of the caller's, whatever their configuration says. Source: ssh(1), ssh_config(5).
+ssh is the caller's own program with its configuration, keys and jump hosts. It never asks: what would need a password
+fails. The other host is given no agent, display or port of the caller's, whatever their configuration says. Source:
+ssh(1), ssh_config(5).
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ from pathlib import Path
 from hugewise import files
 from hugewise.errors import UserError
 
-# Of the programs in a guest. Debian has merged /bin into /usr/bin; its packages name both.
+# For programs in a guest. Debian has merged /bin into /usr/bin; its packages name both.
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 @dataclass(frozen=True)
 class Contents:
-    """What an image holds: paths of its programs and of other files that workloads look for, versions by package
-    (after which a digest may stand).
+    """Contents of an image: paths of its programs and of other files that workloads look for, and versions by package
+    (a digest may follow).
 
     Beside it what is known of its guest before it boots: how many CPUs it has, and its architecture as uname says it.
     """
@@ -87,12 +86,12 @@ def looking_here() -> Iterator[None]:
 
 
 def place() -> Contents | None:
-    """The image that is looked in, or None on this host: a key for whatever is kept of an answer."""
+    """Return the image that is looked in, or None on this host: a key for whatever is kept of an answer."""
     return _PLACE.get()
 
 
 def which(name: str, *more: str) -> str | None:
-    """The path of a program, on PATH or in the folders `more`; None where there is none."""
+    """Return the path of a program, on PATH or in the folders `more`; None where there is none."""
     contents = place()
     if contents is None:
         folders = (os.environ.get("PATH", os.defpath), *more)
@@ -104,27 +103,25 @@ def which(name: str, *more: str) -> str | None:
 
 
 def of_root(name: str) -> str | None:
-    """The path of a program of this host that root runs itself; None where there is none.
-
-    The caller's PATH does not count then: `su` keeps another account's. Raises UserError where another account could
-    change the program.
+    """Return a program of this host for root, not by PATH, which `su` keeps; or None. Raises UserError where another
+    account could change it.
     """
     if os.geteuid() != 0:
         return shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", os.defpath), PATH)))
-    found = shutil.which(name, path=PATH)
-    if found is not None:
-        files.own(Path(found), f"{name} is {found}", "root runs it: have it, and its folders, owned by root")
-    return found
+    path = shutil.which(name, path=PATH)
+    if path is not None:
+        files.own(Path(path), f"{name} is {path}", "root runs it: have it, and its folders, owned by root")
+    return path
 
 
 def executable(path: str) -> bool:
-    """Whether there is a program of that path."""
+    """Return whether `path` is a program."""
     contents = place()
     return os.access(path, os.X_OK) if contents is None else path in contents.programs
 
 
 def matching(pattern: str) -> list[str]:
-    """The paths of the files that match an absolute `pattern` (`*` within one folder's name), in their order."""
+    """Return the paths of the files that match an absolute `pattern` (`*` within one folder's name), in their order."""
     contents = place()
     if contents is None:
         return sorted(map(str, Path("/").glob(pattern.lstrip("/"))))
@@ -138,43 +135,40 @@ def matching(pattern: str) -> list[str]:
 
 
 def cpus() -> int:
-    """How many CPUs a program may use there."""
+    """Return how many CPUs a program may use there."""
     contents = place()
     return len(os.sched_getaffinity(0)) if contents is None else contents.cpus
 
 
 def machine() -> str:
-    """The architecture that programs are of, as uname says it: x86_64, aarch64."""
+    """Return the architecture that programs are of, as uname says it: x86_64, aarch64."""
     contents = place()
     return platform.machine() if contents is None else contents.machine
 
 
 def installed(package: str) -> str | None:
-    """The version of a Debian package in the image; None on a host, which is asked for files instead."""
+    """Return the version of a Debian package in the image; None on a host, which is asked for files instead."""
     contents = place()
-    told = None if contents is None else dict(contents.packages).get(package)
-    return None if told is None else told.split(" ")[0]
+    version = None if contents is None else dict(contents.packages).get(package)
+    return None if version is None else version.split(" ")[0]
 
 
 def within(path: str) -> bool:
-    """Whether a file (no program) is in the image already, and so need not be put there."""
+    """Return whether a file that is no program is already in the image, and so need not be copied."""
     contents = place()
     return contents is not None and path in contents.files | contents.programs
 
 
 def stamp(path: str) -> str:
-    """What changes when a file does: where it is, its size and when it was written. Only the path where it is gone.
-
-    Of a file in an image: its path, and what the image is made of.
-    """
+    """Return a text that changes when the file does: path, size and modification time, or the image's digest."""
     contents = place()
     if contents is not None and path in contents.files | contents.programs:
         return f"{path} of {contents.digest}"
     try:
-        found = Path(path).stat()
+        status = Path(path).stat()
     except OSError:
         return path
-    return f"{path} {found.st_size} {found.st_mtime_ns}"
+    return f"{path} {status.st_size} {status.st_mtime_ns}"
 
 
 _NOTHING_ELSE = (
@@ -184,11 +178,7 @@ _NOTHING_ELSE = (
 
 
 def ssh_command(reach: Sequence[str], command: str, *, connect_s: int, alive_s: int) -> list[str]:
-    """The words that have `command` done by the shell of a host: quote in it what is not fixed.
-
-    `reach`: options of the user's, and the target last. ssh gives up after `connect_s` seconds without a connection,
-    and after three times `alive_s` without a word. Raises UserError where there is no ssh.
-    """
+    """Return the words by which ssh has `command` done by the host's shell. Raises UserError where there is no ssh."""
     program = of_root("ssh")
     if program is None:
         raise UserError("ssh: no such program; other hosts are reached by it", hint="apt install openssh-client")

@@ -1,10 +1,4 @@
-"""Another machine (a guest, the host of a client) as a `machine.Machine`, over the agent that runs there.
-
-What a program writes there lies there until it has ended; then it is taken over to this side and
-removed there. So a caller finds the same files as after a program of this host.
-
-Private folders of an attempt in a place of another machine.
-"""
+"""Another machine (a guest, a client's host) as a `machine.Machine`; output files are moved here at a program's end."""
 
 from __future__ import annotations
 
@@ -42,7 +36,6 @@ class RemoteLauncher:
     """
 
     def __init__(self, agent: Agent, process: int, job: probe.Job, outputs: str) -> None:
-        """Make the job's files. Raises StorageError."""
         self.process, self.job = process, job
         self._agent, self._folder = agent, outputs
         self._lock = threading.Lock()
@@ -59,13 +52,11 @@ class RemoteLauncher:
 
     @property
     def spec(self) -> probe.Spec:
-        """What the launcher is told: its outputs are there."""
         return remote_spec(self.job.spec, self.process, self._folder)
 
-    # -- what the agent tells, on the thread that reads its channel
+    # -- events of the agent, on the thread that reads its channel
 
     def line(self, text: str) -> None:
-        """The launcher said this."""
         with self._lock:
             if self._done.is_set():
                 return
@@ -84,7 +75,6 @@ class RemoteLauncher:
                 self._problem = self._problem or StorageError(f"cannot write {self.job.events}: {error.strerror}")
 
     def arrived(self) -> None:
-        """It waits at its barrier; that it may go on is waited for by a thread of its own."""
         with self._lock:
             if self._ready >= 0:
                 os.write(self._ready, b"r")
@@ -97,19 +87,18 @@ class RemoteLauncher:
             self._agent.release(self.process)
 
     def ended(self, status: int, stderr: str) -> None:
-        """The launcher is gone; taking over its files is for a thread of its own, as the agent is asked for them."""
+        # a thread of its own takes over the launcher's files, as the agent is asked for them
         threading.Thread(target=self._finish, args=(status, stderr), daemon=True).start()
 
     def lost(self) -> None:
-        """The machine is gone."""
         self._conclude(None)
 
     def _finish(self, status: int, stderr: str) -> None:
         try:
             with storing(str(self.job.stderr)):
                 self.job.stderr.write_text(stderr, encoding="utf-8", errors="replace")
-            told = self.job.spec
-            for path, target in {self.spec.stderr: told.stderr, self.spec.stdout: told.stdout}.items():
+            spec = self.job.spec
+            for path, target in {self.spec.stderr: spec.stderr, self.spec.stdout: spec.stdout}.items():
                 self._take(path, Path(target))
         except HugewiseError as error:
             self._problem = self._problem or error
@@ -120,7 +109,7 @@ class RemoteLauncher:
         try:
             take(self._agent, path, target)
         except FileNotFoundError:
-            return  # it was not opened: a micro-workload says all to its launcher
+            return  # there is none: a micro-workload writes only to its launcher
         except OSError as error:
             raise MachineError(f"{self._agent.name}: cannot read {path}: {error.strerror}") from None
         with suppress(OSError):
@@ -185,10 +174,7 @@ class RemoteLauncher:
 
 
 def remote_spec(spec: probe.Spec, process: int, outputs: str) -> probe.Spec:
-    """The same specification with outputs below the folder `outputs` there: one file where it named one.
-
-    How much room is left there is not watched: it is a guest's own memory, or asked of a server at every look.
-    """
+    """Return the specification with outputs below the folder `outputs` there, whose room is not watched."""
     stderr = f"{outputs}/{process}.stderr"
     stdout = stderr if spec.stdout == spec.stderr else f"{outputs}/{process}.stdout"
     limits = msgspec.structs.replace(spec.limits, rooms=())
@@ -198,7 +184,7 @@ def remote_spec(spec: probe.Spec, process: int, outputs: str) -> probe.Spec:
 def take(agent: Agent, path: str, target: Path) -> None:
     """Write a file of that machine to `target`. Raises OSError for its side, StorageError for this one."""
     pieces = agent.get(path)
-    first = next(pieces, b"")  # where there is no such file, none is made here
+    first = next(pieces, b"")  # without the file there, none is made here
     with ExitStack() as stack:
         with storing(str(target)):
             file = stack.enter_context(target.open("wb", buffering=0))
@@ -225,11 +211,9 @@ class RemoteMachine:
         self._outputs = outputs
 
     def cpus(self) -> tuple[int, ...]:
-        """All of its CPUs."""
         return tuple(sorted(self.agent.hello().cpus))
 
     def ports(self, count: int) -> tuple[int, ...]:
-        """TCP ports that are free on its loopback now."""
         if count == 0:
             return ()
         try:
@@ -238,8 +222,8 @@ class RemoteMachine:
             raise MachineError(f"{self.agent.name}: no free ports: {error.strerror}") from None
 
     def start(self, job: probe.Job, inherited: tuple[int, ...] = ()) -> RemoteLauncher:
-        """Start the launcher; of `inherited` descriptors only those of its barrier reach it, through its agent. Raises
-        ProbeError, StorageError, MachineError.
+        """Start the launcher; its agent bridges the barrier among `inherited`. Raises ProbeError, StorageError,
+        MachineError.
         """
         launched = RemoteLauncher(self.agent, self.agent.process(), job, self._outputs)
         try:
@@ -259,7 +243,6 @@ class RemoteMachine:
             self.agent.signal(pid, number)
 
     def ask(self, *arguments: str) -> probe.Event:
-        """The first event of a subcommand of the probe."""
         return self.agent.ask(*arguments)
 
     # -- files
@@ -270,7 +253,6 @@ class RemoteMachine:
             self.agent.make(path, mode)
 
     def folder(self, path: str, uid: int | None, gid: int | None) -> None:
-        """A fresh, empty folder for the account."""
         with self._storing(f"make {path}"):
             self.agent.remove(path)
             self.agent.make(path, 0o700, uid, gid)
@@ -278,14 +260,11 @@ class RemoteMachine:
     def put(
         self, folder: str, name: str, content: bytes, uid: int | None, gid: int | None, *, mode: int = 0o644
     ) -> None:
-        """Write a file, with the folders that it lies in."""
         with self._storing(f"write {folder}/{name}"):
             self.agent.put(f"{folder}/{name}", content, mode, uid=uid, gid=gid)
 
     def files(self, folder: str, pattern: re.Pattern[str]) -> Iterator[bytes]:
-        """Files by name; of all of them together no more than of one, else MachineError. Raises UnreadableError for a
-        link, as on this host.
-        """
+        """Yield files by name, limited together. Raises UnreadableError for a link, MachineError for too much."""
         total = 0
         for name in self.agent.names(folder):
             path = f"{folder}/{name}"
@@ -301,7 +280,6 @@ class RemoteMachine:
                 yield content
 
     def remove(self, path: str) -> None:
-        """Remove a file or a tree."""
         with self._storing(f"remove {path}"):
             self.agent.remove(path)
 
@@ -315,7 +293,7 @@ class RemoteMachine:
 
 @dataclass(frozen=True)
 class RemoteFolders:
-    """`machine.Folders` of another machine; `owner` and `group` are whom the attempts run as (None: root)."""
+    """`machine.Folders` of another machine; `owner` and `group` are those of the attempts' account (None: root)."""
 
     machine: RemoteMachine
     path: Path
@@ -324,18 +302,18 @@ class RemoteFolders:
 
     @classmethod
     def open(cls, machine: RemoteMachine, place: str, owner: int | None, group: int | None) -> RemoteFolders:
-        """The folders in `place`, which is made unless it is there. Raises StorageError."""
+        """Return the folders in `place`, which is made unless it is there. Raises StorageError."""
         machine.make(place, 0o711)
         return cls(machine, Path(place), owner, group)
 
     def folder(self, name: str) -> Path:
-        """A fresh, empty folder of that name for the account. Raises StorageError."""
+        """Return a fresh, empty folder of that name for the account. Raises StorageError."""
         path = self.path / name
         self.machine.folder(str(path), self.owner, self.group)
         return path
 
     def within(self, name: str) -> RemoteFolders:
-        """The same in a folder of that name. Raises StorageError."""
+        """Make a folder of that name inside. Raises StorageError."""
         return RemoteFolders.open(self.machine, str(self.path / name), self.owner, self.group)
 
     def clear(self) -> None:

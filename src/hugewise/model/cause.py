@@ -1,7 +1,7 @@
-"""What stands behind a verdict: page faults, page walks, pages, and how much any page size could still win.
+"""Answer of a cell, and evidence behind its verdicts: faults, page walks, how much any page size could still win.
 
-Plain values, made by `analysis.causes` and told by `report.answer_text`. What is not known is None, with the reason in
-`unseen`; nothing here takes part in a verdict.
+Made by `analysis.causes` and told by `report.sections.answer`. What is not known is None, with the reason in `unseen`;
+nothing of the evidence takes part in a verdict.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class FaultPrice(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, rounds: Iterable[tuple[int, int, int]]) -> list[FaultPrice]:
-        """Of rounds of (bytes touched, faults, CPU ns), by size; those of mixed sizes are left out."""
+        """Return the prices by size from rounds of (bytes touched, faults, CPU ns), without rounds of mixed sizes."""
         found: dict[int, list[float]] = {}
         for size, faults, spent in rounds:
             if faults <= 0:
@@ -58,7 +58,7 @@ class FaultTime(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TlbCost(msgspec.Struct, frozen=True, kw_only=True):
-    """What the processor counted of the TLB in one mode: medians over an arm's attempts, each of those that counted it.
+    """Counts of the TLB in one mode: medians over an arm's attempts, each of those that counted it.
 
     walk_share   cycles with a walk under way, of all cycles of the mode: at most, as those of loads, stores and fetches
                  are summed
@@ -77,14 +77,14 @@ class TlbCost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unseen(msgspec.Struct, frozen=True):
-    """What could not be seen, and why."""
+    """Evidence that could not be had, and why."""
 
     what: str
     why: str
 
 
 class Bound(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of the baseline's time other pages can win, as shares of its CPU time.
+    """Bound on the share of the baseline's CPU time that other pages can win.
 
     won     what the arm won at least, by the interval of its pairs: the lower end. None where the verdict is not
             better, on something else than a time or a rate of work, or where CPU time and elapsed time differ by more
@@ -93,7 +93,7 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
             second level + time in faults and zeroing. No arm can win more of the TLB and of faults than that; demand
             misses overlap with walks, so that less is left to win. None: none can be had, and `why`
     parts   what `upper` is the sum of, by name: walks and hits in user mode, the same in kernel mode, faults
-    stlb_cycles, walkers   the constants of the family (`machine.pmu.families`); `family` is empty where none is known,
+    stlb_cycles, walkers   the constants of the family (`machine.pmu`); `family` is empty where none is known,
             `errata` are those of its events
     nested  what of it are walks through a hypervisor's tables, where an event of its own counts them
     """
@@ -110,7 +110,7 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True):
-    """What stands behind the verdict on `arm` against `baseline`. Pairs of two are (baseline, arm).
+    """Evidence behind the verdict on `arm` against `baseline`. Pairs of two are (baseline, arm).
 
     told        what the difference is of, as far as that is shown; `by` what shows it; `why` it is not told
     would       what would tell it
@@ -150,3 +150,86 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
     slow_with: Mapping[str, int] = {}
     memory_age: str = ""
     unseen: tuple[Unseen, ...] = ()
+
+
+GROWTH = 0.1
+"""Growth in memory from which a faster setting is not recommended without asking."""
+POOL_GROWTH = 0.25
+"""The same of one whose memory is in a pool, which is filled for somewhat more than was seen."""
+
+AnswerState = Literal["set", "weigh", "leave", "undecided", "none"]
+Trade = Literal["", "failures", "worse beside", "earlier runs", "memory", "better beside"]
+"""The gravest thing that an answer leaves to the reader to weigh."""
+
+
+class AlsoJudged(msgspec.Struct, frozen=True, kw_only=True):
+    """The verdict on an arm by what the study declared to judge beside the cell's metric; ratios are arm/baseline.
+
+    end_point   what is judged of the metric, where it is another end point of the cell's own; else empty
+    """
+
+    arm: str
+    metric: str
+    end_point: str = ""
+    better: str
+    verdict: str
+    ratio: float | None
+    low: float | None
+    high: float | None
+    n: int
+    confidence: float | None
+
+
+class CellAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer for a cell, by the verdicts of one run. Ratios are arm/baseline, sizes are bytes.
+
+    state     set: `setting` beat the baseline, and of those that did it has the largest effect
+              weigh: so it did, for so much more memory, with so many runs that failed, worse in what was declared
+              beside the metric, or not together with the earlier runs; or it makes no difference in the metric, and
+              is better in what was declared beside it: that is the reader's to weigh (`trade` says which of these is
+              the gravest)
+              leave: nothing was better, and nothing is open in the cell's metric: `setting` is the baseline
+              undecided: nothing was better so far, and `open` may be
+              none: no verdict is possible, or nothing was compared
+    text      the same in one sentence, without the cell's name: `what` to do, and what was `found`, or why nothing was
+    ratio, low, high, n, confidence   of the comparison that the answer rests on; null, and n 0, without one
+    ranked    every arm beside the baseline, the best first: better ones by their effect, then equivalent, undecided,
+              worse ones, and those without a verdict
+    beside    arms that beat the baseline too. They were not compared with `setting`; `overlapping` are those whose
+              interval overlaps with its own, so that which of them is the better is open
+    open      arms whose comparison is undecided
+    also      the verdicts on what the study declared to judge beside the metric
+    failed    runs of `setting` that failed or could not be started, where they are more than the baseline's; else 0
+    memory, memory_before   of `setting` and of the baseline at their most, with the pool that is reserved for it, used
+              or not; null where it is not known. pool: its pool alone
+    """
+
+    cell: str
+    state: AnswerState
+    setting: str | None
+    text: str
+    what: str
+    found: str
+    metric: str
+    baseline: str
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    n: int = 0
+    confidence: float | None = None
+    ranked: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
+    overlapping: tuple[str, ...] = ()
+    open: tuple[str, ...] = ()
+    also: tuple[AlsoJudged, ...] = ()
+    trade: Trade = ""
+    failed: int = 0
+    memory: int | None = None
+    memory_before: int | None = None
+    pool: int = 0
+
+    @property
+    def growth(self) -> float | None:
+        if not self.memory_before or self.memory is None:
+            return None
+        return self.memory / self.memory_before - 1

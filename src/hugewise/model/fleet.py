@@ -1,4 +1,4 @@
-"""What a fleet found: the documented JSON (`fleet.json`), and the only thing that its report is made from."""
+"""Result of a fleet: the documented JSON (`fleet.json`), and the only source of its report."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from hugewise.model.metric import Metric
+from hugewise.model.reason import Reason
 from hugewise.model.results import Verdict
 
 
@@ -75,7 +76,7 @@ class FleetStratum(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HostEffect(msgspec.Struct, frozen=True, kw_only=True):
-    """What one host says of a comparison by itself, exact on that host; and what it brings to its stratum.
+    """Effect on one host by itself, exact on that host; and the host's part in its stratum.
 
     ratio, low, high, confidence, verdict, reason, n   as its own report has them
     pooled_ratio    the ratio corrected for the stop, as it is pooled; null with the reason in `absent`
@@ -85,7 +86,7 @@ class HostEffect(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     stratum: str
     verdict: Verdict
-    reason: str
+    reason: Reason
     n: int
     ratio: float | None
     low: float | None
@@ -93,7 +94,7 @@ class HostEffect(msgspec.Struct, frozen=True, kw_only=True):
     confidence: float
     pooled_ratio: float | None
     error: float | None
-    absent: str = ""
+    absent: Reason = ""
 
 
 class WithoutHost(msgspec.Struct, frozen=True):
@@ -119,7 +120,7 @@ class ProductOfEvidence(msgspec.Struct, frozen=True, kw_only=True):
     adjusted: float | None
     direction: Literal["larger", "smaller", "undecided", "refused"]
     verdict: Verdict
-    reason: str
+    reason: Reason
 
 
 class PooledEffect(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,12 +131,14 @@ class PooledEffect(msgspec.Struct, frozen=True, kw_only=True):
     lost        hosts of it that were begun and have no run: they count as hosts without any effect
     verdict, reason   on the typical effect, over all strata and comparisons together
     ratio, low, high, confidence   the typical effect and its interval; null with fewer than two hosts
+    p, p_signs  of no difference: by Student's t over hosts, and by their signs; a verdict needs both
     error       the standard error of its logarithm
     spread, spread_low, spread_high   of the effects over hosts: a standard deviation of the logarithm of the ratio, and
                 its interval at 95%; null for the fleet, and with fewer than two hosts
     next_low, next_high   interval at 95% of the effect that the next host of the stratum has; null below five hosts
     next_good   the chance that the next host's effect is in the metric's good direction; null below five hosts
     without     the typical effect without each host, where there are three at least
+    outlying    hosts whose effect does not fit those of the others, at an error of 5% over all hosts of the stratum
     evidence    the e-values of its hosts, multiplied, of each end point
     """
 
@@ -143,12 +146,13 @@ class PooledEffect(msgspec.Struct, frozen=True, kw_only=True):
     asked: int
     hosts: int
     verdict: Verdict
-    reason: str
+    reason: Reason
     ratio: float | None = None
     low: float | None = None
     high: float | None = None
     confidence: float | None = None
     p: float | None = None
+    p_signs: float | None = None
     error: float | None = None
     spread: float | None = None
     spread_low: float | None = None
@@ -157,6 +161,7 @@ class PooledEffect(msgspec.Struct, frozen=True, kw_only=True):
     next_high: float | None = None
     next_good: float | None = None
     without: tuple[WithoutHost, ...] = ()
+    outlying: tuple[str, ...] = ()
     evidence: tuple[ProductOfEvidence, ...] = ()
     lost: int = 0
 
@@ -221,7 +226,7 @@ class FleetResults(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TransferredVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What a short run on one more host makes of a fleet's verdict there. All ratios are arm/baseline.
+    """Result of a short run on one more host for a fleet's verdict. All ratios are arm/baseline.
 
     state    confirmed: its own run ends in the same verdict, and its effect fits the class; "confirmed, other size": it
              does not fit; contradicted: its own run ends in another verdict; prior: nothing is claimed of this host,
@@ -240,7 +245,7 @@ class TransferredVerdict(msgspec.Struct, frozen=True, kw_only=True):
     baseline: str
     metric: str
     state: Literal["confirmed", "confirmed, other size", "contradicted", "prior"]
-    reason: str
+    reason: Reason
     confidence: float
     prior_verdict: Verdict
     prior_ratio: float | None

@@ -1,4 +1,4 @@
-"""What a guest is made of, as plain values: everything that QEMU's command line and the record of an attempt need.
+"""Guest as plain values: everything that QEMU's command line and the record of an attempt need.
 
 What a run's folder keeps of its guests beside its attempts: `guests.json`, written once, before the first block.
 
@@ -70,21 +70,18 @@ class Backing(msgspec.Struct, frozen=True, kw_only=True):
     cells: tuple[BackingCell, ...] = ()
 
     def parts(self, memory: int) -> tuple[BackingCell, ...]:
-        """The memory of each of its NUMA nodes, of a guest of `memory` bytes."""
         return self.cells or (BackingCell(memory=memory, pages=self.pages, nodes=self.nodes),)
 
     @property
     def kinds(self) -> tuple[Pages, ...]:
-        """All kinds of pages that it is made of."""
         return tuple(dict.fromkeys((*(cell.pages for cell in self.cells), *self.by_node, self.pages)))
 
     @property
     def bound(self) -> bool:
-        """Whether any of it is bound to nodes of the host."""
         return self.nodes is not None or any(cell.nodes is not None for cell in self.cells)
 
     def pool(self, memory: int) -> dict[tuple[int, int | None], int]:
-        """The pages of pools that `memory` bytes need, by their size and the host's NUMA node (None: wherever).
+        """Return the pages of pools that `memory` bytes need, by their size and the host's NUMA node (None: wherever).
 
         What is bound to several nodes takes pages of any of them: each has its share.
         """
@@ -100,7 +97,7 @@ class Backing(msgspec.Struct, frozen=True, kw_only=True):
         return {where: pages for where, pages in found.items() if pages}
 
     def said(self) -> dict[str, Any]:
-        """Its keys as JSON has them, without those that later versions have added and that say nothing here."""
+        """Return the keys as JSON has them, without empty keys of later versions."""
         found: dict[str, Any] = msgspec.to_builtins(self)
         return {key: value for key, value in found.items() if value or key not in ("share", "by_node", "cells")}
 
@@ -169,7 +166,6 @@ class Image(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def drive(self) -> tuple[Disk, ...]:
-        """Its disk, where it has one."""
         if self.disk is not None:
             return (self.disk,)
         return () if self.root is None else (Disk(files=(DiskFile(path=self.root),)),)
@@ -205,7 +201,6 @@ class Guest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def drives(self) -> tuple[Disk, ...]:
-        """All its disks, that of its image first."""
         return (*self.image.drive, *self.disks)
 
     @property
@@ -270,7 +265,8 @@ def write(folder: Path, record: GuestsRecord) -> str:
 
 
 def read(folder: Path, digest: str | None = None, *, demanded: bool = False) -> GuestsRecord | None:
-    """What was kept; None of a run without guests. `digest`: the SHA-256 that it must have where that is `demanded`.
+    """Read the guests' record; None for a run without guests. `digest`: the SHA-256 that it must have where that is
+    `demanded`.
 
     Raises RunError where it cannot be read, or is not what was kept.
     """
@@ -397,8 +393,12 @@ class Domain(msgspec.Struct, frozen=True, kw_only=True):
     lines: Mapping[str, int] = {}
 
     @property
+    def filed(self) -> bool:
+        """Whether libvirt backs memory of no pool by a file below memory_backing_dir: shared, and not of a memfd."""
+        return self.shared and self.source in (None, "file")
+
+    @property
     def nodes(self) -> tuple[tuple[int, int], ...]:
-        """Its NUMA nodes with their memory in bytes."""
         return tuple((cell.id, cell.memory) for cell in self.cells) or ((0, self.memory),)
 
     def page(self, node: int, default: int | None) -> int | None:
@@ -409,7 +409,6 @@ class Domain(msgspec.Struct, frozen=True, kw_only=True):
         return None if size is None or size <= _BASE_PAGE else size
 
     def at(self, line: int) -> str:
-        """The place that is named in messages."""
         return f"{self.file}:{line}"
 
 

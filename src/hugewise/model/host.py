@@ -26,16 +26,16 @@ _NUMBER = re.compile(r"[0-9]{1,18}")
 
 
 class Host(Protocol):
-    """What a policy, a setting or the runner may ask of a machine."""
+    """Machine, as far as policies, settings and the runner need it."""
 
     name: str
 
     def privileged(self) -> bool:
-        """Whether system-wide knobs can be turned (effective uid 0)."""
+        """Return whether system-wide knobs can be turned (effective uid 0)."""
         ...
 
     def read(self, path: str) -> str:
-        """The file's text, stripped. Raises FileNotFoundError when absent, OSError when it cannot be read."""
+        """Return the file's text, stripped. Raises FileNotFoundError when absent, OSError when it cannot be read."""
         ...
 
     def write(self, path: str, text: str) -> None:
@@ -43,16 +43,16 @@ class Host(Protocol):
         ...
 
     def writable(self, path: str) -> bool:
-        """Whether it is a file that its mode lets the owner write (root passes any mode, but not a read-only file)."""
+        """Return whether the file's mode lets the owner write (root passes any mode, but not a read-only file)."""
         ...
 
     def names(self, path: str) -> list[str]:
-        """The sorted names in a folder; empty when there is none."""
+        """Return the sorted names in a folder; empty when there is none."""
         ...
 
 
 def text_of(host: Host, path: str) -> str | None:
-    """The file's text; None where it cannot be read."""
+    """Return the file's text; None where it cannot be read."""
     try:
         return host.read(path)
     except OSError:
@@ -60,12 +60,12 @@ def text_of(host: Host, path: str) -> str | None:
 
 
 def number_of(host: Host, path: str) -> int | None:
-    """The number in the file; None where there is none."""
+    """Return the number in the file; None where there is none."""
     text = text_of(host, path)
     return int(text) if text is not None and _NUMBER.fullmatch(text) else None
 
 
-Moment = Annotated[float, msgspec.Meta(ge=0, lt=253402300800)]
+EpochSeconds = Annotated[float, msgspec.Meta(ge=0, lt=253402300800)]
 """UTC epoch seconds before the year 10000: what a folder of somebody else says must be a date too."""
 
 
@@ -87,7 +87,7 @@ class Clock:
 
 
 CLOCK = Clock()
-"""Those of this machine."""
+"""Clocks of this machine."""
 
 State = Literal["ok", "limited", "missing"]
 

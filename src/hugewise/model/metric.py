@@ -14,7 +14,7 @@ from typing import Literal
 import msgspec
 
 NOT_IN_EMULATION = "the guest is emulated (TCG): its clock, TLB and caches are not a processor's"
-"""Why a metric is null that emulation does not yield exactly."""
+"""Reason for a null metric that emulation does not yield exactly."""
 
 Direction = Literal["lower", "higher", "neutral"]
 
@@ -48,7 +48,7 @@ class Counter(msgspec.Struct, frozen=True):
     """An event of perf that is counted of each command, by its name there (see `hugewise-probe counters`).
 
     metric     what it is called in attempts and reports; None: it is kept in the events of an attempt alone
-    hardware   the processor's: it takes one of its counters, of which there are few (`machine.pmu.families`). Of
+    hardware   the processor's: it takes one of its counters, of which there are few (`machine.pmu`). Of
                servers, whose measured part begins when they run already, these alone are counted
     """
 
@@ -58,7 +58,7 @@ class Counter(msgspec.Struct, frozen=True):
 
 
 class Sum(msgspec.Struct, frozen=True):
-    """A metric that is a sum over events of the processor's own in one mode, by their roles (`machine.pmu.families`).
+    """A metric that is a sum over events of the processor's own in one mode, by their roles (`machine.pmu`).
 
     A family counts some of `roles` and not others: those that were asked for are summed. `less` is taken away from
     `l1_misses`, where the family counts hits of the second level in that way.
@@ -93,69 +93,38 @@ class CounterBundle(msgspec.Struct, frozen=True):
 
 
 def label(event: str, mode: Mode, index: int = 0) -> str:
-    """What the count of an event is called in what the probe says; `index` where a role has more than one event."""
+    """Return the probe's name of an event's count; `index` where a role has more than one event."""
     suffix = {"all": "", "user": ":u", "kernel": ":k"}[mode]
     return f"{event}{f'/{index}' if index else ''}{suffix}"
 
 
+def _counter(event: str, unit: str, what: str, *, hardware: bool = True, emulated: bool = False) -> Counter:
+    return Counter(event, Metric(event.lower().replace("-", "_"), unit, "lower", what, emulated), hardware)
+
+
 # A new counter is a row here. Any open counter costs a server most of a microsecond at each context switch, in every
 # arm alike: so of servers only those that nothing else gives are counted, and on a machine without a PMU none.
+_TREE = "of the timed region (whole command: of the tree)"
 COUNTERS = (
     Counter("task-clock"),
-    Counter(
-        "page-faults",
-        Metric(
-            "page_faults",
-            "faults",
-            "lower",
-            "page faults of the timed region (whole command: of the tree)",
-            emulated=True,
-        ),
-    ),
+    _counter("page-faults", "faults", f"page faults {_TREE}", hardware=False, emulated=True),
     Counter("minor-faults"),
     Counter("major-faults"),
-    Counter(
-        "context-switches",
-        Metric(
-            "context_switches", "switches", "lower", "context switches of the timed region (whole command: of the tree)"
-        ),
+    _counter("context-switches", "switches", f"context switches {_TREE}", hardware=False),
+    _counter("cpu-migrations", "migrations", "moves from one CPU to another, likewise", hardware=False),
+    _counter("cycles", "cycles", "CPU cycles, from the hardware counter"),
+    _counter("instructions", "instructions", "instructions retired, from the hardware counter"),
+    _counter(
+        *("cache-references", "accesses"),
+        "accesses of the cache that perf's generic event means, the last level on most processors",
     ),
-    Counter(
-        "cpu-migrations", Metric("cpu_migrations", "migrations", "lower", "moves from one CPU to another, likewise")
-    ),
-    Counter("cycles", Metric("cycles", "cycles", "lower", "CPU cycles, from the hardware counter"), hardware=True),
-    Counter(
-        "instructions",
-        Metric("instructions", "instructions", "lower", "instructions retired, from the hardware counter"),
-        hardware=True,
-    ),
-    Counter(
-        "cache-references",
-        Metric(
-            "cache_references",
-            "accesses",
-            "lower",
-            "accesses of the cache that perf's generic event means, the last level on most processors",
-        ),
-        hardware=True,
-    ),
-    Counter("cache-misses", Metric("cache_misses", "misses", "lower", "those of them that missed it"), hardware=True),
-    Counter("branches", Metric("branches", "branches", "lower", "branches retired"), hardware=True),
-    Counter(
-        "branch-misses",
-        Metric("branch_misses", "branches", "lower", "those of them that were foreseen wrongly"),
-        hardware=True,
-    ),
-    Counter(
-        "dTLB-load-misses",
-        Metric(
-            "dtlb_load_misses",
-            "misses",
-            "lower",
-            "data TLB load misses as perf's generic event counts them, which differs by vendor: page walks on AMD and"
-            " Intel, misses of the first level on Arm",
-        ),
-        hardware=True,
+    _counter("cache-misses", "misses", "those of them that missed it"),
+    _counter("branches", "branches", "branches retired"),
+    _counter("branch-misses", "branches", "those of them that were foreseen wrongly"),
+    _counter(
+        *("dTLB-load-misses", "misses"),
+        "data TLB load misses as perf's generic event counts them, which differs by vendor: page walks on AMD and"
+        " Intel, misses of the first level on Arm",
     ),
 )
 
@@ -164,7 +133,7 @@ GENERIC = tuple(counter.event for counter in COUNTERS if counter.hardware)
 
 
 def _of_mode(mode: Literal["user", "kernel"]) -> tuple[Sum, ...]:
-    """What is told by mode: half of all page walks can be the kernel's, and no page size of a program moves those."""
+    # Half of all page walks can be the kernel's, and no page size of a program moves those.
 
     def one(name: str, unit: str, what: str, *roles: str, less: tuple[str, ...] = ()) -> Sum:
         return Sum(Metric(f"{name}_{mode}", unit, "lower", f"{what}, in {mode} mode"), mode, roles, less)
@@ -386,7 +355,8 @@ COVARIATES: Mapping[str, Covariate] = {
 
 
 def difference(name: str, arm: Mapping[str, float], baseline: Mapping[str, float]) -> float | None:
-    """The pair's difference on the covariate's own scale, arm minus baseline; None where a side has no such value.
+    """Return the pair's difference on the covariate's own scale, arm minus baseline; None where a side has no such
+    value.
 
     The scale belongs to the covariate and not to the pair: one coefficient is fitted over all pairs. Swapped labels
     change the sign and nothing else. Raises KeyError on an unknown name.

@@ -1,4 +1,4 @@
-"""What `report.json` tells of the attempts of a cell over time, and of the tail of their latencies.
+"""Series over time of a cell's attempts, and the tail of their latencies, in `report.json`.
 
 What the machine counted over time while an attempt ran, and the tail of its latencies: what is stored of each.
 
@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from typing import Annotated
 
 import msgspec
+
+from hugewise.model.reason import Reason
 
 MOST_SHARE = 0.005
 """Above this share of the workload's CPU time the sampler has marked its attempt."""
@@ -89,7 +91,7 @@ class SamplerUse(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def marked(self) -> bool:
-        """Whether it took more of the CPU than it may."""
+        """True if the sampler took more of the CPU than it may."""
         return self.share is not None and self.share > MOST_SHARE
 
 
@@ -116,7 +118,7 @@ class SampleSeries(msgspec.Struct, frozen=True, kw_only=True):
     stalls: tuple[Stall, ...] = ()
 
     def column(self, name: str) -> tuple[int | None, ...] | None:
-        """The values of a counter, one for each reading; None where the machine does not have it."""
+        """Return the values of a counter, one for each reading; None where the machine does not have it."""
         if name in self.constant:
             return (self.constant[name],) * len(self.t_s)
         return self.changed.get(name)
@@ -142,7 +144,7 @@ class TailQuantile(msgspec.Struct, frozen=True, kw_only=True):
     low: float | None
     high: float | None
     confidence: float
-    reason: str
+    reason: Reason
 
 
 class ArmStall(msgspec.Struct, frozen=True, kw_only=True):
@@ -198,7 +200,7 @@ class ArmFootprint(msgspec.Struct, frozen=True, kw_only=True):
     high: float | None
     confidence: float
     constant: bool = False
-    reason: str = ""
+    reason: Reason = ""
 
 
 class SamplerCost(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,13 @@
-"""Which page sizes a machine has. Found by what is present in sysfs, never by kernel version.
+"""Page sizes of a machine, found by what is present in sysfs, and the state of its memory before an attempt.
+
+The state is a factor of a cell, the same for all its arms:
+
+    fresh                as it is found, or as compaction leaves it
+    fragmented           no huge page can be made of what is free: each block has a page that cannot be moved
+    pressure             the programs have less memory than they want, and swap
+    fragmented+pressure  both
+
+What is judged there is the setting: a condition on the pages would choose the attempts that were lucky.
 
 Sources: Documentation/admin-guide/mm/transhuge.rst and hugetlbpage.rst of the Linux kernel.
 """
@@ -77,12 +86,12 @@ def _has(host: Host, size: int, knob: str) -> bool:
 
 
 def sizes_in(host: Host, folder: str) -> list[int]:
-    """The page sizes in bytes that a folder of sysfs has subfolders for, in order."""
+    """Return the page sizes in bytes that a folder of sysfs has subfolders for, in order."""
     return sorted(int(m[1]) << 10 for name in host.names(folder) if (m := _FOLDER.fullmatch(name)))
 
 
 def page_flags_readable() -> bool:
-    """Whether this process sees physical page numbers and flags, tried on a page of its own.
+    """Return whether this process sees physical page numbers and flags, tried on a page of its own.
 
     Without CAP_SYS_ADMIN the kernel gives page number 0 (Documentation/admin-guide/mm/pagemap.rst), also to a root
     that lacks the capability, as in a container.
@@ -96,3 +105,37 @@ def page_flags_readable() -> bool:
     except OSError:
         return False
     return entry & ((1 << 55) - 1) != 0
+
+
+MemoryAge = Literal["fresh", "fragmented", "pressure", "fragmented+pressure"]
+
+# In an order in which each differs in one thing from the next, so that a round over all of them fragments once.
+AGES: tuple[MemoryAge, ...] = ("fresh", "pressure", "fragmented+pressure", "fragmented")
+
+MOST_OF_FREE = 0.05
+MOST_OF_NEED = 0.1
+
+
+class FreeMemory(msgspec.Struct, frozen=True):
+    """Free memory in bytes, and the part of it in blocks that a huge page (of PMD size) fits into."""
+
+    all: int
+    huge: int
+
+
+def fragmented(age: MemoryAge) -> bool:
+    """Return whether the free memory is to be fragmented."""
+    return age in ("fragmented", "fragmented+pressure")
+
+
+def pressed(age: MemoryAge) -> bool:
+    """Return whether the limit of the cell is to make its programs swap."""
+    return age in ("pressure", "fragmented+pressure")
+
+
+def allowed(free: int, need: int) -> int:
+    """Return the most bytes in blocks that a huge page fits into, where `free` bytes are free in all, of memory that
+    counts as fragmented for a cell that uses `need` bytes (0: nobody knows).
+    """
+    most = int(MOST_OF_FREE * free)
+    return min(most, int(MOST_OF_NEED * need)) if need else most

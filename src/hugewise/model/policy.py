@@ -78,19 +78,13 @@ class DeployedFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Deployment(msgspec.Struct, frozen=True, kw_only=True):
-    """The files that set a policy, the narrowest reach first, and a line of explanation.
-
-    `now` and `boot`: commands, and lines for configurations, of runs that were made before deployments were files.
-    """
+    """The files that set a policy, the narrowest reach first, and a line of explanation."""
 
     files: tuple[DeployedFile, ...] = ()
     note: str
-    now: tuple[str, ...] = ()
-    boot: tuple[str, ...] = ()
 
     def commands(self) -> tuple[str, ...]:
-        """What to type to have it now: as root for the host's settings, and how the program is started."""
-        told = list(self.now)
+        told: list[str] = []
         guest = any(file.on == "guest" for file in self.files)
         for on, where in (("guest", "# in the guest:"), ("machine", "# on its host, before it starts:")):
             scripts = [file for file in self.files if file.on == on and file.kind in ("script", "launcher")]
@@ -101,14 +95,15 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Mechanism = Literal["system", "process"]
+ThpDisable = Literal["none", "all", "except-advised"]
 
 _HEAP_UNIT = 2 << 20  # layouts are of whole huge pages
 _POOLED = re.compile(r"([0-9.]{1,16}[kmgt]?)-([0-9.]{1,16}[kmgt]?)(%?)=hugetlb-(2m|1g)")
 
 
 def laid_pool(layout: str) -> tuple[int, int]:
-    """Of the ranges of a mosaic that are pages of a pool: the size of these and of all of them, in bytes; 0 where there
-    are none. `layout` is one that a study can have (`study.tables`).
+    """Return the page size and the sum in bytes of a mosaic's ranges from a pool; 0 where there are none. `layout` is
+    one that a study can have (`study.tables`).
     """
     ranges, *options = layout.split(",")
     heap = next((parse_size(each.removeprefix("heap=")) for each in options if each.startswith("heap=")), 0)
@@ -122,7 +117,7 @@ def laid_pool(layout: str) -> tuple[int, int]:
 
 
 def mechanism(host: Host) -> Mechanism:
-    """How policies reach a workload here: root turns the system's knobs, a user has what a process may ask for."""
+    """Return how policies reach a workload here: root turns the system's knobs, a user has process-level means."""
     return "system" if host.privileged() else "process"
 
 
@@ -143,7 +138,7 @@ class Treatment(msgspec.Struct, frozen=True, kw_only=True):
     mechanism: Mechanism
     target: PageTarget
     knobs: Mapping[str, str] = {}
-    thp_disable: Literal["none", "all", "except-advised"] = "none"
+    thp_disable: ThpDisable = "none"
     advice: Literal["none", "huge", "nohuge"] = "none"
     map_hugetlb: int | None = None
     surplus: bool = False
@@ -152,7 +147,8 @@ class Treatment(msgspec.Struct, frozen=True, kw_only=True):
     layout: str = ""
 
     def laid_out(self, heap: int) -> str:
-        """The words of the layout, with the size of the heap where they do not say it: `heap` bytes in whole pages.
+        """Return the words of the layout, with the size of the heap where they do not say it: `heap` bytes in whole
+        pages.
 
         0: the size that the library chooses; of pages of a pool one at least, as it would take all that it lays out.
         """
@@ -171,15 +167,16 @@ class Policy(Protocol):
     description: str
 
     def missing(self, host: Host, sizes: PageSizes, mechanism: Mechanism) -> str | None:
-        """Why this machine cannot offer the policy by this mechanism, or None when it can."""
+        """Return why this machine cannot offer the policy by this mechanism, or None when it can."""
         ...
 
     def treatment(self, host: Host, sizes: PageSizes, mechanism: Mechanism) -> Treatment:
-        """What to do to an attempt. Only called when `missing` is None."""
+        """Return the treatment of an attempt. Only called when `missing` is None."""
         ...
 
     def deployment(self, sizes: PageSizes, treatment: Treatment, pool_bytes: int) -> Deployment:
-        """The host's settings that make up the policy, now and at boot, none where it needs none; what one program is
-        started with is `hugewise.deployment.program`'s. `pool_bytes` is the hugetlb memory that the workload used.
+        """Return the host's settings that make up the policy, now and at boot, none where it needs none; what one
+        program is started with is `hugewise.deployment.program`'s. `pool_bytes` is the hugetlb memory that the workload
+        used.
         """
         ...

@@ -1,4 +1,4 @@
-"""What an attempt needs around its timed command: data, servers, clients. Declared here, played by `attempt.procedure
+"""Parts of an attempt around its timed command: data, servers, clients. Declared here, played by `attempt.procedure
 runner`.
 
 A `Staged` workload says, as plain values, how its data are made (once, kept below the results folder), which servers
@@ -64,21 +64,20 @@ class RemoteEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     password: str
 
     def at(self, number: int = 0) -> str:
-        """Where the server of that number listens, as ADDRESS:PORT."""
+        """Return the address of the server of that number, as ADDRESS:PORT."""
         host = f"[{self.address}]" if ":" in self.address else self.address
         return f"{host}:{self.ports[number]}"
 
     def program(self, name: str) -> str:
-        """The path of a client's program there."""
         return self.programs.get(name, name)
 
     def __repr__(self) -> str:
-        """Without the password."""
+        # without the password
         return f"Far({self.address}, {self.client}, {self.folder})"
 
 
 class Places(msgspec.Struct, frozen=True, kw_only=True):
-    """Where an attempt is played; all folders are private to it and gone after it. Short paths: sockets may lie there.
+    """Places of an attempt; all folders are private to it and gone after it. Short paths: sockets may lie there.
 
     data         its own copy of the workload's data (an empty folder where it has none)
     run          for sockets, pid files, logs and outputs
@@ -253,7 +252,7 @@ class Procedure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RoleUse(msgspec.Struct, frozen=True, kw_only=True):
-    """What a role used in the measured part: CPU seconds, page faults of its processes; None where not counted."""
+    """Resources of a role in the measured part: CPU seconds, page faults of its processes; None where not counted."""
 
     cpu_s: float | None = None
     user_s: float | None = None
@@ -261,7 +260,6 @@ class RoleUse(msgspec.Struct, frozen=True, kw_only=True):
     faults: int | None = None
 
     def since(self, before: RoleUse) -> RoleUse:
-        """What was used after `before` was."""
         now, then = msgspec.structs.astuple(self), msgspec.structs.astuple(before)
         spent = (None if None in pair else pair[0] - pair[1] for pair in zip(now, then, strict=True))
         return RoleUse(**dict(zip(self.__struct_fields__, spent, strict=True)))
@@ -280,12 +278,12 @@ class Part(msgspec.Struct, frozen=True):
 
 
 def counted(parts: Iterable[Part]) -> float:
-    """Seconds that count."""
+    """Return seconds that count."""
     return sum(part.end - part.begin for part in parts)
 
 
 class Outputs(Protocol):
-    """What an attempt left behind.
+    """Outputs of an attempt.
 
     begin, end   the measured part as UTC epoch seconds
     parts        what counts of it, in their order; one piece from begin to end, but where attempts take turns
@@ -301,11 +299,11 @@ class Outputs(Protocol):
     def parts(self) -> tuple[Part, ...]: ...
 
     def stdout(self, step: str = "timed") -> str:
-        """What a step said; `timed` is the timed command, a server has its name."""
+        """Return a step's output; `timed` is the timed command, a server has its name."""
         ...
 
     def stderr(self, step: str = "timed") -> str:
-        """The same of stderr."""
+        """Return the same of stderr."""
         ...
 
     def files(self, pattern: re.Pattern[str]) -> Iterable[bytes]:
@@ -314,7 +312,7 @@ class Outputs(Protocol):
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
-    """What the outputs of an attempt mean.
+    """Results read from the outputs of an attempt.
 
     metrics   by name, in the units of the workload's metrics; what cannot be had is absent with its reason
     series    the throughput in each whole second of the measured part, in work a second
@@ -344,11 +342,11 @@ class Staged(Workload, Protocol):
     stage_account: RunsAs  # of its servers and steps, who own its folders too
 
     def data(self, values: Mapping[str, ParameterValue]) -> Data | None:
-        """The data that its attempts start from, or None when it needs none."""
+        """Return the data that its attempts start from, or None when it needs none."""
         ...
 
     def procedure(self, treatment: Treatment, values: Mapping[str, ParameterValue], places: Places) -> Procedure:
-        """One attempt."""
+        """Return one attempt."""
         ...
 
     def read(self, outputs: Outputs, values: Mapping[str, ParameterValue]) -> Reading:
@@ -361,17 +359,17 @@ class Parted(Staged, Protocol):
     """A staged workload whose clients can be on a host of their own."""
 
     def parted_refused(self, values: Mapping[str, ParameterValue]) -> str | None:
-        """Why they cannot with these values, or None when they can."""
+        """Return why clients cannot be on a host of their own with these values, or None."""
         ...
 
     def far_ports(self, values: Mapping[str, ParameterValue], places: Places) -> int:
-        """How many TCP ports its servers listen at for them."""
+        """Return how many TCP ports its servers listen at for those clients."""
         ...
 
     def far_programs(self, values: Mapping[str, ParameterValue]) -> tuple[str, ...]:
-        """What must be installed on their host, by name; the load generator comes with hugewise."""
+        """Return the programs needed on the clients' host; the load generator comes with hugewise."""
         ...
 
     def exposed(self, values: Mapping[str, ParameterValue]) -> str | None:
-        """What whoever reaches its servers' address can do without a password; None where there is one."""
+        """Return what anybody can do without a password who reaches the servers' address; None with a password."""
         ...

@@ -1,4 +1,4 @@
-"""What a run found: the documented JSON (`report.json`), and the only thing that reports are made from.
+"""Results of a run: the documented JSON (`report.json`), and the only source of reports.
 
 What a run's guests were, as `hugewise.model.results` has them.
 
@@ -8,16 +8,17 @@ What was published beside what was measured, as rows: part of `report.json`. Mad
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from hugewise.model.age import MemoryAge
 from hugewise.model.cause import Cause
 from hugewise.model.guest import Accelerator, Architecture, Backing, KernelRecord
 from hugewise.model.metric import Metric
 from hugewise.model.over_time import ArmFootprint, ArmOverTime, ArmStall, IdleMemory, SamplerCost, TailQuantile
+from hugewise.model.pages import MemoryAge
 from hugewise.model.policy import Deployment, Mechanism
+from hugewise.model.reason import Reason
 from hugewise.model.trial import Attempt, Judged
 from hugewise.published import Sample
 
@@ -147,7 +148,7 @@ class PublishedPoint(msgspec.Struct, frozen=True, kw_only=True):
     policy: str
     measured: Measured | None
     agreement: str
-    reason: str
+    reason: Reason
     points: float | None = None
 
 
@@ -157,11 +158,11 @@ class Level(msgspec.Struct, frozen=True, kw_only=True):
     cell: str
     value: str
     measured: Measured | None
-    reason: str
+    reason: Reason
 
 
 class PublishedFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """What a source says in words, without a table of figures, and what stands beside it.
+    """Statement of a source in words, without a table of figures, and the measurement beside it.
 
     words, condition    the claim, and what the source limits it to
     figures             which figures it gives
@@ -180,7 +181,7 @@ class PublishedFinding(msgspec.Struct, frozen=True, kw_only=True):
     parameter: str
     measured: tuple[Level, ...]
     agreement: str
-    reason: str
+    reason: Reason
 
 
 class Beside(msgspec.Struct, frozen=True, kw_only=True):
@@ -212,7 +213,40 @@ class Beside(msgspec.Struct, frozen=True, kw_only=True):
     caveats: tuple[str, ...] = ()
 
 
+Kind = Literal["sequential", "duet", "crossover", "resident", "interleaved"]
+"""Layout of a block's arms (`hugewise.model.design`)."""
 Verdict = Literal["better", "worse", "equivalent", "undecided", "none"]
+DIRECTIONS: tuple[Verdict, ...] = ("better", "worse")
+"""Verdicts that name a direction."""
+DECIDED: tuple[Verdict, ...] = (*DIRECTIONS, "equivalent")
+"""Verdicts that settle a comparison."""
+
+
+class VerdictWords(NamedTuple):
+    """Words and signs of a verdict.
+
+    symbol    beside the word, as a verdict is never told by its colour alone
+    shape     of its mark in a figure (Vega-Lite's name)
+    colour    on a terminal
+    relation  between a policy and its baseline
+    plain     for readers who know no statistics
+    """
+
+    symbol: str
+    shape: str
+    colour: str
+    relation: str
+    plain: str
+
+
+VERDICTS: Mapping[str, VerdictWords] = {
+    "better": VerdictWords("▲", "triangle-up", "green", "is better than", "better"),
+    "worse": VerdictWords("▼", "triangle-down", "red", "is worse than", "worse"),
+    "equivalent": VerdictWords("=", "square", "blue", "is equivalent to", "no difference that matters"),
+    "undecided": VerdictWords("?", "circle", "yellow", "against", "undecided"),
+    "none": VerdictWords("–", "cross", "bright_black", "against", "no answer"),
+}
+"""Every verdict with its words, in the order in which reports list them."""
 Fact = str | int | float
 
 
@@ -257,7 +291,7 @@ Reach = Literal["this campaign", "campaign average", "beyond these sessions"]
 
 
 class Tier(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a claim reaches, and what the data say at that reach.
+    """Reach of a claim, and what the data show at that reach.
 
     this campaign          the policy matters on this host in this campaign: exact, by the coin alone
     campaign average       the mean effect over the runs that were made, however it drifted
@@ -271,11 +305,11 @@ class Tier(msgspec.Struct, frozen=True, kw_only=True):
     ratio: float | None
     low: float | None
     high: float | None
-    reason: str
+    reason: Reason
 
 
 class Spread(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether the arm's values are spread differently from the baseline's, by an exact test of the same coins.
+    """Difference in spread between the arm's values and the baseline's, by an exact test of the same coins.
 
     shown   wider or narrower: the test has crossed; null: it has not
     ratio   spread of the arm's values over that of the baseline's (interquartile ranges of the logarithms); null below
@@ -302,7 +336,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
                          unless both ends are there
     ratio_all, n_all     the same estimate with the blocks of undelivered treatment kept in
     final                False while the planned number of blocks is not reached: intervals are provisional
-    estimand             what is estimated: declared before the first run
+    estimand             what is estimated: declared before the first run; end_point: its name in the study's
+                         `end_points`, empty of the ratio that every comparison has; design: how arms were laid out
     alpha, alpha_spent   the share of the study's error rate that this comparison has, and what it has spent so far
     evidence             e-value now against "no difference", two-sided (`hugewise.stats.evidence`); None where the
                          data allow no verdict, and for methods without. It has no part in this run's verdict: it is
@@ -335,7 +370,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     confidence: float
     p: float | None
     verdict: Verdict
-    reason: str
+    reason: Reason
     final: bool
     change: float | None
     n_all: int
@@ -347,7 +382,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     alpha_spent: float | None = None
     reach: Reach | None = None
     tiers: tuple[Tier, ...] = ()
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[Reason, ...] = ()
     evidence: float | None = None
     evidence_larger: float | None = None
     evidence_smaller: float | None = None
@@ -362,11 +397,13 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     spread: Spread | None = None
     bias: float | None = None
     provisional: tuple[float, float] | None = None
+    end_point: str = ""
+    design: Kind = "sequential"
 
 
 class Steadiness(msgspec.Struct, frozen=True, kw_only=True):
-    """How far an arm's throughput moved within the measured part: median of the last third of its seconds, over that
-    of the first third, less 1 (`hugewise.stats.changepoint`). A rule of thumb: it changes no verdict.
+    """Change of an arm's throughput within the measured part: median of the last third of its seconds, over that of the
+    first third, less 1 (`hugewise.stats.changepoint`). A rule of thumb: it changes no verdict.
 
     change    median over n attempts; null with its reason where there is none (too few seconds, or it began at 0)
     settled   whether it is at most 10%, which a throughput that began at 0 is not; null where it cannot be told
@@ -376,7 +413,7 @@ class Steadiness(msgspec.Struct, frozen=True, kw_only=True):
     n: int
     change: float | None
     settled: bool | None = None
-    reason: str = ""
+    reason: Reason = ""
 
 
 class FactDifference(msgspec.Struct, frozen=True, kw_only=True):
@@ -390,7 +427,7 @@ class FactDifference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AgedArm(msgspec.Struct, frozen=True, kw_only=True):
-    """What the host's memory was when the accepted attempts of an arm began, in a study with aged memory.
+    """State of the host's memory when the accepted attempts of an arm began, in a study with aged memory.
 
     n           attempts that tell of it
     huge_share  the most of the free memory that was in blocks which a huge page fits into, as a share; huge_bytes of it
@@ -460,7 +497,7 @@ class CellResult(msgspec.Struct, frozen=True, kw_only=True):
         return (*self.comparisons, *self.end_points, *self.declared)
 
     def metric_named(self, name: str) -> Metric:
-        """The metric of that name, of those that are judged; the cell's own where none has it."""
+        """Return the metric of that name, of those that are judged; the cell's own where none has it."""
         return next((metric for metric in self.also if metric.name == name), self.metric)
 
 
@@ -478,12 +515,12 @@ class LeftOut(msgspec.Struct, frozen=True):
 
     @property
     def what(self) -> str:
-        """What was left out, in words: `thp on chase`, `thp`, `chase`, or `everything`."""
+        """Words for what was left out: `thp on chase`, `thp`, `chase`, or `everything`."""
         return " on ".join(part for part in (self.policy, self.cell) if part != "*") or "everything"
 
 
 class Integrity(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether the run's folder holds what was written: its records, and every value that they have a digest of.
+    """Integrity of the run's folder: of its records, and of every value that they have a digest of.
 
     consistent       each record follows from the one before it, from the hash of the seed on, and each attempt is what
                      was stored
@@ -501,10 +538,11 @@ class Integrity(msgspec.Struct, frozen=True, kw_only=True):
 
 class EarlierComparison(msgspec.Struct, frozen=True):
     """A comparison of this run that a run before it had, too: of the same workload with the same parameters, policy,
-    baseline and metric, by its names in this run.
+    baseline and metric, by its names in this run, whatever its design.
 
-    pairs    that it had there, as the report of that run has it, and `verdict` what that says; null where there was no
-             report, or it was not read (of each run the newest ten before it are)
+    pairs, verdict    that it had there; null where that run could not be read
+    larger, smaller   its e-values there, that the arm is larger, or smaller; null where it has none, or where they do
+                      not count: of a pilot, of an advice's screening, and of a run whose seed another one of these had
     """
 
     cell: str
@@ -512,6 +550,8 @@ class EarlierComparison(msgspec.Struct, frozen=True):
     metric: str
     pairs: int | None = None
     verdict: Verdict | None = None
+    larger: float | None = None
+    smaller: float | None = None
 
 
 class Results(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Trials, attempts and blocks as they are stored.
+"""Trials, their random order, and attempts and blocks as they are stored.
 
     planned -> running -> accepted                the attempt counts
                        -> failed                  the workload failed or timed out: counts, as the worst
@@ -7,16 +7,38 @@
                        -> abandoned               its block was disturbed or closed incomplete: kept, counts in no pair
 
 An attempt's folder is written beside its place and renamed into it, so that it is there whole or not at all.
+
+Which arm runs when is a pure function of run seed and block number. Arms are compared within a block of adjacent
+trials, in an order made by a coin (randomised complete blocks: R. A. Fisher, The Design of Experiments, 1935; for
+computer measurements: Abedi and Brecht, ICPE 2017). A run's first record commits to the seed by its hash and the last
+reveals it, so that anyone can make every order again.
+
+The coin of block k: 64-bit words from SHA-256("hugewise/order/1" || seed || k || counter) for counter 0, 1, ...,
+k and the counter as 8 bytes big-endian, each digest read as four big-endian words. A number below n is a word modulo n;
+words in the last, incomplete multiple of n are thrown away, so that there is no modulo bias. Drawn in this order: the
+permutation of the sorted arms (Durstenfeld 1964, CACM algorithm 235: for i from n-1 down to 1, swap item i with item
+number "below i+1"), then the slots, then the pads.
+
+A slot is a place to run in (a CPU). Where there are at least as many slots as arms, the slots are permuted in the same
+way, and the trial at position i gets the i-th. Else each trial's slot is "below the number of slots", drawn together
+with its pad. Both are drawn after the arms' order and without a look at it, so that no arm belongs to a slot.
+
+The coins of those who take turns (`draw_turns`) come from the same construction with the domain "hugewise/turns/1";
+which arms take part in a block that has no room for all (`draw_some`: the first of a permutation) with
+"hugewise/some/1".
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Literal
+import hashlib
+import itertools
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Literal, TypeVar
 
 import msgspec
 
-from hugewise.model.host import Moment
+from hugewise.model.host import EpochSeconds
 from hugewise.model.over_time import SamplerUse, Stall
 from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Mechanism
@@ -52,12 +74,11 @@ class DeliveryThreshold(msgspec.Struct, frozen=True):
     base_above: float
 
     def of(self, judged: Judged) -> DeliveryThreshold:
-        """What holds for an arm that is declared so."""
         return self if judged == "backing" else DeliveryThreshold(0.0, self.base_above)
 
 
 class Delivery(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Whether the pages that the policy promises really backed the attempt. `delivered` None: it could not be proven.
+    """Delivery of the pages that the policy promises. `delivered` None: it could not be proven.
 
     coverage  bytes by `kind:page size`, e.g. {"anon:65536": 1048576, "unproven": 4096}
     share     of the named memory at the promised size (None when nothing could be scanned)
@@ -112,8 +133,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     number: int
     state: AttemptState
     reason: str | None
-    started: Moment
-    ended: Moment
+    started: EpochSeconds
+    ended: EpochSeconds
     wall_s: float | None
     cpu_s: float | None
     overhead_s: float | None
@@ -142,6 +163,10 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     aged: Mapping[str, int | float] = {}
     knobs_as: str | None = None
 
+    def value(self, metric: str) -> float | None:
+        """Return a metric by its name, the wall time among them; None where it is absent."""
+        return self.wall_s if metric == "wall_s" else self.metrics.get(metric)
+
 
 class Block(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A closed block: what a statistical method observes. Only `complete` blocks give measurements.
@@ -168,11 +193,115 @@ class Block(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 BESIDE = " beside it was rejected: "
-"""In the reason of an attempt that is to be made again for the sake of one that ran with it."""
+"""Mark in the reason of an attempt that is made again because of one that ran with it."""
 
 
 def at_fault(attempts: Iterable[Attempt]) -> list[str]:
-    """Which arms are, or were, to be tried again for a reason of their own."""
+    """Return the arms that are, or were, to be tried again for a reason of their own."""
     return list(
         dict.fromkeys(one.arm for one in attempts if one.state == "rejected" and BESIDE not in (one.reason or ""))
     )
+
+
+_DOMAIN = b"hugewise/order/1"
+_TURNS = b"hugewise/turns/1"
+_SOME = b"hugewise/some/1"
+_WORDS = 1 << 64
+
+_Item = TypeVar("_Item")
+
+
+def new_seed() -> bytes:
+    """16 fresh bytes from the operating system: the only impure function here."""
+    return secrets.token_bytes(16)
+
+
+def commitment(seed: bytes) -> str:
+    """Return SHA-256 of the seed in hex: published before the first block, it binds the run to its seed."""
+    return hashlib.sha256(seed).hexdigest()
+
+
+def draw_order(
+    seed: bytes, block: int, arms: Sequence[str], slots: int = 1, pad_max: int = 4096, *, cell: str = ""
+) -> tuple[Trial, ...]:
+    """Return the trials of block `block` in the order in which they run.
+
+    It depends on the seed, the block's number, the set of arms (not their order), and nothing else: no other block,
+    no measurement. `slots` is the number of places to run in; `pad_max` the largest number of bytes added to a trial's
+    environment. Raises ValueError for repeated arms or limits out of range.
+    """
+    if len(set(arms)) != len(arms):
+        raise ValueError(f"an arm stands twice in a block: {arms}")
+    if slots < 1 or pad_max < 0:
+        raise ValueError("a block needs at least one slot and a pad of at least 0 bytes")
+    words = _words(_DOMAIN, seed, block)
+    shuffled = _permuted(words, sorted(arms))
+    places = _permuted(words, range(slots)) if slots >= len(shuffled) and slots > 1 else None
+    return tuple(
+        Trial(
+            block=block,
+            cell=cell,
+            arm=arm,
+            order=position,
+            slot=_below(words, slots) if places is None else places[position],
+            environment_pad=_below(words, pad_max + 1),
+        )
+        for position, arm in enumerate(shuffled)
+    )
+
+
+def draw_turns(seed: bytes, block: int, layouts: int, rounds: int) -> str:
+    """Return the order in which `layouts` (at most 10) take turns in the crossover of block `block`: a digit a turn.
+
+    Each of the `rounds` rounds is a permutation of all layouts, drawn anew, so that every layout gets as many turns as
+    the others and neighbours in time are compared.
+    """
+    if rounds < 1:
+        raise ValueError("a crossover has at least one round")
+    return "".join(itertools.islice(turn_rounds(seed, block, layouts), rounds))
+
+
+def turn_rounds(seed: bytes, block: int, layouts: int) -> Iterator[str]:
+    """Return the rounds of `draw_turns`, one after the other and without end. Raises ValueError."""
+    if not 1 <= layouts <= 10:
+        raise ValueError(f"1 to 10 take turns, not {layouts}")
+    words = _words(_TURNS, seed, block)
+    return ("".join(map(str, _permuted(words, range(layouts)))) for _ in itertools.count())
+
+
+def draw_some(seed: bytes, block: int, arms: Sequence[str], count: int) -> list[str]:
+    """Return `count` of the arms that take part in block `block`, where not all can at once: each equally probable.
+
+    Like `order` it depends on the seed, the block's number and the set of arms alone.
+    """
+    return _permuted(_words(_SOME, seed, block), sorted(arms))[:count]
+
+
+def next_cell(cells: Sequence[str], closed: Mapping[str, int]) -> str | None:
+    """Return the open cell that the next block belongs to: the one with the fewest closed complete blocks.
+
+    Ties go by the order of `cells`, the plan's; so cells are interleaved block by block. None when no cell is open.
+    """
+    return min(cells, key=lambda cell: closed.get(cell, 0), default=None)
+
+
+def _permuted(words: Iterator[int], items: Iterable[_Item]) -> list[_Item]:
+    shuffled = list(items)
+    for last in range(len(shuffled) - 1, 0, -1):
+        other = _below(words, last + 1)
+        shuffled[last], shuffled[other] = shuffled[other], shuffled[last]
+    return shuffled
+
+
+def _words(domain: bytes, seed: bytes, block: int) -> Iterator[int]:
+    counter = 0
+    while True:
+        digest = hashlib.sha256(domain + seed + block.to_bytes(8) + counter.to_bytes(8)).digest()
+        for start in range(0, len(digest), 8):
+            yield int.from_bytes(digest[start : start + 8])
+        counter += 1
+
+
+def _below(words: Iterator[int], n: int) -> int:
+    limit = _WORDS - _WORDS % n
+    return next(word for word in words if word < limit) % n

@@ -9,6 +9,7 @@ from typing import Literal
 
 import msgspec
 
+from hugewise.model.reason import Reason
 from hugewise.model.results import ArmSummary, Verdict
 
 
@@ -27,7 +28,6 @@ class ArmLevel(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, one: ArmSummary) -> ArmLevel:
-        """What the summary has of it."""
         return cls(
             arm=one.arm,
             n=one.n,
@@ -40,7 +40,7 @@ class ArmLevel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Aspect = Literal["study", "host", "page settings", "versions", "run"]
-Relation = Literal["higher", "lower", "alike", "not told apart", "not comparable"]
+Relation = Literal["higher", "lower", "alike", "not told apart", "spread unknown", "not comparable"]
 
 
 class RunDifference(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,8 +76,8 @@ class RunOfTwo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EffectOfRun(msgspec.Struct, frozen=True, kw_only=True):
-    """What one run says of a comparison: arm/baseline with its interval (an end is null where it is not bounded), the
-    pairs that it is made of, and the run's own verdict. Ratio and ends are null where it gives none.
+    """Effect of a comparison in one run: arm/baseline with its interval (an end is null where it is not bounded), its
+    pairs, and the run's own verdict. Ratio and ends are null where it gives none.
     """
 
     n: int
@@ -85,16 +85,21 @@ class EffectOfRun(msgspec.Struct, frozen=True, kw_only=True):
     low: float | None
     high: float | None
     verdict: Verdict
-    reason: str
+    reason: Reason
 
 
 class TwoEffects(msgspec.Struct, frozen=True, kw_only=True):
     """One comparison that both runs have.
 
     end_point   of the metric: "typical ratio", or a name of the studies' `end_points`
-    ratio, low, high   the second run's ratio over the first's; the interval at the `confidence` of `TwoRuns`
-    relation    higher, lower: the second run's ratio is, as its interval leaves out 1; alike: all of the interval is
-                within the margin; not comparable: see `unlike`, or `reason`
+    runs        of the first and of the second kind, with the two named: earlier runs that differ from one of these in
+                nothing but keys of the study in which both agree
+    ratio, low, high   the second run's ratio over the first's; the interval at the `confidence` of `TwoRuns`. With two
+                runs of each at least both are of all these runs, and the interval has the spread between runs; else of
+                the pairs of the two runs alone
+    relation    higher, lower: the second's ratio is, as its interval leaves out 1; alike: all of the interval is within
+                the margin; spread unknown: there are not two runs of each, and nothing is claimed; not comparable: see
+                `unlike`, or `reason`
     unlike      in what the two are no measurements of one thing, in words: nothing is concluded then
     """
 
@@ -107,11 +112,12 @@ class TwoEffects(msgspec.Struct, frozen=True, kw_only=True):
     end_point: str
     first: EffectOfRun
     second: EffectOfRun
+    runs: tuple[int, int]
     ratio: float | None
     low: float | None
     high: float | None
     relation: Relation
-    reason: str = ""
+    reason: Reason = ""
     unlike: tuple[str, ...] = ()
 
 
@@ -128,7 +134,7 @@ class MetricBeside(msgspec.Struct, frozen=True, kw_only=True):
     first: float | None
     second: float | None
     ratio: float | None
-    reason: str = ""
+    reason: Reason = ""
 
 
 class LevelBeside(msgspec.Struct, frozen=True, kw_only=True):

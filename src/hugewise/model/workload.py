@@ -20,7 +20,7 @@ Configuration = tuple[Mapping[str, str], tuple[DeployedFile, ...]]
 """The variables that a server is started with, and the files that configure it."""
 
 MARKS = ("{port}", "{folder}")
-"""What stands in the commands of a service for a free port, and for the attempt's own folder."""
+"""Placeholders in the commands of a service for a free port, and for the attempt's own folder."""
 
 ParameterValue = str | int | float | bool | tuple[str, ...]
 ParameterType = Literal["size", "integer", "number", "duration", "share", "text", "texts", "argv", "flag"]
@@ -52,8 +52,8 @@ class Parameter(msgspec.Struct, frozen=True):
 
 
 def without_defaults(values: Mapping[str, ParameterValue]) -> dict[str, ParameterValue]:
-    """The values without empty lists and flags that are not set. Such a parameter can be younger than a run, which then
-    had no value of it and was the same all the same.
+    """Return the values without empty lists and flags that are not set. Such a parameter can be younger than a run,
+    which then had no value of it and was the same all the same.
     """
     return {name: value for name, value in values.items() if value != () and value is not False}
 
@@ -68,15 +68,17 @@ class Missing(msgspec.Struct, frozen=True):
     reason: str
     package: str | None = None
     here: bool = False
-    named: bool = False
+    named: str = ""
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
-    """What the probe starts. `micro` means one of the probe's own micro-workloads: argv without the program's name.
+    """Command that the probe starts. `micro` means one of the probe's own micro-workloads: argv without the program's
+    name.
 
     cwd       where it runs; None: where hugewise was started
     success   exit statuses that mean that it did its work (SAT solvers say 10 and 20)
     prepare   what is run to its end before it, outside the timed region; empty: nothing
+    stdin     path of the file that is its standard input, opened anew for each run; empty: no input
     """
 
     argv: tuple[str, ...]
@@ -86,10 +88,11 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     cwd: str | None = None
     success: tuple[int, ...] = (0,)
     prepare: tuple[str, ...] = ()
+    stdin: str = ""
 
 
 class Workload(Protocol):
-    """What is run under each policy of a cell."""
+    """Program that runs under each policy of a cell."""
 
     name: str
     description: str
@@ -99,15 +102,15 @@ class Workload(Protocol):
     delivered_share: float  # default share of the named memory at the stated size that counts as delivered
 
     def refuses(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> str | None:
-        """Why this workload cannot take the treatment, or None when it can."""
+        """Return why this workload cannot take the treatment, or None when it can."""
         ...
 
     def missing(self, values: Mapping[str, ParameterValue]) -> tuple[Missing, ...]:
-        """Which requirements of this workload the machine lacks; empty when it can run."""
+        """Return the requirements of this workload that the machine lacks; empty when it can run."""
         ...
 
     def memory(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> int:
-        """Bytes that one attempt touches, as far as known before it runs (0: unknown)."""
+        """Return bytes that one attempt touches, as far as known before it runs (0: unknown)."""
         ...
 
     def pool(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> int:
@@ -116,18 +119,18 @@ class Workload(Protocol):
 
 
 @runtime_checkable
-class Hearing(Workload, Protocol):
+class OutputParser(Workload, Protocol):
     """A command whose output holds metrics that its parameters name (a `Staged` one reads its outputs itself)."""
 
     def named(self, values: Mapping[str, ParameterValue]) -> tuple[Metric, ...]:
-        """The metrics that the parameters name; the first is judged unless the study names another.
+        """Return the metrics that the parameters name; the first is judged unless the study names another.
 
         Raises ValueError with how they are written.
         """
         ...
 
-    def hear(self, stdout: str, stderr: str, values: Mapping[str, ParameterValue]) -> Mapping[str, float]:
-        """Their numbers, in what the command said. Raises ValueError naming what was looked for and what was found."""
+    def parse(self, stdout: str, stderr: str, values: Mapping[str, ParameterValue]) -> Mapping[str, float]:
+        """Their numbers, in what the command printed. Raises ValueError naming what was looked for and found."""
         ...
 
 
@@ -136,7 +139,7 @@ class Laid(Workload, Protocol):
     """A workload whose program takes a layout of its heap."""
 
     def unlaid(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> str | None:
-        """Why the treatment's layout does not reach its program, or None when it does."""
+        """Return why the treatment's layout does not reach its program, or None when it does."""
         ...
 
 
@@ -147,8 +150,8 @@ class OwnPool(Workload, Protocol):
     def short(
         self, treatment: Treatment, values: Mapping[str, ParameterValue], coverage: Mapping[str, int]
     ) -> str | None:
-        """Why its option was not had, by what backs its memory (bytes by `kind:page size`), or None where it was, or
-        was not asked for.
+        """Return why its option had no effect, by the pages of its memory (bytes by `kind:page size`), or None where it
+        had, or was not asked for.
         """
         ...
 
@@ -158,7 +161,7 @@ class StandIn(Workload, Protocol):
     """A workload with something in it that stands in for what others publish figures of."""
 
     def stand_ins(self, values: Mapping[str, ParameterValue]) -> tuple[str, ...]:
-        """What runs in place of what, in words that reports print beside the figures; empty where nothing does."""
+        """Return the programs that stand in for others, in words that reports print beside the figures, or nothing."""
         ...
 
 
@@ -167,7 +170,7 @@ class Direct(Workload, Protocol):
     """A workload that is one command, timed as a whole or by itself."""
 
     def launch(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> Launch:
-        """The command for one attempt."""
+        """Return the command for one attempt."""
         ...
 
 
@@ -176,5 +179,5 @@ class Configured(Workload, Protocol):
     """A workload whose server is told of its pages by a configuration, or by variables of its own."""
 
     def configuration(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> Configuration:
-        """What its server is to be given to have its pages as the arm of this treatment had them."""
+        """Return the configuration by which its server gets the pages that the arm of this treatment had."""
         ...

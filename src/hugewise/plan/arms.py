@@ -1,8 +1,7 @@
-"""From a policy as a study uses it to an arm on this machine, or why the machine cannot offer it.
+"""Arms of a study: each made from a policy's use, on this machine or in its guests, or the reason why the machine
+cannot offer it.
 
-Pure but for the files that policies read through `Host`.
-
-Where the arms of a study run, as far as a plan asks: this machine, or guests of it.
+Pure but for the files that are read through `Host`.
 
 Pure but for the files that are read through `Host`.
 """
@@ -60,7 +59,7 @@ class Platform(msgspec.Struct, frozen=True):
 
 
 def offered(use: PolicyUse, place: Place, policies: Mapping[str, Policy], machine: Platform) -> Arm | str:
-    """The arm, or why this machine cannot offer it. Raises StudyError for a mistake of the study."""
+    """Return the arm, or why this machine cannot offer it. Raises StudyError for a mistake of the study."""
     host, sizes, mechanism = machine.host, machine.sizes, use.mechanism or machine.mechanism
     registered = policies.get(use.registered)
     if registered is None:
@@ -97,7 +96,7 @@ def offered(use: PolicyUse, place: Place, policies: Mapping[str, Policy], machin
             hint = 'change one of those: from = "layout-thp", or from = "layout-base"'
             raise place.at("layout").wrong("is for the policies layout-thp and layout-base", use.layout, hint=hint)
         kind = use.layout.split(",")[0]
-        # What a part of the heap is to have, or the system's setting, is no promise of all of it.
+        # Pages of a part of the heap, or of the system's setting, are no promise for all of it.
         any_size = PageTarget("any", sizes.base)
         target = treatment.target if kind == treatment.layout else any_size
         treatment = msgspec.structs.replace(treatment, layout=use.layout, target=target)
@@ -111,7 +110,7 @@ def offered(use: PolicyUse, place: Place, policies: Mapping[str, Policy], machin
 
 
 def _absent(name: str, place: Place, policies: Mapping[str, Policy], sizes: PageSizes) -> str:
-    """Why a policy that is not registered here is left out. Raises StudyError where no machine would have it."""
+    """Return why a policy that is not registered here is left out. Raises StudyError where no machine would have it."""
     if (name == "thp" or name.startswith("thp-")) and sizes.pmd is None:
         return "the kernel has no transparent huge pages"
     sized = _SIZED.fullmatch(name)
@@ -154,7 +153,7 @@ _LEAST_MARGIN, _SHARE = 512 << 20, 0.1
 
 @dataclass(frozen=True)
 class Venue:
-    """Where arms run.
+    """Machine or guests that arms run on.
 
     arm       the arm of a policy there, or why there can be none; raises StudyError for a mistake of the study
     memory    of each machine there, in bytes; None where it does not say
@@ -179,21 +178,21 @@ class Venue:
 
 
 class GuestHouse(Protocol):
-    """What a plan asks of the guests that a study's arms run in; `hugewise.guests.resources` answers."""
+    """Guests of a study's arms, as far as a plan needs them; `hugewise.guests.resources` has the implementation."""
 
     @property
     def emulated(self) -> bool:
-        """Whether the guests' clock means nothing."""
+        """True if the guests' clock means nothing."""
         ...
 
     @property
     def counting(self) -> bool:
-        """Whether their instructions are counted."""
+        """True if the guests' instructions are counted."""
         ...
 
     @property
     def pending(self) -> bool:
-        """Whether their image is still to be made: packages that a workload lacks will be in it."""
+        """True if the guests' image is still to be made: packages that a workload lacks will be in it."""
         ...
 
     @property
@@ -202,7 +201,7 @@ class GuestHouse(Protocol):
         ...
 
     def machine(self, kernel: str) -> Platform | str:
-        """A guest under the study's kernel of that name, as its survey found it, or why there can be none."""
+        """Return a guest under the study's kernel of that name, as its survey found it, or why there can be none."""
         ...
 
     def within(self) -> AbstractContextManager[None]:
@@ -211,7 +210,7 @@ class GuestHouse(Protocol):
 
 
 def on_host(policies: Mapping[str, Policy], machine: Platform) -> Venue:
-    """This machine, with the policies of its page sizes."""
+    """Return this machine as a venue, with the policies of its page sizes."""
     return Venue(
         arm=lambda use, place: offered(use, place, policies, machine),
         memory=meminfo(machine.host).get("MemTotal"),
@@ -220,7 +219,7 @@ def on_host(policies: Mapping[str, Policy], machine: Platform) -> Venue:
 
 
 def in_guests(study: Study, guests: GuestHouse, host: Host) -> Venue:
-    """The guests of `study`, on this host."""
+    """Return the guests of `study`, on this host."""
     return Venue(
         arm=lambda use, place: _in_guest(use, place, study, guests, host),
         memory=guests.memory,
@@ -234,12 +233,12 @@ def in_guests(study: Study, guests: GuestHouse, host: Host) -> Venue:
 
 
 def margin(total: int) -> int:
-    """Bytes that are left to the host itself: a tenth of its memory, and half a GiB at least."""
+    """Return the bytes that are left to the host itself: a tenth of its memory, and half a GiB at least."""
     return max(_LEAST_MARGIN, int(total * _SHARE))
 
 
 def _in_guest(use: PolicyUse, place: Place, study: Study, guests: GuestHouse, host: Host) -> Arm | str:
-    """The arm in a guest under its kernel: a kernel has page sizes of its own, and so policies of its own."""
+    # a kernel has page sizes of its own, and so policies of its own
     named = use.backed_by
     if all(each.backing is None for each in study.policies) and _not_transparent(host, share=named.share) is not None:
         named = msgspec.structs.replace(named, pages="base")  # no factor of this study, and this host gives no others
@@ -255,7 +254,7 @@ def _in_guest(use: PolicyUse, place: Place, study: Study, guests: GuestHouse, ho
 
 
 def laid_out(backing: Backing, guest: GuestUse) -> Backing:
-    """The backing with the guest's NUMA nodes, where it has several."""
+    """Return the backing with the guest's NUMA nodes, where it has several."""
     if not guest.node:
         return backing
     cells = tuple(
@@ -271,8 +270,8 @@ def laid_out(backing: Backing, guest: GuestUse) -> Backing:
 
 
 def cannot_back(backing: Backing, host: Host) -> str | None:
-    """Why this host cannot make a guest's memory of those pages, or on those nodes. What a pool has shows when it is
-    filled.
+    """Return why this host cannot make a guest's memory of those pages, or on those nodes. The size of a pool shows
+    only when it is filled.
     """
     known = host.names(NODES)
     for part in backing.parts(0):
@@ -287,7 +286,7 @@ def cannot_back(backing: Backing, host: Host) -> str | None:
 
 
 def _not_transparent(host: Host, *, share: bool) -> str | None:
-    """Why QEMU's advice has no effect here.
+    """Return why QEMU's advice has no effect here, or None.
 
     Memory of a file descriptor, as shared memory is, QEMU maps at a boundary of the file's pages (file_ram_alloc in its
     physmem.c), and no huge page fits: seen with QEMU 7.2 in 6 of 6 starts, with shmem_enabled = advise.
@@ -307,7 +306,7 @@ def _not_transparent(host: Host, *, share: bool) -> str | None:
 
 
 def _no_pool(size: int, nodes: Sequence[int | None], host: Host) -> str | None:
-    """Why a guest cannot have its memory from pools of this host with pages of `size` bytes, on `nodes`."""
+    """Return why pools of this host with pages of `size` bytes cannot give a guest its memory on `nodes`, or None."""
     if not host.privileged():
         return "a guest's memory from a pool of this host needs root, which fills it"
     for node in nodes:

@@ -1,8 +1,6 @@
-"""The cells of a study before any machine is looked at: every parameter resolved, and what can be judged of each. Pure.
+"""Cells of a study before any machine is looked at: every parameter resolved, and the metrics of each. Pure.
 
-All mistakes of the study's workloads, parameters and metrics are told here.
-
-The parameters of a workload as a study gives them: their types, and which of them are factors. Pure.
+All mistakes of the study's workloads, parameters and metrics are reported here.
 """
 
 from __future__ import annotations
@@ -11,16 +9,18 @@ import hashlib
 import itertools
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
 
 import msgspec
 
 from hugewise.errors import UserError
 from hugewise.model import design
-from hugewise.model.age import MemoryAge
 from hugewise.model.design import Kind
 from hugewise.model.metric import COMMON, Metric
-from hugewise.model.workload import Hearing, Parameter, ParameterValue, Workload
+from hugewise.model.pages import MemoryAge
+from hugewise.model.workload import OutputParser, Parameter, ParameterValue, Workload
 from hugewise.quantity import format_size
 from hugewise.study import keys
 from hugewise.study.keys import Place
@@ -32,7 +32,8 @@ from hugewise.study.workload import SMALL, ParameterInput, WorkloadUse
 def parameter_levels(
     used: WorkloadUse, workload: Workload, place: Place, scale: str
 ) -> dict[str, tuple[ParameterValue, ...]]:
-    """The levels of every parameter of the workload, in its own order, where `used` is at `scale`. Raises StudyError.
+    """Return the levels of every parameter of the workload, in its own order, where `used` is at `scale`. Raises
+    StudyError.
 
     `place` is the workload's table.
     """
@@ -68,7 +69,7 @@ def parameter_levels(
 
 
 def arm_parameters(use: PolicyUse, workload: Workload, place: Place) -> dict[str, ParameterValue] | str:
-    """The parameters that an arm has of its own, as the workload takes them, or why it cannot. Raises StudyError."""
+    """Return an arm's own parameters as the workload takes them, or why it cannot. Raises StudyError."""
     known = {parameter.name: parameter for parameter in workload.parameters}
     if absent := [name for name in use.parameters if name not in known]:
         return f"{workload.name} has no parameter {absent[0]}"
@@ -76,7 +77,7 @@ def arm_parameters(use: PolicyUse, workload: Workload, place: Place) -> dict[str
 
 
 def is_factor(used: WorkloadUse, workload: Workload, name: str) -> bool:
-    """Whether the study varies the parameter: a list of values, or of lists where the value is a list itself."""
+    """Return whether the study varies the parameter: a list of values, or of lists where the value is a list."""
     given = used.parameters.get(name)
     if not isinstance(given, tuple):
         return False
@@ -95,7 +96,7 @@ _KINDS = {
 
 
 def typed(parameter: Parameter, given: ParameterInput | ParameterValue, place: Place) -> ParameterValue:
-    """The value as the workload takes it: sizes as bytes, durations as seconds. Raises StudyError."""
+    """Return the value as the workload takes it: sizes as bytes, durations as seconds. Raises StudyError."""
     if parameter.type == "argv":
         return _argv(given, place)
     if parameter.type == "texts":
@@ -131,8 +132,11 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._=+-]+")
 _LONGEST_ID = 120
 
 
+NO_TURNS: Mapping[str, TakesTurns] = MappingProxyType({})
+
+
 class Resolved(msgspec.Struct, frozen=True, kw_only=True):
-    """What the study alone says of a cell. `id` is unique, readable and safe as a file name.
+    """Cell as resolved from the study alone. `id` is unique, readable and safe as a file name.
 
     used      the workload's table, at the study's scale
     values    of every parameter of the workload, in its own order; sizes in bytes, times in s
@@ -156,14 +160,14 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     memory_age: MemoryAge = "fresh"
 
     def judged(self, *, emulated: bool, counting: bool) -> Metric:
-        """The metric that is judged; on an emulated machine, one that emulation counts exactly."""
+        """Return the metric that is judged; on an emulated machine, one that emulation counts exactly."""
         if not emulated:
             return self.metric
         wanted = self.metrics[self.used.counted or self.metric.name]
         return wanted if _exact(wanted, counting=counting) else self.metrics["page_faults"]
 
     def beside(self, *, emulated: bool, counting: bool) -> tuple[Metric, ...]:
-        """The metrics that are judged as well; on an emulated machine, those of them that emulation counts exactly."""
+        """Return the other judged metrics; on an emulated machine, only those that emulation counts exactly."""
         first = self.judged(emulated=emulated, counting=counting)
         return tuple(one for one in self.also if one != first and (not emulated or _exact(one, counting=counting)))
 
@@ -172,25 +176,41 @@ def _exact(metric: Metric, *, counting: bool) -> bool:
     return metric.emulated or (counting and metric.name == "instructions")
 
 
-def resolve(study: Study, workloads: Mapping[str, Workload], resident: Collection[str] = ()) -> list[Resolved]:
-    """The study's cells, in its order; `resident` are those that are so under `kind = "auto"`. Raises StudyError, and
-    UserError where a cell was chosen that it does not have.
+class TakesTurns(NamedTuple):
+    """Design of a cell that takes turns though its study does not say so, and the metric that is judged where the study
+    names none (None: that of the workload).
+    """
+
+    kind: Kind
+    metric: str | None = None
+
+
+def resolve(
+    study: Study, workloads: Mapping[str, Workload], in_turns: Mapping[str, TakesTurns] = NO_TURNS
+) -> list[Resolved]:
+    """Return the study's cells, in its order. `in_turns`: by name, the cells that take turns under `kind = "auto"`.
+    Raises StudyError, and UserError where a cell was chosen that the study does not have.
     """
     place = Place(study.file)
     _check_arms(study, workloads, place)
     taken: set[str] = set()
     every = [
-        msgspec.structs.replace(cell, kind="resident", together=True)
-        if cell.id in resident and cell.used.client != "apart"
-        else cell
+        _in_turns(cell, in_turns[cell.id]) if cell.id in in_turns and cell.used.client != "apart" else cell
         for here, used in place.items("workload", study.workload)
         for cell in _cells(used, here, study, workloads, taken)
     ]
     return _chosen(every, study)
 
 
+def _in_turns(cell: Resolved, how: TakesTurns) -> Resolved:
+    named = how.metric if cell.used.metric is None else None
+    metric = cell.metric if named is None else cell.metrics[named]
+    also = tuple(one for one in cell.also if one != metric)
+    return msgspec.structs.replace(cell, kind=how.kind, together=True, metric=metric, also=also)
+
+
 def _chosen(every: list[Resolved], study: Study) -> list[Resolved]:
-    """Those cells that were chosen by name, and all of the workloads of which none was. Raises UserError."""
+    """Return the cells chosen by name, and all cells of workloads of which none was chosen. Raises UserError."""
     of_label: dict[str, list[str]] = {}
     for name in study.cells:
         cell = next((cell for cell in every if cell.id == name), None)
@@ -204,7 +224,7 @@ def _chosen(every: list[Resolved], study: Study) -> list[Resolved]:
 
 
 def _check_arms(study: Study, workloads: Mapping[str, Workload], place: Place) -> None:
-    """An arm's own parameters must be ones of some workload of the study. Raises StudyError."""
+    """Check that an arm's own parameters belong to some workload of the study. Raises StudyError."""
     found = [workloads[used.name] for used in study.workload if used.name in workloads]
     known = {parameter.name for workload in found for parameter in workload.parameters}
     for here, use in place.items("policies", study.policies):
@@ -221,7 +241,7 @@ def _check_arms(study: Study, workloads: Mapping[str, Workload], place: Place) -
 def _cells(
     used: WorkloadUse, place: Place, study: Study, workloads: Mapping[str, Workload], taken: set[str]
 ) -> Iterator[Resolved]:
-    """A cell for each combination of the parameters and ways to run. Raises StudyError."""
+    """Yield a cell for each combination of the parameters and ways to run. Raises StudyError."""
     workload = workloads.get(used.name)
     if workload is None:
         hint = keys.near(used.name, workloads.keys(), what="workloads")
@@ -267,9 +287,9 @@ def _cells(
 def _metrics(
     used: WorkloadUse, workload: Workload, values: Mapping[str, ParameterValue], place: Place
 ) -> tuple[Mapping[str, Metric], Metric]:
-    """All metrics by name, and the one that is judged unless the machine is emulated. Raises StudyError."""
+    """Return all metrics by name, and the one that is judged unless the machine is emulated. Raises StudyError."""
     named: tuple[Metric, ...] = ()
-    if isinstance(workload, Hearing):
+    if isinstance(workload, OutputParser):
         try:
             named = workload.named(values)
         except ValueError as error:
@@ -288,7 +308,6 @@ def _metrics(
 
 
 def _further(used: WorkloadUse, known: Mapping[str, Metric], metric: Metric, place: Place) -> Iterator[Metric]:
-    """The metrics that are judged beside `metric`. Raises StudyError."""
     place.at("also").once(used.also)
     for here, name in place.items("also", used.also):
         if name not in known:
@@ -308,7 +327,7 @@ def _identify(
     varied: list[str],
     taken: set[str],
 ) -> str:
-    """A readable name: the label and what is varied, with a hash where that is too long or stands already."""
+    """Return a readable id: the label and what is varied, with a hash where that is too long or already taken."""
     types = {parameter.name: parameter.type for parameter in workload.parameters}
     found = "-".join([called, *(f"{name}={_written(types[name], values[name])}" for name in varied)])
     if len(found) > _LONGEST_ID or found in taken:

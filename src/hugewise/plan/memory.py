@@ -1,12 +1,8 @@
-"""What memory a plan needs of the machine: pages of the hugetlb pools, and bytes to touch before it starts. Pure.
+"""Memory that a plan needs of the machine: pages of the hugetlb pools, and bytes to touch before it starts. Pure.
 
-What of a plan this host has room for beside what runs on it already: asked before any pool is filled. Pure but for
-the files that are read through `Host`.
-
-A kernel that is asked for pages of a pool frees whatever it can for them. So it is not asked for more than what is free
-less a margin: a host whose memory was taken for a measurement swaps, or kills what it was there for.
-
-What cells of aged memory need: bytes of memory and of swap, time, in words for the reader.
+The kernel frees whatever it can for pages of a pool that are asked for. So no more is asked for than the free memory
+less a margin: otherwise the host would swap, or kill what it is there for. Pure but for the files that are read through
+`Host`.
 """
 
 from __future__ import annotations
@@ -20,11 +16,10 @@ import msgspec
 from hugewise.errors import HugewiseError
 from hugewise.host.pool import Where, not_taken_yet
 from hugewise.machine.proc import meminfo
-from hugewise.model import age, randomisation
-from hugewise.model.age import AGES
-from hugewise.model.design import SEQUENTIAL
+from hugewise.model import trial
+from hugewise.model.design import SEQUENTIAL, interleaved
 from hugewise.model.host import Host, text_of
-from hugewise.model.pages import THP
+from hugewise.model.pages import AGES, THP, fragmented, pressed
 from hugewise.model.policy import laid_pool
 from hugewise.model.procedure import Staged
 from hugewise.model.results import LeftOut
@@ -32,13 +27,13 @@ from hugewise.plan.arms import Arm, margin
 from hugewise.plan.plan import Cell, Plan
 from hugewise.quantity import format_size, readable_size
 
-# Of the free memory: the rest is for the page cache of the data, and for what the kernel keeps.
-_USABLE = 0.8
+# Share of the free memory: the rest is for the page cache of the data, and for the kernel.
+USABLE = 0.8
 _FEWEST = 2
 
 
 def pool_pages(plan: Plan, guest: int = 0, *, privileged: bool = False) -> dict[Where, int]:
-    """Pages to reserve, by their size in bytes and the node that they must be on: what the largest block needs.
+    """Return pages to reserve, by their size in bytes and the node that they must be on: what the largest block needs.
 
     Where the arms of a block run at once, their needs add up. `guest`: the memory of a guest in bytes, of a study whose
     arms run in guests. Of arms whose mechanism is the process, `privileged` callers alone can fill the pool: all
@@ -57,12 +52,12 @@ def pool_pages(plan: Plan, guest: int = 0, *, privileged: bool = False) -> dict[
 
 
 def _filled(arm: Arm, *, privileged: bool) -> bool:
-    """Whether the pool of an arm is filled for it: by whatever mechanism it reaches the program, root can."""
+    # root can fill a pool, whatever the mechanism of the arm
     return privileged or arm.treatment.mechanism == "system"
 
 
 def by_size(pages: Mapping[Where, int]) -> dict[int, int]:
-    """Pages by their size in bytes, wherever they are."""
+    """Return pages by their size in bytes, wherever they are."""
     found: dict[int, int] = {}
     for (size, _), count in pages.items():
         found[size] = found.get(size, 0) + count
@@ -70,8 +65,8 @@ def by_size(pages: Mapping[Where, int]) -> dict[int, int]:
 
 
 def bytes_to_touch(plan: Plan, guest: int = 0) -> int:
-    """The memory beside the pools that the largest block uses at a time, as far as the workloads know; that of guests
-    as a whole.
+    """Return the memory beside the pools that the largest block uses at a time, as far as the workloads know; that of
+    guests as a whole.
     """
     return max(
         _at_a_time(cell, {arm.name: _beside_pools(cell, arm, guest) for arm in cell.arms}) for cell in plan.cells
@@ -79,7 +74,7 @@ def bytes_to_touch(plan: Plan, guest: int = 0) -> int:
 
 
 def _at_a_time(cell: Cell, needs: Mapping[str, int]) -> int:
-    """What a block of the cell needs at a time, of what its arms need each by itself (0 where an arm is not named)."""
+    """Return what a block of the cell needs at a time, from the needs of its arms (0 where an arm is not named)."""
     if not cell.together:
         return max(needs.values())
     if cell.at_most is None:
@@ -89,13 +84,13 @@ def _at_a_time(cell: Cell, needs: Mapping[str, int]) -> int:
 
 
 def with_at_most(plan: Plan, at_most: Mapping[str, int | None]) -> Plan:
-    """The plan of a run that goes on: as many arms take part in its blocks, by cell, as when it began."""
+    """Return the plan of a run that goes on: as many arms take part in its blocks, by cell, as when it began."""
     cells = (msgspec.structs.replace(cell, at_most=at_most.get(cell.id)) for cell in plan.cells)
     return msgspec.structs.replace(plan, cells=tuple(cells))
 
 
 def fitting(plan: Plan, free: int | None) -> tuple[Plan, tuple[str, ...]]:
-    """The plan whose resident blocks have no more arms than fit into `free` bytes (None: not known), and what
+    """Return the plan whose interleaved blocks have no more arms than fit into `free` bytes (None: not known), and what
     there is to tell of that.
 
     Where there is no room for all arms at once, a block has the baseline and one other: which one is the coin's. An arm
@@ -104,9 +99,9 @@ def fitting(plan: Plan, free: int | None) -> tuple[Plan, tuple[str, ...]]:
     plan = plan if free is None else _without_crowding(plan, free)
     cells, told = [], []
     for cell in plan.cells:
-        crowded = cell.kind == "resident" and len(cell.arms) > _FEWEST
+        crowded = interleaved(cell.kind) and len(cell.arms) > _FEWEST
         whole = {arm.name: _whole(cell, arm) + _data(cell) for arm in cell.arms} if crowded else {}
-        if crowded and free is not None and _at_a_time(cell, whole) > _USABLE * free:
+        if crowded and free is not None and _at_a_time(cell, whole) > USABLE * free:
             needed, given = readable_size(_at_a_time(cell, whole)), readable_size(free)
             told.append(
                 f"{cell.id}: {len(whole)} arms at once need {needed}, and {given} are free: a block has {cell.baseline}"
@@ -118,24 +113,22 @@ def fitting(plan: Plan, free: int | None) -> tuple[Plan, tuple[str, ...]]:
 
 
 def _without_crowding(plan: Plan, free: int) -> Plan:
-    """The plan without the arms of resident blocks that have no room beside their baseline. Pools are asked for, and
-    seen to be too short, by themselves.
+    """Return the plan without arms of interleaved blocks that have no room beside their baseline. Pools are checked
+    when they are filled.
     """
     cells: list[Cell] = []
     left_out = list(plan.left_out)
     for cell in plan.cells:
         kept = []
         for arm in cell.arms:
-            names = {cell.baseline, arm.name} if cell.kind == "resident" else ()
+            names = {cell.baseline, arm.name} if interleaved(cell.kind) else ()
             both = {name: _beside_pools(cell, cell.arm(name), 0) + _data(cell) for name in names}
             if len(both) < _FEWEST or sum(both.values()) <= free:
                 kept.append(arm)
                 continue
             needed, given = readable_size(sum(both.values())), readable_size(free)
-            why = (
-                f"beside {cell.baseline} it needs {needed} in all, and {given} are free: in a resident design both are"
-            )
-            left_out.append(LeftOut(cell.id, arm.name, f"{why} there at once; {SEQUENTIAL} has one at a time"))
+            why = f"beside {cell.baseline} it needs {needed} in all, and {given} are free: in the interleaved design"
+            left_out.append(LeftOut(cell.id, arm.name, f"{why} both are there at once; {SEQUENTIAL} has one at a time"))
         add_cell(cells, left_out, cell, kept)
     return plan_of_cells(plan, cells, left_out, f"free memory; {SEQUENTIAL} has one arm at a time")
 
@@ -149,25 +142,25 @@ def add_cell(cells: list[Cell], left_out: list[LeftOut], cell: Cell, kept: Seque
 
 
 def plan_of_cells(plan: Plan, cells: Sequence[Cell], left_out: Sequence[LeftOut], cure: str) -> Plan:
-    """The plan with these cells alone. Raises HugewiseError, with the cure, where there is none."""
+    """Return the plan with these cells alone. Raises HugewiseError, with the cure, where there is none."""
     if not cells:
         raise HugewiseError("no cell is left to run: " + "; ".join(left.reason for left in left_out), hint=cure)
     return msgspec.structs.replace(plan, cells=tuple(cells), left_out=tuple(left_out))
 
 
 def bytes_taken(cell: Cell, arm: Arm, guest: int, *, privileged: bool) -> tuple[int, int]:
-    """Bytes of this host that the arm takes by itself: of pools that are filled for it, and as a guest beside them."""
+    """Return bytes of this host that the arm takes by itself: pools filled for it, and as a guest beside them."""
     pools = sum(size * pages for (size, _), pages in _pages(cell, arm, guest).items())
     return pools if _filled(arm, privileged=privileged) else 0, _beside_pools(cell, arm, guest) if guest else 0
 
 
 def _whole(cell: Cell, arm: Arm) -> int:
-    """Bytes that the arm uses, in pools and beside them."""
+    """Return the bytes that the arm uses, in pools and beside them."""
     return _beside_pools(cell, arm, 0) + sum(size * pages for (size, _), pages in _pages(cell, arm, 0).items())
 
 
 def _data(cell: Cell) -> int:
-    """Bytes of the data that each arm has a copy of, where these lie in memory."""
+    """Return the bytes of the data that each arm has a copy of, where the data lie in memory."""
     workload = cell.workload
     if not isinstance(workload, Staged) or not Path(cell.storage).is_relative_to("/dev/shm"):  # noqa: S108
         return 0
@@ -176,15 +169,14 @@ def _data(cell: Cell) -> int:
 
 
 def _beside_pools(cell: Cell, arm: Arm, guest: int) -> int:
-    """Bytes that the arm uses but for pages of a pool of this host, which are there before it starts."""
+    """Return the bytes that the arm uses besides pages of a pool of this host, which are there before it starts."""
     memory = guest or cell.workload.memory(arm.treatment, cell.given(arm))
     return max(0, memory - sum(size * pages for (size, _), pages in _pages(cell, arm, guest).items()))
 
 
 def _pages(cell: Cell, arm: Arm, guest: int) -> dict[Where, int]:
-    """The pages of pools of this host that the arm needs.
-
-    A guest takes its whole memory from a pool of the host; what its workload takes from a pool is the guest's own.
+    """Return the pages of this host's pools that the arm needs. A guest takes its whole memory from a pool of the host;
+    what its workload takes from a pool is the guest's own.
     """
     if arm.backing is not None:
         return dict(arm.backing.pool(guest))
@@ -198,7 +190,7 @@ def _pages(cell: Cell, arm: Arm, guest: int) -> dict[Where, int]:
 def without_short_pools(
     plan: Plan, wanted: Mapping[Where, int], granted: Mapping[Where, int], guest: int = 0, *, privileged: bool = False
 ) -> Plan:
-    """The plan without the arms whose pool the kernel did not grant, and why; `privileged` as for `pool_pages`."""
+    """Return the plan without the arms whose pool the kernel did not grant; `privileged` as for `pool_pages`."""
     cells: list[Cell] = []
     left_out = list(plan.left_out)
     for cell in plan.cells:
@@ -234,7 +226,7 @@ class HostRoom(msgspec.Struct, frozen=True):
 
     @property
     def usable(self) -> int:
-        """What a run may take of it."""
+        """Bytes that a run may take."""
         return max(0, self.free - self.yet - margin(self.total))
 
     def __str__(self) -> str:
@@ -244,7 +236,7 @@ class HostRoom(msgspec.Struct, frozen=True):
 
 
 def of_host(host: Host) -> HostRoom | None:
-    """What this host has now; None where it does not say."""
+    """Return this host's room now; None where the kernel does not tell."""
     known = meminfo(host)
     if "MemAvailable" not in known or "MemTotal" not in known:
         return None
@@ -252,8 +244,8 @@ def of_host(host: Host) -> HostRoom | None:
 
 
 def within(plan: Plan, room: HostRoom | None, guest: int = 0, *, privileged: bool = False) -> Plan:
-    """The plan without the arms that there is no room for, those that need most first. `guest`, `privileged`: as for
-    `memory.pool_pages`; None: what is free is not known. Raises HugewiseError where nothing is left.
+    """Return the plan without the arms that there is no room for, those that need most first. `guest`, `privileged`: as
+    for `memory.pool_pages`; None: what is free is not known. Raises HugewiseError where nothing is left.
     """
     if room is None:
         return plan
@@ -263,7 +255,7 @@ def within(plan: Plan, room: HostRoom | None, guest: int = 0, *, privileged: boo
             for cell in plan.cells
             for arm in cell.arms
         ]
-        # What is in pools stays there from the first attempt to the last; of equal ones a baseline goes last.
+        # Pools stay filled from the first attempt to the last; among equals a baseline goes last.
         *most, _, cell, arm = max(taken, key=lambda each: each[:3])
         if not any(most):
             return plan
@@ -272,7 +264,7 @@ def within(plan: Plan, room: HostRoom | None, guest: int = 0, *, privileged: boo
 
 
 def _needed(plan: Plan, guest: int, *, privileged: bool) -> int:
-    """Bytes of all pools, which are there together, and of the largest block beside them."""
+    """Return the bytes of all pools, which are there together, and of the largest block beside them."""
     pools = pool_pages(plan, guest, privileged=privileged)
     beside = bytes_to_touch(plan, guest) if guest and plan.cells else 0
     return sum(size * pages for (size, _), pages in pools.items()) + beside
@@ -295,39 +287,39 @@ _IN_A_ROW = 4  # blocks
 
 
 def need(cell: Cell) -> int:
-    """The most bytes that an arm of the cell uses beside pools, as far as its workload knows; at most its limit."""
+    """Return the most bytes that an arm of the cell uses beside pools, as its workload knows; at most its limit."""
     known = max(cell.workload.memory(arm.treatment, cell.given(arm)) for arm in cell.arms)
     return known if cell.memory is None else min(known or cell.memory, cell.memory)
 
 
 def swap_bytes(cells: Iterable[Cell]) -> int:
-    """The size of the swap file for these cells: what they are known to need, or as much as their limit; 0 for none."""
+    """Return the size of the swap file for these cells: their known need, or as much as their limit; 0 for none."""
     wanted = [
         max(cell.memory or 0, *(cell.workload.memory(arm.treatment, cell.given(arm)) for arm in cell.arms))
         for cell in cells
-        if age.pressed(cell.memory_age)
+        if pressed(cell.memory_age)
     ]
     return int(_LARGER * max(wanted, default=0)) >> 20 << 20
 
 
 def due(cells: Sequence[Cell], closed: Mapping[str, int]) -> Cell:
-    """Which of these open cells the next block belongs to, where so many blocks are closed by cell.
+    """Return the open cell that the next block belongs to, given the number of closed blocks by cell.
 
-    As `randomisation.next_cell`, but cells whose memory has aged have some blocks in a row: it takes long to bring it
-    from one age to another.
+    As `trial.next_cell`, but cells whose memory has aged have some blocks in a row, as it takes long to bring
+    memory from one age to another.
     """
     if all(cell.memory_age == "fresh" for cell in cells):
-        chosen = randomisation.next_cell([cell.id for cell in cells], closed)
+        chosen = trial.next_cell([cell.id for cell in cells], closed)
         return next(cell for cell in cells if cell.id == chosen)
     known = [(closed.get(cell.id, 0), AGES.index(cell.memory_age), cell) for cell in cells]
     return min(known, key=lambda each: (each[0] // _IN_A_ROW, each[1], each[0]))[2]
 
 
 def costs(cells: Iterable[Cell], host: Host) -> tuple[str, ...]:
-    """What a run does for cells of aged memory, and how long it takes, in words."""
+    """Return what a run does for cells of aged memory, and how long it takes, in words."""
     cells = tuple(cells)
     told = []
-    if several := [cell.id for cell in cells if age.fragmented(cell.memory_age)]:
+    if several := [cell.id for cell in cells if fragmented(cell.memory_age)]:
         known = meminfo(host)
         pmd = int(text_of(host, f"{THP}/hpage_pmd_size") or 0) or 2 << 20
         free = known.get("MemAvailable", 0)

@@ -1,51 +1,48 @@
-"""From a study to the cells and arms that this machine can run, and what is left out with its reason.
+"""Plan from a study: the cells and arms that this machine can run, and what is left out with its reason.
 
 Pure but for the files that policies read through `Host`. Mistakes of the study that only show here (an unknown policy,
 workload, parameter or metric) raise StudyError; what the machine cannot offer is left out before anything runs.
-
-Why this host cannot have its memory aged for a cell, or None when it can.
 """
 
 from __future__ import annotations
 
 import functools
 import pwd
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 import msgspec
 
 from hugewise.errors import UserError
-from hugewise.host.account import account
+from hugewise.host.local_host import account
 from hugewise.machine.proc import meminfo
-from hugewise.model import age, design
-from hugewise.model.age import MemoryAge
+from hugewise.model import design, pages
 from hugewise.model.design import Kind
 from hugewise.model.host import Host, text_of
 from hugewise.model.metric import Metric
-from hugewise.model.pages import THP, PageSizes
+from hugewise.model.pages import THP, MemoryAge, PageSizes
 from hugewise.model.policy import Mechanism, Policy
 from hugewise.model.procedure import Parted, Staged
 from hugewise.model.results import LeftOut
 from hugewise.model.trial import DeliveryThreshold
 from hugewise.model.workload import Laid, Missing, ParameterValue, Workload
 from hugewise.plan.arms import Arm, GuestHouse, Platform, Venue, in_guests, margin, on_host
-from hugewise.plan.cells import Resolved, resolve
+from hugewise.plan.cells import NO_TURNS, Resolved, TakesTurns, resolve
 from hugewise.quantity import parse_cpus, readable_size
 from hugewise.study.keys import Place
 from hugewise.study.study import Study
 from hugewise.study.tables import Slots
 
-_LEAST = 4 << 30  # of memory: a quarter is left to others, and the rest is to be many times what one workload uses
+_LEAST = 4 << 30  # bytes: a quarter is left to others, and the rest is to be many times the use of one workload
 
 
 def ageing_refusal(wanted: MemoryAge, host: Host) -> str | None:
-    """Why this host cannot have its memory aged so, with the cure, or None when it can."""
+    """Return why this host cannot have its memory aged so, with the cure, or None when it can."""
     if wanted == "fresh":
         return None
     if not host.privileged():
         return "ageing this host's memory needs root"
-    return (_unfragmentable(host) if age.fragmented(wanted) else None) or (
-        _unpressable(host) if age.pressed(wanted) else None
+    return (_unfragmentable(host) if pages.fragmented(wanted) else None) or (
+        _unpressable(host) if pages.pressed(wanted) else None
     )
 
 
@@ -110,28 +107,28 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     also: tuple[Metric, ...] = ()
 
     def given(self, arm: Arm) -> Mapping[str, ParameterValue]:
-        """The parameters of the workload under `arm`: the cell's, but for those that the arm has of its own."""
+        """Return the parameters of the workload under `arm`: the cell's, but for those that the arm has of its own."""
         return {**self.values, **arm.treatment.parameters}
 
     @property
     def has_layouts(self) -> bool:
-        """Whether an arm has the layout library loaded."""
+        """True if an arm has the layout library loaded."""
         return any(arm.treatment.layout for arm in self.arms)
 
     def threshold(self, arm: Arm) -> DeliveryThreshold:
-        """What the delivery of `arm` is held against: the cell's threshold, or none where its setting is judged."""
+        """Return the delivery threshold of `arm`: the cell's, or none where the arm's setting is judged."""
         return self.delivery.of(arm.judged)
 
     def proof_wanted(self, arm: Arm) -> bool:
-        """Whether an attempt of `arm` is worth another, untimed one to see its pages (a twin).
+        """Return whether an attempt of `arm` is worth an untimed twin to see its pages.
 
-        Not where nothing is promised, nor where the whole cell demands nothing; an arm that is declared as a setting
+        False where nothing is promised, or where the whole cell demands nothing; an arm that is declared as a setting
         has its coverage beside its verdict.
         """
         return arm.treatment.target.kind != "any" and (self.delivery.share > 0 or arm.judged == "setting")
 
     def arm(self, name: str) -> Arm:
-        """The arm of that name. Raises KeyError."""
+        """Return the arm of that name. Raises KeyError."""
         for arm in self.arms:
             if arm.name == name:
                 return arm
@@ -139,9 +136,9 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What runs, in the order of the study, and what does not, with the reasons.
+    """Cells that run, in the order of the study, and what is left out, with the reasons.
 
-    `first` is what a run does before, in words: of guests, what has to be fetched, built or asked.
+    `first` lists in words what a run does before: for guests, what has to be fetched, built or booted.
     """
 
     cells: tuple[Cell, ...]
@@ -157,10 +154,10 @@ def plan(  # noqa: PLR0917 (the study, the two registries, and the machine's thr
     sizes: PageSizes,
     mechanism: Mechanism,
     guests: GuestHouse | None = None,
-    resident: Collection[str] = (),
+    in_turns: Mapping[str, TakesTurns] = NO_TURNS,
 ) -> Plan:
-    """The plan of `study` on this machine, or in `guests` of it. `resident`: see `cells.resolve`. Raises StudyError."""
-    resolved = resolve(study, workloads, resident)
+    """Plan `study` on this machine, or in `guests` of it. `in_turns`: see `cells.resolve`. Raises StudyError."""
+    resolved = resolve(study, workloads, in_turns)
     venue = on_host(policies, Platform(host, sizes, mechanism)) if guests is None else in_guests(study, guests, host)
     arms = {use.name: venue.arm(use, here) for here, use in Place(study.file).items("policies", study.policies)}
     left_out = [LeftOut(EVERY, name, arm) for name, arm in arms.items() if isinstance(arm, str)]
@@ -176,7 +173,7 @@ def plan(  # noqa: PLR0917 (the study, the two registries, and the machine's thr
 
 
 def _beside(cell: Cell, venue: Venue) -> str | None:
-    """Why the clients of the cell cannot be on a host of their own, or None when they can or need not."""
+    """Return why the clients of the cell cannot be on a host of their own, or None when they can or need not."""
     if not cell.apart:
         return None
     if not isinstance(cell.workload, Parted):
@@ -189,7 +186,7 @@ def _beside(cell: Cell, venue: Venue) -> str | None:
 
 
 def _offline(slots: Slots, host: Host) -> str | None:
-    """Why the slots cannot all be had, or None. A machine that does not say which CPUs are online has them all."""
+    """Return why some CPUs of the slots are offline, or None. A machine that does not tell has all online."""
     try:
         online = parse_cpus(host.read("/sys/devices/system/cpu/online"))
     except (OSError, ValueError):
@@ -199,7 +196,6 @@ def _offline(slots: Slots, host: Host) -> str | None:
 
 
 def _cell(one: Resolved, study: Study, venue: Venue) -> Cell:
-    """The cell, as yet without arms."""
     used, workload, rule = one.used, one.workload, one.used.delivery
     runs = functools.partial(account, used.user, privileged=venue.privileged)
     return Cell(
@@ -226,10 +222,10 @@ def _cell(one: Resolved, study: Study, venue: Venue) -> Cell:
 
 
 def _offer(one: Resolved, study: Study, arms: Mapping[str, Arm], offline: str | None, venue: Venue) -> Plan:
-    """The cell with the arms that it can take, or nothing, and what is left out."""
+    """Return the plan of a cell with the arms that it can take, or an empty one, and what is left out."""
     try:
         cell = _cell(one, study, venue)
-    except UserError as error:  # nobody whom it could run as, here
+    except UserError as error:  # no account here can run it
         return Plan((), (LeftOut(one.id, EVERY, error.message),))
     if (why := offline or _beside(cell, venue)) is not None:
         return Plan((), (LeftOut(cell.id, EVERY, why),))
@@ -265,12 +261,12 @@ def _offer(one: Resolved, study: Study, arms: Mapping[str, Arm], offline: str | 
 
 
 def _comes(lacking: Missing, venue: Venue) -> bool:
-    """Whether an image that is still to be made may bring it."""
-    return venue.pending and (lacking.package is not None or (lacking.named and venue.packages))
+    """Return whether an image that is still to be made may bring the missing program."""
+    return venue.pending and (lacking.package is not None or (lacking.named != "" and venue.packages))
 
 
 def _within(cell: Cell, arm: Arm, own: Mapping[str, ParameterValue]) -> Arm:
-    """The arm with its own parameters; in memory that has aged it is judged as a setting."""
+    # in memory that has aged an arm is judged as a setting
     treatment = msgspec.structs.replace(arm.treatment, parameters=own)
     return msgspec.structs.replace(
         arm, treatment=treatment, judged=arm.judged if cell.memory_age == "fresh" else "setting"
@@ -278,10 +274,11 @@ def _within(cell: Cell, arm: Arm, own: Mapping[str, ParameterValue]) -> Arm:
 
 
 def _refusal(arm: Arm, cell: Cell, study: Study, taken: list[Arm], venue: Venue) -> str | None:
-    """Why the arm cannot run on this workload, not in this machine's memory, or not beside its baseline in this design.
+    """Return why the arm cannot run on this workload, in this machine's memory, or beside its baseline in this design,
+    or None.
 
-    What attempts on this host that run at once need together, and what is free of its memory, is asked when pools are
-    reserved; guests have all of theirs, which is known.
+    The memory of attempts that run at once on this host is checked when pools are reserved; guests' memory is known
+    now.
     """
     refusal = cell.workload.refuses(arm.treatment, cell.given(arm))
     if refusal is not None:
@@ -312,7 +309,6 @@ def _refusal(arm: Arm, cell: Cell, study: Study, taken: list[Arm], venue: Venue)
 
 
 def _unlaid(arm: Arm, cell: Cell) -> str | None:
-    """Why the arm's layout cannot be had for this workload, or None."""
     if not arm.treatment.layout:
         return None
     if not isinstance(cell.workload, Laid):
@@ -321,7 +317,7 @@ def _unlaid(arm: Arm, cell: Cell) -> str | None:
 
 
 def _too_large(guests: int, venue: Venue) -> str | None:
-    """Why so many guests at once cannot be had in the memory of the host, all of it, or None."""
+    """Return why the host's whole memory cannot hold so many guests at once, or None."""
     needed = guests * (venue.memory or 0)
     if venue.shared is None or needed <= venue.shared - margin(venue.shared):
         return None

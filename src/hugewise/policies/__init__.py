@@ -1,6 +1,6 @@
-"""Page-size policies, one a file, found by being there; the protocol is `hugewise.model.policy.Policy`.
+"""Page-size policies, found by being there; the protocol is `hugewise.model.policy.Policy`.
 
-Imports the model. A new policy goes here: a file with `policies(sizes)`, which yields one for each size of the machine,
+Imports the model. A new policy goes here: what `policies(sizes)` of a file returns, one for each size of the machine,
 and a row in docs/concepts/policies.md.
 """
 
@@ -17,10 +17,10 @@ __all__ = ["discover"]
 
 
 def discover(sizes: PageSizes) -> dict[str, Policy]:
-    """All policies for these page sizes, by name, in a stable order: the modules of this folder, sorted."""
+    """Return all policies for these page sizes, by name: sorted by the first word, and as their module has them."""
     found: dict[str, Policy] = {}
     modules = sorted(info.name for info in pkgutil.iter_modules(__path__) if not info.name.startswith("_"))
     for module in modules:
         offered: Iterable[Policy] = importlib.import_module(f"{__name__}.{module}").policies(sizes)
         found.update({policy.name: policy for policy in offered})
-    return found
+    return dict(sorted(found.items(), key=lambda entry: entry[0].partition("-")[0]))

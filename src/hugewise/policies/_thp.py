@@ -1,4 +1,4 @@
-"""What the policies of transparent huge pages have in common: which knobs there are, and what they amount to.
+"""Common parts of the policies of transparent huge pages: the knobs, and the pages that they give.
 
 Every policy sets all sizes, so that a treatment does not depend on what another one left: the sizes that it does not
 want are `never`, and so are huge pages of shared memory unless it is about them. Sizes are found by what is present in
@@ -27,17 +27,17 @@ SHMEM_TOP = f"{THP}/shmem_enabled"
 
 
 def folder(size: int) -> str:
-    """The sysfs folder of the THP size `size` in bytes."""
+    """Return the sysfs folder of the THP size `size` in bytes."""
     return f"{THP}/hugepages-{size >> 10}kB"
 
 
 def has_thp(host: Host) -> bool:
-    """Whether the kernel has transparent huge pages at all."""
+    """Return whether the kernel has transparent huge pages at all."""
     return host.writable(_TOP)
 
 
 def needs_thp(host: Host, mechanism: Mechanism) -> str | None:
-    """Why THP knobs cannot be used here, or None when they can."""
+    """Return why THP knobs cannot be used here, or None when they can."""
     if not has_thp(host):
         return "the kernel has no transparent huge pages (CONFIG_TRANSPARENT_HUGEPAGE)"
     if mechanism == "system" and not host.privileged():
@@ -53,9 +53,8 @@ def turn_all(
     shmem_top: str = "never",
     shmem_sizes: Mapping[int, str] | None = None,
 ) -> dict[str, str]:
-    """Every THP knob for anonymous and shared memory: `top` for the top level, `sizes` by bytes, all else `never`.
-
-    `shmem_top` and `shmem_sizes` are the same for shared memory.
+    """Return every THP knob: `top` and `sizes` by bytes, and for shared memory `shmem_top` and `shmem_sizes`; else
+    never.
     """
     wanted, wanted_shared = dict(sizes or {}), dict(shmem_sizes or {})
     knobs = {_TOP: top, SHMEM_TOP: shmem_top}
@@ -68,7 +67,6 @@ def turn_all(
 
 
 def _chosen(host: Host, path: str, absent: str) -> str:
-    """The chosen word of a knob; `absent` on a kernel without it."""
     try:
         return knob.read(host, path)
     except OSError:
@@ -76,29 +74,25 @@ def _chosen(host: Host, path: str, absent: str) -> str:
 
 
 def top_mode(host: Host) -> str:
-    """The chosen word of the top-level `enabled`; `never` on a kernel without it."""
+    """Return the chosen word of the top-level `enabled`; `never` on a kernel without it."""
     return _chosen(host, _TOP, "never")
 
 
 def mode(host: Host, sizes: PageSizes, size: int, *, shared: bool = False) -> str:
-    """What holds at this THP size for anonymous (or `shared` anonymous) memory, in the words of the top-level knob,
-    with `inherit` resolved.
-
-    Kernels before mTHP have one size, the PMD's, that follows the top level.
-    """
+    """Return the mode of this size, `inherit` resolved; before mTHP the PMD's size follows the top level."""
     name = "shmem_enabled" if shared else "enabled"
     own = _chosen(host, f"{folder(size)}/{name}", "inherit" if size == sizes.pmd else "never")
     return _chosen(host, f"{THP}/{name}", "never") if own == "inherit" else own
 
 
 def decides(host: Host, sizes: PageSizes, size: int) -> str:
-    """The knob that `mode` comes from: the size's own, unless it follows the top level or there is none."""
+    """Return the knob that `mode` comes from: the size's own, unless it follows the top level or there is none."""
     own = f"{folder(size)}/enabled"
     return _TOP if _chosen(host, own, "inherit" if size == sizes.pmd else "never") == "inherit" else own
 
 
 def follow_top(treatment: Treatment, top: str, pmd: int) -> dict[str, str]:
-    """The knobs to deploy where the PMD size follows the top level; kernels before mTHP have no knob for the size."""
+    """Return the knobs to deploy where the PMD size follows the top level; older kernels have no knob for the size."""
     own = f"{folder(pmd)}/enabled"
     return {_TOP: top} | ({own: "inherit"} if own in treatment.knobs else {})
 
@@ -112,7 +106,8 @@ def deploy(
     shared: bool = False,
     needs: tuple[str, ...] = (),
 ) -> Deployment:
-    """Files that set what the arm had, now and at boot: `knobs`, which are the policy's, and what a study has added.
+    """Return files that set what the arm had, now and at boot: `knobs`, which are the policy's, and what a study has
+    added.
 
     All other sizes are off, those of shared memory where the policy is about it: a knob that somebody set long ago
     would be part of the policy. On the command line the sizes that are not named are off: its `words`, which need
@@ -127,7 +122,7 @@ def deploy(
 
 
 def added(treatment: Treatment, *, shared: bool = False) -> dict[str, str]:
-    """The knobs of the treatment, without those of shared memory that are only kept off."""
+    """Return the knobs of the treatment, without those of shared memory that are only kept off."""
     return {
         path: value
         for path, value in treatment.knobs.items()
@@ -136,5 +131,5 @@ def added(treatment: Treatment, *, shared: bool = False) -> dict[str, str]:
 
 
 def pool_side_settings(treatment: Treatment) -> dict[str, str]:
-    """What a study has set beside pages of a pool: that transparent ones are off for the rest is no part of it."""
+    """Return the settings that a study adds to pages of a pool, without those that turn transparent huge pages off."""
     return {path: value for path, value in added(treatment).items() if value != "never"}

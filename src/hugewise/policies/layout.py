@@ -19,7 +19,7 @@ from hugewise.model.policy import Deployment, Mechanism, Policy, Treatment
 from hugewise.policies import _thp, hugetlb
 from hugewise.quantity import format_size
 
-_BASE, _PMD = 4096, 2 << 20  # those that the library knows
+_BASE, _PMD = 4096, 2 << 20  # the sizes that the library knows
 _POOLS = (2 << 20, 1 << 30)
 
 
@@ -34,7 +34,7 @@ class LaidOut:
         self.description = f"the heap of {what}, laid out by a preloaded library (commands and services)"
 
     def missing(self, host: Host, sizes: PageSizes, mechanism: Mechanism) -> str | None:
-        """As an ordinary user the machine's setting must allow huge pages to memory that is advised."""
+        # as an ordinary user the machine's setting must allow huge pages to memory that is advised
         reason = _thp.needs_thp(host, mechanism)
         if reason is not None or mechanism == "system" or not self._huge:
             return reason
@@ -44,7 +44,7 @@ class LaidOut:
         return None
 
     def treatment(self, host: Host, sizes: PageSizes, mechanism: Mechanism) -> Treatment:
-        """The same settings for both; as an ordinary user what the machine has, and none for the base pages."""
+        """Return the same settings for both layouts; an ordinary user keeps the machine's, and none for base pages."""
         system = mechanism == "system"
         return Treatment(
             policy=self.name,
@@ -56,7 +56,6 @@ class LaidOut:
         )
 
     def deployment(self, sizes: PageSizes, treatment: Treatment, pool_bytes: int) -> Deployment:
-        """The setting that it needs, where that was turned; the launcher does the rest."""
         note = "one arena for all threads, and nothing is given back to the system: see docs/concepts/layouts.md"
         if treatment.mechanism == "process":
             return Deployment(note=note)
@@ -77,21 +76,18 @@ class FromPool:
         )
 
     def missing(self, host: Host, sizes: PageSizes, mechanism: Mechanism) -> str | None:
-        """As for other uses of the pool."""
         return self._pool.missing(host, sizes, mechanism)
 
     def treatment(self, host: Host, sizes: PageSizes, mechanism: Mechanism) -> Treatment:
-        """The pool for the heap, and base pages for the rest; how much is the workload's to say."""
         other = self._pool.treatment(host, sizes, mechanism)
         return msgspec.structs.replace(other, policy=self.name, map_hugetlb=None, environment={}, layout=self._words)
 
     def deployment(self, sizes: PageSizes, treatment: Treatment, pool_bytes: int) -> Deployment:
-        """The pool, filled now and at boot; the launcher does the rest."""
         return self._pool.deployment(sizes, treatment, pool_bytes)
 
 
 def policies(sizes: PageSizes) -> Iterable[Policy]:
-    """Those whose pages the library knows: with base pages of 4 KiB."""
+    """Return the policies whose pages the library knows: it requires base pages of 4 KiB."""
     if sizes.base != _BASE or sizes.pmd != _PMD:
         return []
     pools = [FromPool(size) for size in sizes.hugetlb if size in _POOLS]

@@ -1,4 +1,4 @@
-"""What others have published about page sizes: facts and figures, one TOML file for each source.
+"""Published facts and figures about page sizes, one TOML file for each source.
 
     names()          ("lkml-2009-paravirt", ...)
     load("redhat-2021")   by name, or by any beginning of it that only one has
@@ -11,7 +11,7 @@
     [[finding]]     what the source says in words, and as `claim` the sign or the trend that it says
 
 `[metrics]` names the metrics of hugewise that measure the same quantity. Everything else of a file (host, settings,
-method) is kept as it stands in `facts`.
+method) is kept as it stands in `facts`. `claims()` is what is commonly said of page sizes, of `folklore/claims.toml`.
 
 Imports the ground. A new source is a TOML file here; what stands beside its figures is decided in `analysis.published`.
 """
@@ -26,21 +26,6 @@ from typing import Any, Literal
 import msgspec
 
 from hugewise.errors import UserError
-
-__all__ = [
-    "Benchmark",
-    "Claim",
-    "CounterRow",
-    "CounterTable",
-    "Layout",
-    "Published",
-    "Sample",
-    "Source",
-    "SourceFinding",
-    "Table",
-    "load",
-    "names",
-]
 
 Layout = Literal["fixed slots", "one after the other"]
 
@@ -121,7 +106,7 @@ class CounterTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a source says in words of `arm` against `against`.
+    """Statement of a source, in words, on `arm` against `against`.
 
     effect      better, worse, or none: no noticeable effect. With `parameters` it is a trend of the effect instead:
                 `grows` with the parameter that a workload calls by one of these names
@@ -139,8 +124,8 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class SourceFinding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a source says of its `entries` in words. `figures`: what it gives in numbers, in words (`none ...`);
-    `metric`: what it speaks of, a name of `Published.metrics` (None: whatever a study judges).
+    """Statement of a source, in words, about its `entries`. `figures`: the numbers that it gives, in words (`none
+    ...`); `metric`: its subject, a name of `Published.metrics` (None: whatever a study judges).
     """
 
     entries: tuple[str, ...]
@@ -151,8 +136,8 @@ class SourceFinding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the figures stand. `runs` and `statistic` say what a figure outside of a benchmark is made from;
-    `caveats` what must be known before it is compared with a figure of today.
+    """Source of the figures. `runs` and `statistic` say what a figure outside of a benchmark is made from; `caveats`
+    what must be known before it is compared with a figure of today.
     """
 
     title: str
@@ -180,41 +165,41 @@ class Published(msgspec.Struct, frozen=True):
 
     @property
     def entries(self) -> tuple[str, ...]:
-        """What a workload of a study can stand beside, by name."""
-        found = [table.name for table in self.tables]
-        found += [counters.name for counters in self.counters]
-        found += [benchmark.name for benchmark in self.benchmarks]
-        found += [entry for finding in self.findings for entry in finding.entries]
-        return tuple(dict.fromkeys(found))
+        """Names of the entries that a workload of a study can stand beside."""
+        entries = [table.name for table in self.tables]
+        entries += [counters.name for counters in self.counters]
+        entries += [benchmark.name for benchmark in self.benchmarks]
+        entries += [entry for finding in self.findings for entry in finding.entries]
+        return tuple(dict.fromkeys(entries))
 
     @property
     def arms(self) -> tuple[str, ...]:
         """The source's own names of everything that it compares."""
-        found = [arm for table in self.tables for arm in table.arms]
-        found += [arm for counters in self.counters for arm in counters.arms]
-        found += [arm for benchmark in self.benchmarks for arm in benchmark.arms]
-        found += [arm for finding in self.findings for claim in finding.claim for arm in (claim.against, claim.arm)]
-        return tuple(dict.fromkeys(found))
+        arms = [arm for table in self.tables for arm in table.arms]
+        arms += [arm for counters in self.counters for arm in counters.arms]
+        arms += [arm for benchmark in self.benchmarks for arm in benchmark.arms]
+        arms += [arm for finding in self.findings for claim in finding.claim for arm in (claim.against, claim.arm)]
+        return tuple(dict.fromkeys(arms))
 
 
 @cache
 def names() -> tuple[str, ...]:
-    """All names in order."""
+    """Return all names in order."""
     files = resources.files(__package__).iterdir()
     return tuple(sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml")))
 
 
 @cache
 def load(name: str) -> Published:
-    """The source called `name`, or that alone begins so. Raises UserError."""
-    found = [known for known in names() if known == name] or [known for known in names() if known.startswith(name)]
-    if len(found) != 1:
-        what = "is not a published source" if not found else f"is the beginning of {len(found)} published sources"
-        raise UserError(f"{name or 'an empty name'} {what}", hint=f"one of: {', '.join(found or names())}")
-    data = msgspec.toml.decode(resources.files(__package__).joinpath(f"{found[0]}.toml").read_bytes())
+    """Return the source called `name`, or that alone begins so. Raises UserError."""
+    fitting = [known for known in names() if known == name] or [known for known in names() if known.startswith(name)]
+    if len(fitting) != 1:
+        what = "is not a published source" if not fitting else f"is the beginning of {len(fitting)} published sources"
+        raise UserError(f"{name or 'an empty name'} {what}", hint=f"one of: {', '.join(fitting or names())}")
+    data = msgspec.toml.decode(resources.files(__package__).joinpath(f"{fitting[0]}.toml").read_bytes())
     host = data.get("host", {})
     return Published(
-        name=found[0],
+        name=fitting[0],
         source=msgspec.convert(data.pop("source"), Source),
         benchmarks=msgspec.convert(data.pop("benchmark", []), tuple[Benchmark, ...]),
         tables=msgspec.convert(data.pop("table", []), tuple[Table, ...]),
@@ -225,3 +210,47 @@ def load(name: str) -> Published:
         kernel=host.get("kernel"),
         facts=data,
     )
+
+
+class TestedBy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Comparisons that test a claim: those of the study `study` in cells that match the pattern `cells` (fnmatch)."""
+
+    study: str
+    cells: str
+
+
+class CommonClaim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A claim: `better` policies serve the programs better than `worse` ones.
+
+    programs    kinds of servers, names of programs, or `lib:NAME` for those that have that allocator mapped
+    expects     equivalent: the claim is that `better` is as good as `worse`, not that it is better
+    metrics     of the comparisons that test it; none: what each cell judges of speed
+    tested      what tests it; none: no study of hugewise does
+    takes       where none does: what a test would take
+    """
+
+    id: str
+    says: str
+    better: tuple[str, ...]
+    worse: tuple[str, ...]
+    sources: tuple[str, ...]
+    programs: tuple[str, ...] = ()
+    expects: Literal["better", "equivalent"] = "better"
+    metrics: tuple[str, ...] = ()
+    tested: tuple[TestedBy, ...] = ()
+    takes: str = ""
+
+    def __post_init__(self) -> None:
+        if bool(self.tested) == bool(self.takes):
+            raise ValueError(f"{self.id}: a claim is tested by a study, or says what a test would take")
+
+
+class _Claims(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    claim: tuple[CommonClaim, ...]
+
+
+@cache
+def claims() -> tuple[CommonClaim, ...]:
+    """Return all claims, in the order of the file."""
+    text = resources.files(__package__).joinpath("folklore", "claims.toml").read_bytes()
+    return msgspec.toml.decode(text, type=_Claims).claim

@@ -19,7 +19,9 @@ from hugewise.deployment.configuration import with_evidence
 from hugewise.deployment.program import BY_HAND, LAUNCHER, UnitStart, completed, of_unit
 from hugewise.deployment.quoting import plain, shell_words, unit_name
 from hugewise.errors import StorageError, UserError
-from hugewise.model.answer import CellAnswer
+from hugewise.host.local_host import LocalHost
+from hugewise.machine.fingerprint import machine_id
+from hugewise.model.cause import CellAnswer
 from hugewise.model.policy import DeployedFile, Deployment
 from hugewise.model.results import CellResult, Results
 from hugewise.report.cell_answers import answers
@@ -43,8 +45,8 @@ class Recommended(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def recommended(*runs: Results, arms: Sequence[str | None] = ()) -> tuple[Recommended, ...]:
-    """For each cell the arm that beat its baseline by most, else the one that makes no difference and is better in what
-    was declared beside the metric; cells with the same files together; and those without.
+    """Return for each cell the arm that beat its baseline by most, else the one that makes no difference and is better
+    in what was declared beside the metric; cells with the same files together; and those without.
 
     `arms`: of each run, the one that was chosen for something else than its speed, whatever its verdict.
     """
@@ -73,26 +75,21 @@ def recommended(*runs: Results, arms: Sequence[str | None] = ()) -> tuple[Recomm
 def _of_cell(
     results: Results, cell: CellResult, answer: CellAnswer, chosen: str | None, *, weighed: bool
 ) -> Recommended:
-    best = next((one for one in cell.comparisons if one.arm == chosen), None)
+    best = next((comparison for comparison in cell.comparisons if comparison.arm == chosen), None)
     for other, comparison, _ in winners(results):
         if chosen is None and other.cell == cell.cell and (best is None or strength(comparison) > strength(best)):
             best = comparison
     beside = best is None and weighed and answer.trade == "better beside"
     if beside:
-        best = next(one for one in cell.comparisons if one.arm == answer.setting)
+        best = next(comparison for comparison in cell.comparisons if comparison.arm == answer.setting)
     if best is None:
         why = f"no policy was better than its baseline {cell.baseline}" if cell.comparisons else "nothing was compared"
         return Recommended(cells=(cell.cell,), why=why)
     arm = arm_of(cell, best.arm)
     deployment = arm.deployment if arm is not None else None
     if deployment is None or not deployment.files:
-        told = (
-            "the run was made before there were such files; its commands are in its report"
-            if deployment and deployment.now
-            else ""
-        )
         was = "better beside the metric" if beside else "best"
-        why = f"{best.arm} was {was}, but has no files: {told or (deployment.note if deployment else 'none were kept')}"
+        why = f"{best.arm} was {was}, but has no files: {deployment.note if deployment else 'none were kept'}"
         return Recommended(cells=(cell.cell,), arm=best.arm, why=why)
     said = sentence(best, cell.metric, results.margin)
     found = (f"{cell.cell}: {answer.text if beside else said}",)
@@ -119,14 +116,16 @@ def write_files(
     name = None if unit is None else unit_name(unit)
     if name is not None and not name.endswith(".service"):
         raise UserError(f"--unit {unit}: not a service", hint="name the service that starts the program")
-    settings = tuple(_for_unit(one, name, start) for one in recommended(results, *also, arms=arms))
-    whole = [one for one in settings if one.deployment is not None]
+    settings = tuple(_for_unit(setting, name, start) for setting in recommended(results, *also, arms=arms))
+    whole = [setting for setting in settings if setting.deployment is not None]
     evidence = tuple(dict.fromkeys(line for each in (results, *also) for line in _evidence(each)))
+    elsewhere = tuple(_elsewhere((results, *also)))
     told, readme = (
-        [],
+        list(elsewhere),
         [
             "# Page sizes: files to deploy",
             "",
+            *(line for said in elsewhere for line in (f"**{said}**", "")),
             "Nothing has been applied. The commands are for a shell of root's in this folder.",
             "",
             *_quoted(evidence),
@@ -160,8 +159,8 @@ def write_files(
     return told
 
 
-def _files(one: Recommended) -> tuple[DeployedFile, ...]:
-    return one.deployment.files if one.deployment is not None else ()
+def _files(setting: Recommended) -> tuple[DeployedFile, ...]:
+    return setting.deployment.files if setting.deployment is not None else ()
 
 
 def must_be_empty(output: Path) -> None:
@@ -171,7 +170,7 @@ def must_be_empty(output: Path) -> None:
 
 
 def _emptied(output: Path) -> DirFd:
-    """The folder, which holds nothing yet."""
+    """Return the folder, which holds nothing yet."""
     from hugewise.report.write import held_folder  # noqa: PLC0415  (fonts and figures behind it)
 
     held = held_folder(output, "what is to be deployed")
@@ -193,6 +192,13 @@ def _put(held: DirFd, path: str, content: str, kind: str) -> None:
     held.put(path.lstrip("/"), content.encode("utf-8", "surrogateescape"), mode, *account)
 
 
+def _elsewhere(runs: Sequence[Results]) -> Iterator[str]:
+    """A line, where a run does not say that it was made on this host."""
+    here = machine_id(LocalHost())
+    if any(here is None or run.host.get("machine") != here for run in runs):
+        yield "Not measured on this host: know where the run comes from, and read each file before it is used."
+
+
 def _evidence(results: Results) -> tuple[str, ...]:
     last = results.integrity.hash if results.integrity is not None else None
     return (
@@ -202,18 +208,18 @@ def _evidence(results: Results) -> tuple[str, ...]:
     )
 
 
-def _for_unit(one: Recommended, name: str | None, start: UnitStart | None) -> Recommended:
-    """With the drop-in of the unit that is called so, which has its own words where it is there."""
-    if name is None or one.deployment is None:
-        return one
-    files = tuple(of_unit(file, name) for file in one.deployment.files)
+def _for_unit(setting: Recommended, name: str | None, start: UnitStart | None) -> Recommended:
+    """Return the setting with the drop-in of the named unit, which has the unit's own words where it exists."""
+    if name is None or setting.deployment is None:
+        return setting
+    files = tuple(of_unit(file, name) for file in setting.deployment.files)
     if start is not None:
         files = tuple(completed(file, start) for file in files)
-    return msgspec.structs.replace(one, deployment=msgspec.structs.replace(one.deployment, files=files))
+    return msgspec.structs.replace(setting, deployment=msgspec.structs.replace(setting.deployment, files=files))
 
 
 def _of_start(whole: Sequence[Recommended], name: str, start: UnitStart | None) -> Iterator[str]:
-    """What the drop-ins have of the unit's own command, where they need it."""
+    """Yield what the drop-ins have of the unit's own command, where they need it."""
     units = [file for one in whole for file in _files(one) if file.kind == "unit" and LAUNCHER in file.content]
     if not units:
         return
@@ -225,12 +231,12 @@ def _of_start(whole: Sequence[Recommended], name: str, start: UnitStart | None) 
         yield f"{name}: the drop-in has its own ExecStart= ({'; '.join(place for place, _ in start.starts)})"
 
 
-def _section(one: Recommended, below: str, former: Mapping[str, str]) -> Iterator[str]:
-    assert one.deployment is not None
-    yield f"## {_title(one.cells)}"
+def _section(setting: Recommended, below: str, former: Mapping[str, str]) -> Iterator[str]:
+    assert setting.deployment is not None
+    yield f"## {_title(setting.cells)}"
     yield ""
-    yield from _quoted((*one.found, one.deployment.note))
-    for mine in one.deployment.files:
+    yield from _quoted((*setting.found, setting.deployment.note))
+    for mine in setting.deployment.files:
         where = f"{below}/{_GUEST}" if mine.on == "guest" else below
         yield ""
         guest = " (in the guest)" if mine.on == "guest" else ""
@@ -261,7 +267,9 @@ def _copied(file: DeployedFile, where: str) -> str:
 
 
 def _former(file: DeployedFile, former: Mapping[str, str]) -> Iterator[str]:
-    """What put the kernel's settings as they stood; of the host, as those of a guest are gone with it."""
+    """Yield the commands that restore the kernel's settings; of the host alone, as those of a guest are gone with
+    it.
+    """
     for path in file.sets if file.on == "machine" else ():
         try:
             yield f"echo {plain(former[path])} > {plain(path)}"
@@ -270,7 +278,7 @@ def _former(file: DeployedFile, former: Mapping[str, str]) -> Iterator[str]:
 
 
 def _quoted(lines: tuple[str, ...]) -> Iterator[str]:
-    """As they are, in Markdown."""
+    """Yield the lines unchanged, in Markdown."""
     return (f"    {printable(line)}" for line in lines)
 
 
@@ -278,5 +286,5 @@ def _title(cells: tuple[str, ...]) -> str:
     return re.sub(r"[^\w =.,:+-]", "_", printable(", ".join(cells)))
 
 
-def _slug(one: Recommended) -> str:
-    return re.sub(r"[^A-Za-z0-9=_]+", "-", f"{one.arm}-{one.cells[0]}")[:_LONGEST_NAME].strip("-")
+def _slug(setting: Recommended) -> str:
+    return re.sub(r"[^A-Za-z0-9=_]+", "-", f"{setting.arm}-{setting.cells[0]}")[:_LONGEST_NAME].strip("-")

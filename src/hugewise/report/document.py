@@ -1,8 +1,6 @@
 """A report as values: a title and sections of blocks. Each renderer (`html`, `markdown`, `terminal`) knows every block.
 
 A text is anything that was measured or read: renderers make it one line and escape it, so that no builder has to.
-
-Names of files that hold the figures of a cell.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Headline:
-    """What to do, in a few words, and for what: a line each. `verdict`: a word of `sentences.SYMBOLS`."""
+    """Action in a few words, and its subjects: a line each. `verdict`: a key of `VERDICTS`."""
 
     verdict: str
     text: str
@@ -45,7 +43,7 @@ class Points:
 
 @dataclass(frozen=True)
 class Note:
-    """What the reader has to know before believing what stands above."""
+    """Note that the reader needs before believing the text above."""
 
     text: str
 
@@ -60,7 +58,7 @@ class Heading:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A word of `sentences.SYMBOLS`, its sentence, what was found beside it, named facts, and what stands behind it."""
+    """A key of `VERDICTS`, its sentence, what was found beside it, named facts, and what stands behind it."""
 
     verdict: str
     text: str
@@ -102,18 +100,22 @@ class Table:
 
 @dataclass(frozen=True)
 class Figure:
-    """A drawing by its key and the stem of its files; `text` describes it, `caption` (else `text`) stands below it."""
+    """A drawing by its key and the stem of its files; `text` describes it, `caption` (else `text`) stands below it.
+
+    narrow   the drawing for a window as narrow as a telephone's, which the page alone has; None: `spec` scrolls there
+    """
 
     key: str
     stem: str
     text: str
     spec: Mapping[str, Any]
     caption: str = ""
+    narrow: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
 class Commands:
-    """What to type to have a policy, in steps with a title each; without a note there is only what it did."""
+    """Commands that apply a policy, in steps with a title each; without a note there is only what it did."""
 
     arm: str
     place: str
@@ -131,7 +133,7 @@ class Words:
 
 @dataclass(frozen=True)
 class Ran:
-    """Which run it was, when it began, and its state in a line."""
+    """Identity of the run, its begin, and its state in a line."""
 
     run: str
     when: str
@@ -226,23 +228,23 @@ def table(
     linked: tuple[int, ...] = (),
     **looks: bool,
 ) -> Table:
-    """A table of anything: every entry as text in one line."""
+    """Return a table of anything: every entry as text in one line."""
     body = tuple(tuple(map(printable, row)) for row in rows)
     return Table(printable(caption), tuple(map(printable, head)), body, numeric, linked=linked, **looks)
 
 
 def some(*blocks: Block | None) -> tuple[Block, ...]:
-    """Those that there are."""
+    """Return the blocks that are not None."""
     return tuple(block for block in blocks if block is not None)
 
 
 def brief(document: Document) -> Document:
-    """The document with its brief sections alone."""
+    """Return the document with its brief sections alone."""
     return replace(document, sections=tuple(section for section in document.sections if section.brief))
 
 
 def figures(document: Document) -> Iterator[Figure]:
-    """Every figure of the document, in order."""
+    """Yield every figure of the document, in order."""
 
     def within(blocks: Iterable[Block]) -> Iterator[Figure]:
         for block in blocks:
@@ -255,11 +257,18 @@ def figures(document: Document) -> Iterator[Figure]:
         yield from within(section.blocks)
 
 
+def narrow_figures(document: Document) -> Iterator[Figure]:
+    """Yield the drawings for narrow windows, as figures with keys of their own."""
+    for figure in figures(document):
+        if figure.narrow is not None:
+            yield replace(figure, key=f"{figure.key}-narrow", spec=figure.narrow, narrow=None)
+
+
 _UNSAFE = re.compile(r"[^A-Za-z0-9._=-]+")
 
 
 def file_name(number: int, text: str) -> str:
-    """The stem of the files of the cell `number` called `text`: `1-chase-bytes=1g`.
+    """Return the stem of the files of the cell `number` called `text`: `1-chase-bytes=1g`.
 
     Safe on any file system: ASCII, no separator, at most 60 characters of the text. The number keeps names apart
     whose texts differ only in characters that had to be replaced, or in capitals.

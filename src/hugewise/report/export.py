@@ -1,19 +1,13 @@
-"""A run's attempts and metrics for other programs: a row for each attempt and metric, as Parquet, CSV or OpenMetrics.
+"""A run's attempts and verdicts for other programs, as Parquet, CSV or OpenMetrics.
 
-The rows are those of `rows`, some thousand at a time, so that a large run takes no more memory than reading it.
-A value that is not there is null (an empty field in CSV, no sample in OpenMetrics), with its reason in `absent`. The
-verdict of a comparison stands in the rows of its arm's judged metric; all of them, end points too, are in a second file
-beside the first, but for OpenMetrics, which has them in the same.
+Every format has the rows of `rows`, one for each attempt and metric, some ten thousand in memory at once. A value that
+is not there is null (an empty field in CSV, no sample in OpenMetrics), with its reason in `absent`. The verdict of a
+comparison stands in the rows of its arm's judged metric; every verdict, those of end points too, is in a second file
+beside the first, but for OpenMetrics, whose one file has both.
 
-The rows of an export: an attempt and a metric each, made for some attempts at a time, and one for each verdict.
-
-All formats take them from here, so that they say the same; some ten thousand rows are in memory at once.
-
-A run as OpenMetrics text (github.com/prometheus/OpenMetrics, specification 1.0): the run, verdicts, every value.
-
-A family for each metric, `hugewise_attempt_NAME`, of type gauge; a sample for each attempt, with the time at which it
-ended. Values are as they were measured, so the unit is a label; UNIT is said where the name ends with it, as the format
-wants. What has no value has no sample.
+OpenMetrics (github.com/prometheus/OpenMetrics, specification 1.0) has a family for each metric,
+`hugewise_attempt_NAME`, of type gauge, and a sample for each attempt with the time at which it ended. Values are as
+they were measured, so the unit is a label; UNIT is there where the name ends with it, as the format wants.
 """
 
 from __future__ import annotations
@@ -32,9 +26,10 @@ from hugewise.analysis.changes import known_metrics
 from hugewise.errors import StorageError, UserError
 from hugewise.files import drafted
 from hugewise.model.metric import Metric
-from hugewise.model.results import CellResult, Comparison, Results
-from hugewise.model.workload import Hearing
-from hugewise.report.csv import field
+from hugewise.model.results import VERDICTS, CellResult, Comparison, Results
+from hugewise.model.workload import OutputParser
+from hugewise.report.data_files import field
+from hugewise.report.reasons import values
 from hugewise.report.write import held_folder
 from hugewise.store.folder import RunFolder
 from hugewise.store.records import Run
@@ -69,7 +64,7 @@ left join blocks b on b.block = o.block
 """
 ORDERED = "select * exclude (place) from rows order by place, metric"
 """The rows of the attempts that are there."""
-VERDICTS = "select * from verdicts order by all"
+VERDICT_ROWS = "select * from verdicts order by all"
 """Every comparison and end point of the run, judged or not."""
 
 _VERDICT = {
@@ -134,12 +129,12 @@ def _units(cell: CellResult) -> Iterator[tuple[Any, ...]]:
 
 
 def metrics_of(cell: CellResult) -> dict[str, Metric]:
-    """What the cell's workload measures, by name, with what every attempt has."""
+    """Return the metrics of the cell's workload, by name, with those of every attempt."""
     from hugewise.workloads import discover  # noqa: PLC0415  (loads every workload)
 
     found = dict(known_metrics(cell.workload))
     workload = discover().get(cell.workload)
-    if isinstance(workload, Hearing):
+    if isinstance(workload, OutputParser):
         with contextlib.suppress(ValueError):  # of a version that wrote them in another way
             found |= {metric.name: metric for metric in workload.named(cell.parameters)}
     for name in _EVERY:
@@ -150,16 +145,15 @@ def metrics_of(cell: CellResult) -> dict[str, Metric]:
 def _verdicts(results: Results, cell: CellResult) -> Iterator[tuple[Any, ...]]:
     def row(one: Comparison, *, end_point: bool) -> tuple[Any, ...]:
         about = (results.study, results.run, results.state, cell.cell, cell.workload)
-        said = tuple(getattr(one, name) for name in tuple(_VERDICT)[len(about) + 3 :])
+        said = values(one, tuple(_VERDICT)[len(about) + 3 :])
         metric = cell.metric_named(one.metric)
         return *about, metric.unit, metric.better, end_point, *said
 
-    yield from (row(one, end_point=False) for one in (*cell.comparisons, *cell.declared))
-    yield from (row(one, end_point=True) for one in cell.end_points)
+    yield from (row(comparison, end_point=False) for comparison in (*cell.comparisons, *cell.declared))
+    yield from (row(comparison, end_point=True) for comparison in cell.end_points)
 
 
 _UNFIT = re.compile(r"[^a-zA-Z0-9_]")
-_VERDICT_STATES = ("better", "worse", "equivalent", "undecided", "none")
 _KNOWN_UNITS = ("bytes",)
 
 
@@ -185,7 +179,7 @@ def openmetrics_lines(
     help_: Mapping[str, str],
     samples: Callable[[Sequence[str]], Iterator[AttemptSample]],
 ) -> Iterator[str]:
-    """The text by lines. `samples` gives those of the metrics that share a family."""
+    """Yield the text by lines. `samples` gives those of the metrics that share a family."""
     kernel = results.host.get("kernel")
     about = {
         "run": results.run,
@@ -212,13 +206,16 @@ def openmetrics_lines(
 
 def _verdict_samples(results: Results) -> Iterator[str]:
     found = [
-        (_about(results, cell.cell, one.arm, one.baseline, one.metric, one.estimand), one)
+        (
+            _about(results, cell.cell, comparison.arm, comparison.baseline, comparison.metric, comparison.estimand),
+            comparison,
+        )
         for cell in results.cells
-        for one in cell.judged
+        for comparison in cell.judged
     ]
     yield from _head("hugewise_verdict", "stateset", "what the run says of an arm against its baseline")
     for about, one in found:
-        for state in _VERDICT_STATES:
+        for state in VERDICTS:
             yield f"hugewise_verdict{_labels(about | {'hugewise_verdict': state})} {int(one.verdict == state)}\n"
     for name, what in (("ratio", "arm over baseline"), ("low", "its interval's low end"), ("high", "its high end")):
         yield from _head(f"hugewise_effect_{name}", "gauge", what)
@@ -245,8 +242,8 @@ def _head(name: str, kind: str, help_: str, unit: str = "") -> Iterator[str]:
 
 
 def _labels(values: Mapping[str, object]) -> str:
-    told = ",".join(f'{name}="{_escaped(value)}"' for name, value in values.items())
-    return f"{{{told}}}"
+    text = ",".join(f'{name}="{_escaped(value)}"' for name, value in values.items())
+    return f"{{{text}}}"
 
 
 def _escaped(value: object) -> str:
@@ -259,7 +256,7 @@ _PIECES = 64  # files in memory, each with a number of its own, until they are m
 
 
 class Exported(NamedTuple):
-    """What was written: rows of attempts, and the file with the verdicts, where there is one, with how many it has."""
+    """Result of an export: rows of attempts, and the file with the verdicts, if any, with their number."""
 
     rows: int
     verdicts: Path | None = None
@@ -267,14 +264,13 @@ class Exported(NamedTuple):
 
 
 class Source(NamedTuple):
-    """What a format is written from."""
+    """Source of an export."""
 
     connection: duckdb.DuckDBPyConnection
     run: Run
     results: Results
 
     def rows(self) -> Iterator[int]:
-        """As `rows`."""
         return rows(self.connection, self.run, self.results)
 
 
@@ -385,7 +381,7 @@ def _written(source: Source, query: str, file: BinaryIO, *, head: bool) -> int:
 
 
 def _openmetrics(source: Source, file: BinaryIO) -> int:
-    """By metric, as the format wants it: of each attempt what the lines name, once, and every value beside it."""
+    """Write by metric, as the format requires: each attempt's labels once, and every value beside it."""
     connection, results = source.connection, source.results
     count = first = 0
     connection.execute("create table told (place bigint, metric varchar, unit varchar, value double)")
@@ -415,13 +411,13 @@ def _openmetrics(source: Source, file: BinaryIO) -> int:
 
 
 def _verdicts_parquet(source: Source, file: BinaryIO) -> int:
-    _copied(source, VERDICTS, file.fileno())
+    _copied(source, VERDICT_ROWS, file.fileno())
     (count,) = source.connection.execute("select count(*) from verdicts").fetchone() or (0,)
     return int(count)
 
 
 def _verdicts_csv(source: Source, file: BinaryIO) -> int:
-    return _written(source, VERDICTS, file, head=True)
+    return _written(source, VERDICT_ROWS, file, head=True)
 
 
 FORMATS: Mapping[str, Callable[[Source, BinaryIO], int]] = {
@@ -429,5 +425,5 @@ FORMATS: Mapping[str, Callable[[Source, BinaryIO], int]] = {
     ".csv": _csv,
     ".prom": _openmetrics,
 }
-"""What writes a file, by its ending."""
+"""Writers of files, by ending."""
 _VERDICTS: Mapping[str, Callable[[Source, BinaryIO], int]] = {".parquet": _verdicts_parquet, ".csv": _verdicts_csv}

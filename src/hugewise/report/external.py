@@ -1,12 +1,9 @@
 """The reports of `hugewise analyze`: what the data say, what their layout cannot support, and all figures.
 
-Three questions that every such sample raises, answered in sentences made from its figures.
-
-Is it normal? Do the outliers invalidate the margin of error? Why is the spread so large? They were left open by the
-study of 2021 on transparent against static huge pages in virtual machines; the figures of a sample answer the first
-two, and of the third what the data can show: which part is outliers, drift, sessions or the machine's common state.
-
-The tables of `hugewise analyze`, as text.
+Sentences answer three questions that every sample raises: is it normal, do the outliers invalidate the margin of error,
+why is the spread so large? A study of 2021 on transparent against static huge pages in virtual machines left them open.
+The figures of a sample answer the first two, and of the third which part is outliers, drift, sessions or the machine's
+common state.
 """
 
 from __future__ import annotations
@@ -14,15 +11,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
-from hugewise.external.compare import ArmFigures, ExternalComparison, ExternalResults, MetricResults, effective, encode
+import msgspec
+import numpy as np
+
+from hugewise.external.compare import ArmFigures, ExternalComparison, ExternalResults, MetricResults, effective
 from hugewise.report import document as doc
-from hugewise.report import numbers
+from hugewise.report import numbers, reasons
 from hugewise.report.document import Table, file_name, table
-from hugewise.report.figures.sample import autocorrelations, histogram, in_time_order, qq_plot
+from hugewise.report.figures.distribution import autocorrelations, in_time_order, qq_plot, sample_histogram
 from hugewise.report.figures.theme import palette
 from hugewise.report.numbers import NOTHING, Scale
-from hugewise.report.sentences import EXACT_LEGEND, LEGEND_TITLE, better_direction, interval_words, plain, tier_name
+from hugewise.report.sentences import EXACT_LEGEND, LEGEND_TITLE, better_direction, interval_words, tier_name
 from hugewise.report.write import write_document
 from hugewise.stats.classical import Figures
 from hugewise.visible import printable
@@ -39,7 +40,7 @@ _STRAIGHT = 0.99  # correlation of a Q-Q plot that looks straight
 
 
 def normality_answer(arm: ArmFigures) -> Iterator[str]:
-    """Whether the arm's values are normal, how sure the tests can be, and whether it matters for the mean."""
+    """Yield whether the arm's values are normal, how sure the tests can be, and whether it matters for the mean."""
     shown, told = arm.figures, arm.figures.normality
     if told is None:
         yield f"{arm.arm}: {shown.n} values, too few or too equal to tell."
@@ -110,7 +111,7 @@ def _mean_is_normal(shown: Figures) -> Iterator[str]:
 
 
 def outlier_answer(arm: ArmFigures, unit: Scale, effective: float) -> Iterator[str]:
-    """How many there are, what they carry, the margin with and without them, and what threatens it more."""
+    """Yield how many outliers there are, their share, the margin with and without them, and greater threats to it."""
     shown = arm.figures
     if not shown.beyond or shown.margin is None:
         yield f"{arm.arm}: {shown.n} values, too few or too equal to tell."
@@ -183,7 +184,7 @@ def _independence(arm: ArmFigures, unit: Scale, effective: float) -> Iterator[st
 
 
 def spread_answer(arm: ArmFigures, comparisons: Sequence[ExternalComparison]) -> Iterator[str]:
-    """Which parts of the variance the data tell apart, and which causes they cannot name."""
+    """Yield the parts of the variance that the data tell apart, and the causes that they cannot name."""
     shown = arm.figures
     if shown.sd is None or not shown.sd > 0 or not shown.beyond:
         yield f"{arm.arm}: there is no spread to explain."
@@ -199,7 +200,7 @@ def spread_answer(arm: ArmFigures, comparisons: Sequence[ExternalComparison]) ->
         parts.append(f"{numbers.share(shown.slow_share)} is slow drift, between stretches of adjacent values")
     if arm.session_share is not None:
         parts.append(f"{numbers.share(arm.session_share)} lies between sessions")
-    shared = [one.shared for one in comparisons if one.shared is not None]
+    shared = [comparison.shared for comparison in comparisons if comparison.shared is not None]
     if shared:
         parts.append(
             f"within blocks the arms move together (correlation {shared[0]:+.2f}): "
@@ -241,7 +242,7 @@ def _expected(value: float) -> str:
 
 
 def unit_of(metric: MetricResults) -> Scale:
-    """The unit in which the values of a metric are shown."""
+    """Return the unit in which the values of a metric are shown."""
     return numbers.scale(metric.metric.unit, [arm.figures.mean for arm in metric.arms])
 
 
@@ -250,14 +251,14 @@ def figures_table(metric: MetricResults, unit: Scale) -> Table:
     head = ("arm", "n", "mean", "margin", "sd", "median", "min", "max", "max/min", "skewness", "excess kurtosis")
     level = numbers.percent(metric.arms[0].figures.confidence)
 
-    def row(arm: str, one: Figures) -> list[str]:
-        margin = one.margin
+    def row(arm: str, figures: Figures) -> list[str]:
+        margin = figures.margin
         return [
-            *(arm, f"{one.n:,}", unit.number(one.mean, margin)),
+            *(arm, f"{figures.n:,}", unit.number(figures.mean, margin)),
             NOTHING if margin is None else f"±{unit.number(margin, margin)}",
-            *(unit.number(value, margin) for value in (one.sd, one.median, one.min, one.max)),
-            numbers.given(one.spread, ".3g"),
-            *(numbers.given(value, "+.2f") for value in (one.skewness, one.kurtosis)),
+            *(unit.number(value, margin) for value in (figures.sd, figures.median, figures.min, figures.max)),
+            numbers.given(figures.spread, ".3g"),
+            *(numbers.given(value, "+.2f") for value in (figures.skewness, figures.kurtosis)),
         ]
 
     caption = f"successful runs, in {unit.unit or 'their own unit'}; margin of error at {level}, as if independent"
@@ -297,81 +298,68 @@ def quantiles_table(metric: MetricResults, unit: Scale) -> Table:
 
 
 def outliers_table(metric: MetricResults, unit: Scale) -> Table:
-    """What lies beyond 3 and 6 standard deviations, and the figures without it."""
+    """Return the values beyond 3 and 6 standard deviations, and the figures without them."""
     head = ["arm, beyond", "below", "above", "normal has", "share of variance"]
     head += [f"{name} without" for name in ("mean", "sd", "margin")]
     rows = [
         (
-            *(f"{arm.arm}, {one.k} sd", f"{one.below:,}", f"{one.above:,}", f"{one.expected:,.2g}"),
-            numbers.share(one.variance_share),
-            *(unit.number(value, one.margin) for value in (one.mean, one.sd, one.margin)),
+            *(f"{arm.arm}, {group.k} sd", f"{group.below:,}", f"{group.above:,}", f"{group.expected:,.2g}"),
+            numbers.share(group.variance_share),
+            *(unit.number(value, group.margin) for value in (group.mean, group.sd, group.margin)),
         )
         for arm in metric.arms
-        for one in arm.figures.beyond
+        for group in arm.figures.beyond
     ]
     return table("values far from the mean", head, rows)
 
 
 def medians_table(metric: MetricResults, unit: Scale) -> Table:
-    """What medians of a few runs would be."""
+    """Return the figures of medians of a few runs."""
     rows = [
         (
-            f"{arm.arm}, median of {one.k}",
-            unit.number(one.mean, arm.figures.margin),
-            unit.number(one.sd, arm.figures.margin),
-            f"{unit.number(one.low, arm.figures.margin)} to {unit.number(one.high, arm.figures.margin)}",
+            f"{arm.arm}, median of {median.k}",
+            unit.number(median.mean, arm.figures.margin),
+            unit.number(median.sd, arm.figures.margin),
+            f"{unit.number(median.low, arm.figures.margin)} to {unit.number(median.high, arm.figures.margin)}",
         )
         for arm in metric.arms
-        for one in arm.figures.medians
+        for median in arm.figures.medians
     ]
     return table("the median of a few runs", ("", "mean", "sd", "95% of such medians"), rows)
 
 
-def sentence(one: ExternalComparison, metric: MetricResults, margin: float) -> str:
-    """What was found, or what the numbers suggest and why that is no verdict."""
-    arm, base, name = (printable(text) for text in (one.arm, one.baseline, metric.metric.name))
+def sentence(comparison: ExternalComparison, metric: MetricResults, margin: float) -> str:
+    """Return the result, or the estimate and why there is no verdict."""
+    arm, base, name = (printable(text) for text in (comparison.arm, comparison.baseline, metric.metric.name))
     effect = "has no ratio"
-    if one.ratio is not None:
-        span = interval_words(one.ratio, one.low, one.high, one.confidence, one.verdict)
-        effect = f"{numbers.point(one.ratio, one.low, one.high)} ({span})"
-    reason = f"{plain(one.reason).rstrip('.')}."
-    match one.verdict:
+    if comparison.ratio is not None:
+        span = interval_words(
+            comparison.ratio, comparison.low, comparison.high, comparison.confidence, comparison.verdict
+        )
+        effect = f"{numbers.point(comparison.ratio, comparison.low, comparison.high)} ({span})"
+    reason = reasons.sentence(comparison.reason)
+    match comparison.verdict:
         case "better" | "worse":
-            said = f"{arm} is {one.verdict} than {base}: {name} {effect}, from {one.n:,.0f} pairs."
+            said = f"{arm} is {comparison.verdict} than {base}: {name} {effect}, from {comparison.n:,.0f} pairs."
         case "equivalent":
             said = f"{arm} is equivalent to {base} within ±{numbers.percent(margin)}: {name} {effect}."
         case "undecided":
-            said = f"{arm} against {base} is undecided: {name} {effect}, from {one.n:,.0f} pairs."
+            said = f"{arm} against {base} is undecided: {name} {effect}, from {comparison.n:,.0f} pairs."
         case _:
-            said = f"No verdict on {arm} against {base}. {_suggested(one, arm, base, margin)}: {name} {effect}."
+            told = "Nothing follows from the numbers" if comparison.layout.fatal else "The numbers are an estimate"
+            said = f"No verdict on {arm} against {base}. {told}: {name} {effect}."
     return f"{said} {reason}"
 
 
-def _suggested(one: ExternalComparison, arm: str, base: str, margin: float) -> str:
-    if one.layout.fatal is not None:
-        return "Nothing follows from the numbers"
-    match one.suggestion:
-        case "better" | "worse" | "larger" | "smaller":
-            return f"The numbers suggest that {arm} is {one.suggestion} than {base}"
-        case "equivalent":
-            return f"The numbers suggest that {arm} and {base} differ by less than {numbers.percent(margin)}"
-        case _:
-            return (
-                "The numbers suggest nothing"
-                if numbers.interval(one.ratio, one.low, one.high)
-                else "The numbers have no interval"
-            )
-
-
 def report(results: ExternalResults) -> doc.Document:
-    """The report's sections, in the order in which a reader needs them."""
+    """Return the report's sections, in the order in which a reader needs them."""
     arms = list(dict.fromkeys(arm.arm for metric in results.metrics for arm in metric.arms))
     more = f" and {len(results.files) - 6} more" if len(results.files) > 6 else ""
     files = f"{', '.join(results.files[:6])}{more} ({', '.join(results.formats)})"
     sections = [
         section for number, metric in enumerate(results.metrics, 1) for section in _sections(results, metric, number)
     ]
-    if any(one.tiers for metric in results.metrics for one in metric.comparisons):
+    if any(comparison.tiers for metric in results.metrics for comparison in metric.comparisons):
         sections.append(doc.Section(LEGEND_TITLE, (doc.Points(EXACT_LEGEND),), brief=True))
     return doc.Document(
         title=f"{' against '.join(arms[:4])}{' ...' if len(arms) > 4 else ''}",
@@ -385,7 +373,10 @@ def _sections(results: ExternalResults, metric: MetricResults, number: int) -> I
     prefix = f"{number}. {metric.metric.name}: " if len(results.metrics) > 1 else ""
     unit = unit_of(metric)
     line = f"{metric.metric.name} ({metric.metric.unit or 'no unit'}, {better_direction(metric.metric)})"
-    judged = tuple(doc.Verdict(one.verdict, sentence(one, metric, results.margin)) for one in metric.comparisons)
+    judged = tuple(
+        doc.Verdict(comparison.verdict, sentence(comparison, metric, results.margin))
+        for comparison in metric.comparisons
+    )
     said: list[doc.Block] = [doc.Line(f"{line}: {metric.metric.description}.")]
     said.append(
         doc.Bundle("card", (doc.Verdicts(judged),)) if judged else doc.Line("There is one arm: nothing is compared.")
@@ -401,7 +392,7 @@ def _sections(results: ExternalResults, metric: MetricResults, number: int) -> I
 
 
 def _caveats(metric: MetricResults) -> tuple[str, ...]:
-    found = [caveat.sentence for one in metric.comparisons for caveat in one.layout.caveats]
+    found = [caveat.sentence for comparison in metric.comparisons for caveat in comparison.layout.caveats]
     found += [note for arm in metric.arms for note in arm.notes]
     return tuple(dict.fromkeys(found))
 
@@ -411,7 +402,16 @@ def _questions(metric: MetricResults, unit: Scale) -> Iterator[doc.Block]:
         [tuple(normality_answer(arm)) for arm in metric.arms],
         [tuple(outlier_answer(arm, unit, effective(arm))) for arm in metric.arms],
         [
-            tuple(spread_answer(arm, [one for one in metric.comparisons if arm.arm in (one.arm, one.baseline)]))
+            tuple(
+                spread_answer(
+                    arm,
+                    [
+                        comparison
+                        for comparison in metric.comparisons
+                        if arm.arm in (comparison.arm, comparison.baseline)
+                    ],
+                )
+            )
             for arm in metric.arms
         ],
     )
@@ -420,41 +420,47 @@ def _questions(metric: MetricResults, unit: Scale) -> Iterator[doc.Block]:
 
 
 def _once(told: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-    """A line for each arm; sentences that are the same for every arm are said once, at the end."""
+    """Return a line for each arm; sentences that are the same for every arm are said once, at the end."""
     common = [line for line in told[0] if len(told) > 1 and all(line in other for other in told[1:])]
     own = (" ".join(line for line in lines if line not in common) for lines in told)
     return tuple(filter(None, (*own, " ".join(common))))
 
 
 def _comparisons(metric: MetricResults, results: ExternalResults) -> Iterator[doc.Block]:
-    for one in metric.comparisons:
-        counted = "on the smaller side" if one.layout.kind == "unpaired" else "pairs"
+    for comparison in metric.comparisons:
+        counted = "on the smaller side" if comparison.layout.kind == "unpaired" else "pairs"
         rows = [
-            ("method", one.method),
-            ("estimand", one.estimand),
-            ("what counts", f"{one.n:,.0f} {counted}"),
-            (f"{one.arm}/{one.baseline}", numbers.ratio(one.ratio, one.low, one.high)),
-            ("confidence of the interval", numbers.percent(one.confidence)),
-            ("p of no difference, at this fixed n", numbers.given(one.p, ".2g")),
-            ("failed runs", f"{one.failures_arm} and {one.failures_baseline}"),
-            ("correlation within blocks", numbers.given(one.shared, "+.2f")),
+            ("method", comparison.method),
+            ("estimand", comparison.estimand),
+            ("what counts", f"{comparison.n:,.0f} {counted}"),
+            (
+                f"{comparison.arm}/{comparison.baseline}",
+                numbers.ratio(comparison.ratio, comparison.low, comparison.high),
+            ),
+            ("confidence of the interval", numbers.percent(comparison.confidence)),
+            ("failed runs", f"{comparison.failures_arm} and {comparison.failures_baseline}"),
+            ("correlation within blocks", numbers.given(comparison.shared, "+.2f")),
         ]
-        yield doc.table(f"{one.arm} against {one.baseline}", ("", ""), rows, 2)
+        yield doc.table(f"{comparison.arm} against {comparison.baseline}", ("", ""), rows, 2)
         yield doc.Line("It takes for granted:")
-        yield doc.Points(one.assumptions)
-        if one.tiers:
-            tiers = [(tier_name(tier.name), _range(tier.low, tier.high), tier.sentence) for tier in one.tiers]
+        yield doc.Points(comparison.assumptions)
+        if comparison.tiers:
+            tiers = [
+                (tier_name(tier.name), _range(tier.low, tier.high), reasons.in_words(tier.sentence))
+                for tier in comparison.tiers
+            ]
             yield doc.table("how far it reaches", ("tier", "arm/baseline", ""), tiers, 3)
-        for k, chance in one.medians.items():
+        for k, chance in comparison.medians.items():
             side = "higher" if metric.metric.better == "higher" else "lower"
             value = 1 - chance if side == "higher" else chance
             yield doc.Line(
-                f"The median of {k} runs of {one.arm} would come out {side} than that of {k} of {one.baseline} in "
+                f"The median of {k} runs of {comparison.arm} would come out {side} than that of {k} of "
+                f"{comparison.baseline} in "
                 f"{numbers.share(value)} of cases, if runs were independent draws from these values: so much does a "
                 f"comparison of medians of {k} say."
             )
     if len(metric.comparisons) > 1 or len(results.metrics) > 1:
-        judged = sum(len(one.comparisons) for one in results.metrics)
+        judged = sum(len(metric.comparisons) for metric in results.metrics)
         yield doc.Line(
             f"{judged} comparisons share the error rate of {1 - results.confidence:.4g} equally (Bonferroni)."
         )
@@ -486,7 +492,7 @@ def _drawings(metric: MetricResults, number: int) -> Iterator[doc.Figure]:
     colour, unit, name = palette({arm.arm for arm in metric.arms}), unit_of(metric), printable(metric.metric.name)
     found = {
         "histogram": (
-            histogram(metric.arms, colour, unit, name),
+            sample_histogram(metric.arms, colour, unit, name),
             f"Histogram of {name}. Points stand for values beyond 3 standard deviations of the mean.",
         ),
         "qq": (
@@ -508,9 +514,23 @@ def _drawings(metric: MetricResults, number: int) -> Iterator[doc.Figure]:
             yield doc.Figure(f"{number}-{kind}", f"{stem}_{kind}", text, spec)
 
 
-def write(results: ExternalResults, told: doc.Document, folder: Path | str) -> dict[str, Path]:
+def json_of(results: ExternalResults) -> bytes:
+    """Return the results as indented JSON. A value that is not there is null."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            return value.tolist()
+        if isinstance(value, np.generic):
+            return value.item()
+        raise NotImplementedError(type(value))
+
+    told: bytes = msgspec.json.format(msgspec.json.encode(reasons.worded(results, plain)), indent=1)
+    return told + b"\n"
+
+
+def write(results: ExternalResults, document: doc.Document, folder: Path | str) -> dict[str, Path]:
     """Write report.html, report.md, report.json and figures/ into `folder`, each whole or not at all.
 
     Raises StorageError, UserError.
     """
-    return write_document(told, folder, {"json": ("report.json", (encode(results),))})
+    return write_document(document, folder, {"json": ("report.json", (json_of(results),))})

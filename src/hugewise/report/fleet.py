@@ -1,10 +1,6 @@
 """The report of a fleet: does it hold, on which class of machines, and what will the next host see.
 
-What a fleet found, for readers who know no statistics: whether it holds, on which class, what another host will see.
-
-The exact words (levels, spread, chances) are those of `report.fleet`; a page has them one click below. Pure.
-
-What a short run on one more host makes of a fleet's verdicts, in words.
+`confirmed_report` is of a short run on more hosts.
 """
 
 from __future__ import annotations
@@ -23,41 +19,30 @@ from hugewise.model.fleet import (
     ProductOfEvidence,
     TransferredVerdict,
 )
+from hugewise.model.results import DECIDED, VERDICTS
 from hugewise.report import document as doc
 from hugewise.report import numbers
+from hugewise.report.data_files import fleet_json
 from hugewise.report.document import file_name
-from hugewise.report.figures.effects import forest
+from hugewise.report.figures.effects import forest, narrowed
 from hugewise.report.figures.theme import palette
-from hugewise.report.json import encode_fleet
 from hugewise.report.numbers import NOTHING, when
-from hugewise.report.sentences import LEGEND_TITLE, SYMBOLS, better_direction, change_of, listed
+from hugewise.report.reasons import in_words, sentence
+from hugewise.report.sentences import LEGEND_TITLE, better_direction, change_of, listed, marked
 from hugewise.report.write import write_document
 from hugewise.visible import printable
 
-_ON_A_CLASS = {
-    "better": "better on a typical host",
-    "worse": "worse on a typical host",
-    "equivalent": "no difference that matters on a typical host",
-    "undecided": "not decided yet",
-    "none": "no answer",
-}
-_BY_ITSELF = {
-    "better": "better",
-    "worse": "worse",
-    "equivalent": "no difference that matters",
-    "undecided": "undecided",
-    "none": "no answer",
-}
+_FEWEST = 5  # hosts of a class, for the next one
 
 
-def headline(one: FleetComparison) -> str:
-    """Whether it holds on the fleet, and by how much it changes what was measured."""
-    whole = one.fleet or (one.strata[0] if one.strata else None)
-    arm, base = f"`{printable(one.arm)}`", f"`{printable(one.baseline)}`"
+def headline(comparison: FleetComparison) -> str:
+    """Return whether the effect holds on the fleet, and its size."""
+    whole = comparison.fleet or (comparison.strata[0] if comparison.strata else None)
+    arm, base = f"`{printable(comparison.arm)}`", f"`{printable(comparison.baseline)}`"
     match None if whole is None else whole.verdict:
         case "better" | "worse" as verdict:
             assert whole is not None
-            size = f": on a typical host {printable(one.metric.name)} is {_size(whole)}" if whole.ratio else ""
+            size = f": on a typical host {printable(comparison.metric.name)} is {_size(whole)}" if whole.ratio else ""
             return f"{arm} is {verdict} than {base} on this fleet{size}."
         case "equivalent":
             return f"{arm} makes no difference that matters on this fleet, against {base}."
@@ -67,40 +52,48 @@ def headline(one: FleetComparison) -> str:
             return f"No answer on {arm} against {base} on this fleet."
 
 
-def details(one: FleetComparison) -> Iterator[str]:
-    """Below it: each class of hosts, and what the metric is."""
-    for stratum in one.strata:
-        yield _class(one, stratum)
-    metric = one.metric
-    told = f": {metric.description.rstrip('.')}" if metric.description else ""
-    yield printable(f"{metric.name} is in {metric.unit or 'no unit'}, {better_direction(metric)}{told}.")
+def details(comparison: FleetComparison, withheld: str = "") -> Iterator[str]:
+    """Yield the details: each class of hosts, and the meaning of the metric. `withheld` is told of all comparisons."""
+    for stratum in comparison.strata:
+        yield _class(comparison, stratum, withheld)
+    metric = comparison.metric
+    text = f": {metric.description.rstrip('.')}" if metric.description else ""
+    yield printable(f"{metric.name} is in {metric.unit or 'no unit'}, {better_direction(metric)}{text}.")
 
 
 def caveats(results: FleetResults) -> Iterator[str]:
-    """What a reader has to know of all of it together."""
-    if any(one.strata for one in results.comparisons) and not results.withheld:
+    """Yield what a reader has to know of all comparisons together."""
+    if any(comparison.strata for comparison in results.comparisons) and not results.withheld:
         wrong = numbers.percent(1 - results.confidence)
         yield (
             f"The chance that any of these answers is wrong is at most {wrong}, as far as the hosts that measured are "
-            "like those that did not."
+            "like those that did not. A typical host is the middle one: some hosts may differ."
         )
 
 
-def _class(one: FleetComparison, stratum: PooledEffect) -> str:
-    """A class in a few sentences: its answer, its hosts by themselves, and another host of it."""
-    said = [f"{printable(stratum.stratum)}: {_ON_A_CLASS[stratum.verdict]}"]
+def _class(comparison: FleetComparison, stratum: PooledEffect, withheld: str) -> str:
+    """Return a class in a few sentences: its answer, its hosts by themselves, and another host of it."""
+    where = " on a typical host" if stratum.verdict in DECIDED else ""
+    texts = [f"{printable(stratum.stratum)}: {VERDICTS[stratum.verdict].plain}{where}"]
     if stratum.ratio is not None:
         room = numbers.room(stratum.ratio, stratum.low, stratum.high)
-        said[0] += f", {printable(one.metric.name)} {_size(stratum)}"
-        said[0] += f" (what was measured leaves room for {room})" if room else ""
-    hosts = [host for host in one.hosts if host.stratum == stratum.stratum]
-    said.append(f"Of {len(hosts)} host{'' if len(hosts) == 1 else 's'} by themselves: {_own_words(hosts)}")
+        texts[0] += f", {printable(comparison.metric.name)} {_size(stratum)}"
+        texts[0] += f" (what was measured leaves room for {room})" if room else ""
+    if stratum.outlying:
+        texts.append(f"The effect on {listed([*map(printable, stratum.outlying)])} does not fit that on the others")
+    hosts = [host for host in comparison.hosts if host.stratum == stratum.stratum]
+    texts.append(f"Of {_many(len(hosts), 'host')} by themselves: {_by_themselves(hosts)}")
+    if stratum.verdict == "none" and stratum.reason not in ("", withheld):
+        texts.append(sentence(stratum.reason).rstrip("."))
     if stratum.next_low is not None:
         next_one = numbers.room(stratum.ratio, stratum.next_low, stratum.next_high)
-        said.append(f"Another host of this class will most likely see {next_one}")
-    else:
-        said.append("Too few of its hosts measured to say what another one will see: that takes 5")
-    return f"{'. '.join(said)}."
+        chance = (
+            "" if stratum.next_good is None else f"; it is better there with a chance of {_chance(stratum.next_good)}"
+        )
+        texts.append(f"Another host of this class will most likely see {next_one}{chance}")
+    elif stratum.hosts < _FEWEST:
+        texts.append(f"Too few of its hosts measured to say what another one will see: that takes {_FEWEST}")
+    return f"{'. '.join(texts)}."
 
 
 def _size(whole: PooledEffect) -> str:
@@ -110,26 +103,20 @@ def _size(whole: PooledEffect) -> str:
     return f"{size} {'higher' if whole.ratio > 1 else 'lower'}"
 
 
-def _own_words(hosts: Sequence[HostEffect]) -> str:
-    """How many hosts have which answer by themselves."""
-    own: Counter[str] = Counter(host.verdict for host in hosts)
-    return ", ".join(f"{own[verdict]} {_BY_ITSELF[verdict]}" for verdict in SYMBOLS if own[verdict]) or "none told"
-
-
-_SHOWN = 3
-_VERDICTS = {
-    "better": "is better than",
-    "worse": "is worse than",
-    "equivalent": "is equivalent to",
-    "undecided": "against",
-    "none": "against",
-}
+def _by_themselves(hosts: Sequence[HostEffect]) -> str:
+    """Return how many hosts have which verdict by themselves."""
+    counts: Counter[str] = Counter(host.verdict for host in hosts)
+    told = (f"{counts[verdict]} {words.plain}" for verdict, words in VERDICTS.items() if counts[verdict])
+    return ", ".join(told) or "none told"
 
 
 def report(results: FleetResults) -> doc.Document:
     """The report's sections, in the order in which a reader needs them; those of a terminal are marked as brief."""
-    hosts, classes = len(results.hosts), sum(one.measured > 0 for one in results.strata)
-    colours = palette({one.arm for one in results.comparisons} | {one.baseline for one in results.comparisons})
+    hosts, classes = len(results.hosts), sum(stratum.measured > 0 for stratum in results.strata)
+    colours = palette(
+        {comparison.arm for comparison in results.comparisons}
+        | {comparison.baseline for comparison in results.comparisons}
+    )
     return doc.Document(
         title=f"{results.study}: {results.question}",
         lead=(
@@ -156,142 +143,57 @@ def report(results: FleetResults) -> doc.Document:
     )
 
 
-def sentence(one: FleetComparison, confidence: float) -> str:
-    """Whether it holds on the fleet, on which classes, and what the next host will likely see."""
-    whole = one.fleet or (one.strata[0] if one.strata else None)
-    arm, base = printable(one.arm), printable(one.baseline)
-    if whole is None:
-        return f"{arm} against {base}: nothing was measured."
-    effect = f"{printable(one.metric.name)} {change_of(whole.ratio, whole.low, whole.high)}"
-    if whole.ratio is None:
-        effect = f"of which no typical {printable(one.metric.name)} is known (hosts by themselves: {_own(one.hosts)})"
-    match whole.verdict:
-        case "better" | "worse" | "equivalent":
-            said = (
-                f"Yes at {numbers.percent(confidence)}: {arm} {_VERDICTS[whole.verdict]} {base} on this fleet, {effect}"
-            )
-        case "undecided":
-            said = f"Not decided: {arm} against {base} on this fleet, {effect}"
-        case _:
-            said = f"No verdict on {arm} against {base} on this fleet, {effect}"
-    return f"{said}; {_where(one)}; {_next(one)}."
-
-
-def _where(one: FleetComparison) -> str:
-    """On which classes."""
-    if len(one.strata) == 1:
-        return f"its hosts are of one class ({printable(one.strata[0].stratum)})"
-    by: dict[str, list[str]] = {}
-    for stratum in one.strata:
-        by.setdefault(stratum.verdict, []).append(printable(stratum.stratum))
-    if len(by) == 1:
-        (verdict,) = by
-        return f"{_WORDS[verdict]} on all {len(one.strata)} classes"
-    return ", ".join(f"{_WORDS[verdict]} on {_several(names)}" for verdict, names in by.items())
-
-
-_WORDS = {
-    "better": "better",
-    "worse": "worse",
-    "equivalent": "equivalent",
-    "undecided": "undecided",
-    "none": "without a verdict",
-}
-
-
-def _next(one: FleetComparison) -> str:
-    """What the next host will likely see, by class."""
-    known = [stratum for stratum in one.strata if stratum.next_low is not None]
-    if not known:
-        most = max((stratum.hosts for stratum in one.strata), default=0)
-        return f"nothing is said of the next host: that takes 5 hosts of a class, and there are {most} at most"
-    said = []
-    for stratum in known[:_SHOWN]:
-        span = numbers.interval(stratum.ratio, stratum.next_low, stratum.next_high)
-        of = "" if len(one.strata) == 1 else f" of {printable(stratum.stratum)}"
-        said.append(f"the next host{of} will likely see {span}")
-    return ", ".join(said)
-
-
 def _answer(results: FleetResults) -> doc.Section:
-    """In plain words, and behind a line in exact ones."""
     blocks: list[doc.Block] = []
-    exact: list[doc.Block] = []
     if results.withheld:
         blocks.append(doc.Note(f"Nothing is claimed over hosts: {results.withheld}."))
     for one in results.comparisons:
         whole = one.fleet or (one.strata[0] if one.strata else None)
-        where = f"{one.cell}: " if len({each.cell for each in results.comparisons}) > 1 else ""
+        where = f"{one.cell}: " if len({comparison.cell for comparison in results.comparisons}) > 1 else ""
         verdict = "none" if whole is None else whole.verdict
-        blocks.append(doc.Headline(verdict, f"{where}{headline(one)}", tuple(details(one))))
-        lines = tuple(_class_line(one, stratum) for stratum in one.strata)
-        exact.append(doc.Headline(verdict, f"{where}{sentence(one, results.confidence)}", lines))
+        blocks.append(doc.Headline(verdict, f"{where}{headline(one)}", tuple(details(one, results.withheld))))
     if not results.comparisons:
         blocks.append(doc.Line("Nothing was compared on any host."))
     blocks += [doc.Line(told, quiet=True) for told in caveats(results)]
     blocks += [doc.Note(f"{warning[0].upper()}{warning[1:]}.") for warning in results.warnings]
-    if exact:
-        blocks.append(doc.Folded("The same in exact terms", tuple(exact), long=True))
     return doc.Section("Does it hold on this fleet?", tuple(blocks), key="answer", nav="Answer", brief=True)
 
 
-def _class_line(one: FleetComparison, stratum: PooledEffect) -> str:
-    """A class in a line: its verdict, its effect, its spread, its next host, and its hosts by themselves."""
-    counts = _own([host for host in one.hosts if host.stratum == stratum.stratum])
-    parts = [f"{stratum.stratum}: {_WORDS[stratum.verdict]}"]
-    if stratum.ratio is not None:
-        parts[0] += f", typically {change_of(stratum.ratio, stratum.low, stratum.high)}"
-    parts.append(f"by themselves {_many(stratum.asked, 'host')}: {counts}")
-    if stratum.spread is not None:
-        parts.append(f"effects of hosts spread by {_spread(stratum)}")
-    if stratum.next_good is not None:
-        parts.append(f"the next one is better with a chance of {_chance(stratum.next_good)}")
-    if stratum.verdict in ("undecided", "none"):
-        parts.append(stratum.reason)
-    return "; ".join(parts)
-
-
-def _own(hosts: Sequence[HostEffect]) -> str:
-    """How many hosts have which verdict by themselves."""
-    own: Counter[str] = Counter(host.verdict for host in hosts)
-    return ", ".join(f"{own[verdict]} {_WORDS[verdict]}" for verdict in SYMBOLS if own[verdict])
-
-
-def _comparison(results: FleetResults, number: int, one: FleetComparison, colour: str) -> doc.Section:
-    spec = forest(one, colour, results.margin)
-    stem = f"{file_name(number, f'{one.cell}-{one.arm}')}_forest"
-    text = f"Effects of {one.arm} against {one.baseline} on {one.cell}, by class and host."
+def _comparison(results: FleetResults, number: int, comparison: FleetComparison, colour: str) -> doc.Section:
+    spec = forest(comparison, colour, results.margin)
+    stem = f"{file_name(number, f'{comparison.cell}-{comparison.arm}')}_forest"
+    text = f"Effects of {comparison.arm} against {comparison.baseline} on {comparison.cell}, by class and host."
     caption = (
         "By class: the typical effect with its interval, what the next host of the class will likely see (the broad "
         "bar), and each host with its own exact interval. The grey band is the margin of equivalence."
     )
-    figure = None if spec is None else doc.Figure(f"forest-{number}", stem, text, spec, caption)
-    line = f"{one.metric.name} ({one.metric.unit or 'no unit'}, {better_direction(one.metric)})"
+    figure = None if spec is None else doc.Figure(f"forest-{number}", stem, text, spec, caption, narrowed(spec))
+    line = f"{comparison.metric.name} ({comparison.metric.unit or 'no unit'}, {better_direction(comparison.metric)})"
     blocks = doc.some(
-        doc.Line(f"{line}: {one.metric.description}", quiet=True),
+        doc.Line(f"{line}: {comparison.metric.description}", quiet=True),
         figure,
-        _strata_table(one),
-        _evidence_table(one),
-        _without_table(one),
-        doc.Folded("Each host by itself", (_hosts_table(one),), long=True),
+        _strata_table(comparison),
+        _evidence_table(comparison),
+        _without_table(comparison),
+        doc.Folded("Each host by itself", (_hosts_table(comparison),), long=True),
     )
-    title = f"{number}. {one.cell}: {one.arm} against {one.baseline}"
-    return doc.Section(title, blocks, key=f"comparison-{number}", nav=f"{number}. {printable(one.cell)}")
+    title = f"{number}. {comparison.cell}: {comparison.arm} against {comparison.baseline}"
+    return doc.Section(title, blocks, key=f"comparison-{number}", nav=f"{number}. {printable(comparison.cell)}")
 
 
-def _strata_table(one: FleetComparison) -> doc.Table:
+def _strata_table(comparison: FleetComparison) -> doc.Table:
     rows = [
         (
             stratum.stratum or "the fleet",
-            f"{SYMBOLS[stratum.verdict]} {stratum.verdict}",
+            marked(stratum.verdict),
             NOTHING if stratum.ratio is None else change_of(stratum.ratio, stratum.low, stratum.high),
             numbers.percent(None if stratum.confidence is None else round(stratum.confidence, 4)),
             f"{stratum.hosts} of {stratum.asked}",
             _spread(stratum),
             numbers.interval(stratum.ratio, stratum.next_low, stratum.next_high) or NOTHING,
-            stratum.reason,
+            in_words(stratum.reason),
         )
-        for stratum in (*one.strata, *([one.fleet] if one.fleet else []))
+        for stratum in (*comparison.strata, *([comparison.fleet] if comparison.fleet else []))
     ]
     head = (
         *("class", "verdict", "typical change (interval)", "confidence", "hosts", "spread over hosts (95%)"),
@@ -300,37 +202,37 @@ def _strata_table(one: FleetComparison) -> doc.Table:
     return doc.table("by class of hosts, judged together", head, rows, 8)
 
 
-def _evidence_table(one: FleetComparison) -> doc.Table | None:
+def _evidence_table(comparison: FleetComparison) -> doc.Table | None:
     rows = [
         (
             stratum.stratum or "all hosts",
-            each.end_point,
-            each.hosts,
-            _e_value(each.larger),
-            _e_value(each.smaller),
-            _e_value(each.adjusted),
-            _direction(each),
+            product.end_point,
+            product.hosts,
+            _e_value(product.larger),
+            _e_value(product.smaller),
+            _e_value(product.adjusted),
+            _direction(product),
         )
-        for stratum in (*one.strata, *([one.fleet] if one.fleet else []))
-        for each in stratum.evidence
+        for stratum in (*comparison.strata, *([comparison.fleet] if comparison.fleet else []))
+        for product in stratum.evidence
     ]
     head = ("class", "end point", "hosts", "e larger", "e smaller", "adjusted", "on at least one host")
     caption = "e-values of hosts multiplied: by the coins alone, without a model of how hosts differ"
     return doc.table(caption, head, rows, 2) if rows else None
 
 
-def _direction(each: ProductOfEvidence) -> str:
-    return f"refused: {each.reason}" if each.direction == "refused" else each.direction
+def _direction(product: ProductOfEvidence) -> str:
+    return f"refused: {in_words(product.reason)}" if product.direction == "refused" else product.direction
 
 
 def _e_value(value: float | None) -> str:
     return NOTHING if value is None else ">1e100" if value > 1e100 else f"{value:.3g}"
 
 
-def _without_table(one: FleetComparison) -> doc.Table | None:
-    """Of each class the host without which the typical effect is another."""
+def _without_table(comparison: FleetComparison) -> doc.Table | None:
+    """Return, for each class, the host whose removal changes the typical effect most (leave-one-out)."""
     rows = []
-    for stratum in one.strata:
+    for stratum in comparison.strata:
         if stratum.ratio is None or not stratum.without:
             continue
         ratio = stratum.ratio
@@ -341,19 +243,19 @@ def _without_table(one: FleetComparison) -> doc.Table | None:
     return doc.table("leave one host out", head, rows, 1) if rows else None
 
 
-def _hosts_table(one: FleetComparison) -> doc.Table:
+def _hosts_table(comparison: FleetComparison) -> doc.Table:
     rows = [
         (
             host.host,
             host.stratum,
-            f"{SYMBOLS[host.verdict]} {host.verdict}",
+            marked(host.verdict),
             change_of(host.ratio, host.low, host.high),
             host.n,
             NOTHING if host.pooled_ratio is None else numbers.like(host.pooled_ratio, host.ratio, host.low, host.high),
             NOTHING if host.error is None else f"{100 * host.error:.2g}%",
-            host.absent or host.reason,
+            in_words(host.absent or host.reason),
         )
-        for host in one.hosts
+        for host in comparison.hosts
     ]
     head = ("host", "class", "verdict", "change (interval)", "pairs", "corrected for the stop", "error", "why")
     return doc.table("each host by itself: exact there", head, rows, 3)
@@ -361,7 +263,7 @@ def _hosts_table(one: FleetComparison) -> doc.Table:
 
 def _left_out(results: FleetResults) -> Iterator[doc.Section]:
     if results.left_out:
-        rows = [(one.host, one.why, one.run or NOTHING, one.reason) for one in results.left_out]
+        rows = [(part.host, part.why, part.run or NOTHING, part.reason) for part in results.left_out]
         table = doc.table("no part in any figure", ("host", "why", "run", "reason"), rows, 4)
         yield doc.Section("Hosts left out", (table,), key="left-out", nav="Left out", brief=True)
 
@@ -369,14 +271,14 @@ def _left_out(results: FleetResults) -> Iterator[doc.Section]:
 def _classes(results: FleetResults) -> doc.Section:
     rows = [
         (
-            one.name,
-            one.key,
-            one.measured,
-            one.known,
-            numbers.share(one.share),
-            "; ".join(f"{name} {value}" for name, value in one.facts.items()),
+            stratum.name,
+            stratum.key,
+            stratum.measured,
+            stratum.known,
+            numbers.share(stratum.share),
+            "; ".join(f"{name} {value}" for name, value in stratum.facts.items()),
         )
-        for one in results.strata
+        for stratum in results.strata
     ]
     head = ("class", "key", "measured", "known", "share of the fleet", "what its hosts have alike")
     shares = f"Shares are of {results.composition}: the fleet's effect weighs classes by them."
@@ -388,17 +290,17 @@ def _classes(results: FleetResults) -> doc.Section:
 def _hosts(results: FleetResults) -> doc.Section:
     rows = [
         (
-            one.host,
-            one.stratum,
-            one.run,
-            one.state,
-            one.blocks,
-            when(one.started),
-            _cost(one),
-            f"{one.orders_s:.1f} s",
-            one.restarts,
+            host.host,
+            host.stratum,
+            host.run,
+            host.state,
+            host.blocks,
+            when(host.started),
+            _cost(host),
+            f"{host.orders_s:.1f} s",
+            host.restarts,
         )
-        for one in results.hosts
+        for host in results.hosts
     ]
     head = ("host", "class", "run", "state", "blocks", "began", "engine's worker", "orders", "restarts")
     note = (
@@ -409,24 +311,24 @@ def _hosts(results: FleetResults) -> doc.Section:
     return doc.Section("Hosts", (table, doc.Line(note, quiet=True)), key="hosts")
 
 
-def _cost(one: FleetHost) -> str:
-    if one.worker_share is None:
+def _cost(host: FleetHost) -> str:
+    if host.worker_share is None:
         return NOTHING
-    return f"{100 * one.worker_share:.2g}% of a core{', stopped' if one.worker_stopped else ''}"
+    return f"{100 * host.worker_share:.2g}% of a core{', stopped' if host.worker_stopped else ''}"
 
 
 def _levels(results: FleetResults) -> doc.Section:
-    units = {one.cell: one.metric.unit for one in results.comparisons}
+    units = {comparison.cell: comparison.metric.unit for comparison in results.comparisons}
     rows = []
-    for one in results.levels:
-        unit = numbers.scale(units.get(one.cell, ""), [one.median])
+    for level in results.levels:
+        unit = numbers.scale(units.get(level.cell, ""), [level.median])
         rows.append(
             (
-                one.cell,
-                one.arm,
-                one.stratum,
-                *(unit.text(one.median), f"{unit.number(one.least)} to {unit.number(one.most)}"),
-                *(f"{unit.number(one.low)} to {unit.number(one.high)}", one.hosts, one.n),
+                level.cell,
+                level.arm,
+                level.stratum,
+                *(unit.text(level.median), f"{unit.number(level.least)} to {unit.number(level.most)}"),
+                *(f"{unit.number(level.low)} to {unit.number(level.high)}", level.hosts, level.n),
             )
         )
     head = ("cell", "policy", "class", "middle host", "hosts from, to", "5% to 95% on a host", "hosts", "attempts")
@@ -438,8 +340,8 @@ def _legend(results: FleetResults) -> doc.Section:
     confidence = numbers.percent(results.confidence)
     points = (
         "Each host's verdict is exact there: by the coins of its own blocks, whatever other hosts are like.",
-        f"The typical effect of a class, and of the fleet, takes its hosts for a sample of hosts like them, with "
-        f"effects near a normal law: verdicts hold together at {confidence} over all classes and comparisons (Holm).",
+        f"The typical effect of a class, and of the fleet, takes its hosts for a sample of hosts like them. A verdict "
+        f"needs Student's t over hosts and their signs: all hold together at {confidence} (Holm).",
         "Estimates enter corrected for having stopped early, and each with the error of all its possible ends.",
         "The interval of the next host has the effect that a host of the class which did not measure will have, in 95 "
         "of 100 fleets like this; from 5 hosts of a class on.",
@@ -450,8 +352,10 @@ def _legend(results: FleetResults) -> doc.Section:
 
 
 def _tally(results: FleetResults) -> tuple[tuple[str, int], ...]:
-    counts: Counter[str] = Counter(stratum.verdict for one in results.comparisons for stratum in one.strata)
-    return tuple((verdict, counts[verdict]) for verdict in SYMBOLS if counts[verdict])
+    counts: Counter[str] = Counter(
+        stratum.verdict for comparison in results.comparisons for stratum in comparison.strata
+    )
+    return tuple((verdict, counts[verdict]) for verdict in VERDICTS if counts[verdict])
 
 
 def _spread(stratum: PooledEffect) -> str:
@@ -472,25 +376,21 @@ def _many(count: int, one: str, several: str = "") -> str:
     return f"{count} {one if count == 1 else several or f'{one}s'}"
 
 
-def _several(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"{', '.join(names[:_SHOWN])}{more}"
-
-
 def write(results: FleetResults, folder: Path | str) -> dict[str, Path]:
     """Write report.html, report.md, fleet.json and figures/ into `folder`, each whole or not at all.
 
     Raises StorageError, UserError.
     """
-    return write_document(report(results), folder, {"json": ("fleet.json", (encode_fleet(results),))})
+    return write_document(report(results), folder, {"json": ("fleet.json", (fleet_json(results),))})
 
 
 _MARKS = {"confirmed": "better", "confirmed, other size": "better", "contradicted": "worse", "prior": "undecided"}
-_HOW = {"better": "is better than", "worse": "is worse than", "equivalent": "is equivalent to"}
 
 
 def confirmed_report(found: Mapping[str, Sequence[TransferredVerdict]], lost: Mapping[str, str]) -> doc.Document:
-    """For a terminal: each verdict, whether it holds on each host; `lost`: hosts without a run, and why."""
+    """Return the report for a terminal: each verdict, whether it holds on each host; `lost`: hosts without a run, and
+    why.
+    """
     names = [printable(name) for name in (*found, *lost)]
     blocks = [block for each in found.values() for block in _blocks(each)]
     blocks += [doc.Line(f"{printable(name)}: no run came back: {printable(why)}") for name, why in lost.items()]
@@ -501,42 +401,51 @@ def confirmed_report(found: Mapping[str, Sequence[TransferredVerdict]], lost: Ma
     )
 
 
-def _blocks(found: Sequence[TransferredVerdict]) -> Iterator[doc.Block]:
-    for one in found:
-        yield doc.Headline(_mark(one), confirmed_sentence(one), (_host_sentence(one), _prior(one), f"{one.reason}."))
-    if not found:
+def _blocks(verdicts: Sequence[TransferredVerdict]) -> Iterator[doc.Block]:
+    for one in verdicts:
+        yield doc.Headline(
+            _mark(one), confirmed_sentence(one), (_host_sentence(one), _prior(one), f"{in_words(one.reason)}.")
+        )
+    if not verdicts:
         yield doc.Line("Its run compared nothing.")
 
 
-def _mark(one: TransferredVerdict) -> str:
-    if one.state in ("confirmed", "confirmed, other size"):
-        return one.own_verdict
-    return _MARKS[one.state]
+def _mark(verdict: TransferredVerdict) -> str:
+    if verdict.state in ("confirmed", "confirmed, other size"):
+        return verdict.own_verdict
+    return _MARKS[verdict.state]
 
 
-def confirmed_sentence(one: TransferredVerdict) -> str:
-    """Whether the verdict holds there."""
-    arm, base, where = printable(one.arm), printable(one.baseline), f"{printable(one.cell)}, {printable(one.metric)}"
-    if one.state in ("confirmed", "confirmed, other size"):
-        size = change_of(one.ratio, one.low, one.high)
-        other = "" if one.state == "confirmed" else ", of another size than on the hosts before"
-        return f"Confirmed: {arm} {_HOW[one.own_verdict]} {base} on {one.host} ({where}): {size}{other}."
-    if one.state == "contradicted":
-        return f"Contradicted: {arm} {_HOW[one.own_verdict]} {base} on {one.host} ({where})."
-    return f"A prior, no claim: {arm} against {base} on {one.host} ({where})."
+def confirmed_sentence(verdict: TransferredVerdict) -> str:
+    """Return whether the verdict holds there, in a sentence."""
+    arm, base, where = (
+        printable(verdict.arm),
+        printable(verdict.baseline),
+        f"{printable(verdict.cell)}, {printable(verdict.metric)}",
+    )
+    if verdict.state in ("confirmed", "confirmed, other size"):
+        size = change_of(verdict.ratio, verdict.low, verdict.high)
+        other = "" if verdict.state == "confirmed" else ", of another size than on the hosts before"
+        relation = VERDICTS[verdict.own_verdict].relation
+        return f"Confirmed: {arm} {relation} {base} on {verdict.host} ({where}): {size}{other}."
+    if verdict.state == "contradicted":
+        return f"Contradicted: {arm} {VERDICTS[verdict.own_verdict].relation} {base} on {verdict.host} ({where})."
+    return f"A prior, no claim: {arm} against {base} on {verdict.host} ({where})."
 
 
-def _host_sentence(one: TransferredVerdict) -> str:
-    level = numbers.percent(round(one.confidence, 6))
-    effect = change_of(one.own_ratio, one.own_low, one.own_high)
-    return f"its own run: {one.own_verdict}, {effect} at {level}, {one.pairs} pairs."
+def _host_sentence(verdict: TransferredVerdict) -> str:
+    level = numbers.percent(round(verdict.confidence, 6))
+    effect = change_of(verdict.own_ratio, verdict.own_low, verdict.own_high)
+    return f"its own run: {verdict.own_verdict}, {effect} at {level}, {verdict.pairs} pairs."
 
 
-def _prior(one: TransferredVerdict) -> str:
-    if not one.prior_hosts:
+def _prior(verdict: TransferredVerdict) -> str:
+    if not verdict.prior_hosts:
         return "hosts like it: none was measured."
-    hosts = f"{one.prior_hosts} host{'' if one.prior_hosts == 1 else 's'} of {one.stratum or 'another class'}"
-    typical = numbers.change(one.prior_ratio)
-    span = numbers.interval(one.prior_ratio, one.prior_low, one.prior_high)
+    hosts = (
+        f"{verdict.prior_hosts} host{'' if verdict.prior_hosts == 1 else 's'} of {verdict.stratum or 'another class'}"
+    )
+    typical = numbers.change(verdict.prior_ratio)
+    span = numbers.interval(verdict.prior_ratio, verdict.prior_low, verdict.prior_high)
     likely = f"; the next one was to see {span}" if span else ""
-    return f"hosts like it: {one.prior_verdict}, typically {typical} ({hosts}){likely}."
+    return f"hosts like it: {verdict.prior_verdict}, typically {typical} ({hosts}){likely}."

@@ -8,10 +8,11 @@ from hugewise.analysis.forecast import TYPICAL, Forecast, Replanned, Reread, Row
 from hugewise.quantity import format_duration
 from hugewise.report import numbers
 from hugewise.report.document import Document, Line, Section, Table, table
+from hugewise.report.reasons import in_words
 
 
 def study(forecast: Forecast) -> Document:
-    """A table for each cell, and what holds for the whole study."""
+    """Return a table for each cell, and what holds for the whole study."""
     effect = numbers.percent(forecast.effect)
     pairs = sorted({row.pairs for row in forecast.rows})
     many = f"{pairs[0]}" if len(pairs) == 1 else f"{pairs[0]} to {pairs[-1]}"
@@ -30,21 +31,21 @@ def study(forecast: Forecast) -> Document:
 
 
 def published(reread: Reread) -> Document:
-    """A table for each published comparison, and what is missing."""
-    told = (
+    """Return a table for each published comparison, and what is missing."""
+    texts = (
         [] if reread.comparisons else ["No pairs can be forecast: the source gives no mean and deviation of any arm."]
     )
-    told += [f"Note: {remark}." for remark in reread.remarks]
-    told += [f"Not published: {missing}." for missing in reread.missing]
+    texts += [f"Note: {remark}." for remark in reread.remarks]
+    texts += [f"Not published: {missing}." for missing in reread.missing]
     if reread.comparisons:
-        told.append(
+        texts.append(
             "Correlations are assumptions: they cannot be got from the figures of each arm. A pilot measures yours:"
             " hugewise plan STUDY --pilot 40"
         )
     return Document(
         title=reread.title,
         lead=(Line(f"{reread.publisher}, {reread.date}"),),
-        sections=(*map(_comparison, reread.comparisons), Section("", tuple(map(Line, told)))),
+        sections=(*map(_comparison, reread.comparisons), Section("", tuple(map(Line, texts)))),
     )
 
 
@@ -63,7 +64,7 @@ def _cell(rows: Sequence[Row], effect: str) -> Table:
 
 
 def _named(row: Row, *, several: bool) -> str:
-    """The arm of a row; with its metric where the cell has several of them."""
+    """Return the arm of a row; with its metric where the cell has several of them."""
     return f"{row.arm}, {row.metric}" if several else row.arm
 
 
@@ -95,7 +96,7 @@ def _shown(row: Row) -> tuple[str, ...]:
 def _remarks(row: Row, name: str) -> Iterator[Line]:
     said = []
     if row.reason is not None:
-        said.append(row.reason)
+        said.append(in_words(row.reason))
     if row.typical is not None and row.needed is not None and row.typical < row.needed:
         said.append(f"half of such campaigns end by pair {row.typical:,}")
     if row.scale is not None and row.sd is not None and row.scale < 0.8 * row.sd:
@@ -143,11 +144,11 @@ def _whole(forecast: Forecast) -> Iterator[str]:
         yield f"Pairs a session are for sessions that cost {_duration(forecast.session_cost)} each."
 
 
-def _comparison(one: Replanned) -> Section:
-    samples = {one.baseline: one.baseline_sample, one.arm: one.arm_sample}
-    unit = numbers.scale(one.unit, [sample.mean for sample in samples.values()])
-    margin = "" if one.margin is None else f" +- {_percent(one.margin)}"
-    took = "" if one.hours is None else f"; the published samples took {_duration(one.hours * 3600)}"
+def _comparison(comparison: Replanned) -> Section:
+    samples = {comparison.baseline: comparison.baseline_sample, comparison.arm: comparison.arm_sample}
+    unit = numbers.scale(comparison.unit, [sample.mean for sample in samples.values()])
+    margin = "" if comparison.margin is None else f" +- {_percent(comparison.margin)}"
+    took = "" if comparison.hours is None else f"; the published samples took {_duration(comparison.hours * 3600)}"
     fewest = min((sample.n or 0 for sample in samples.values()), default=0)
     assumed = [
         (
@@ -156,7 +157,7 @@ def _comparison(one: Replanned) -> Section:
             numbers.NOTHING if row.hours is None else _duration(row.hours * 3600),
             numbers.NOTHING if row.median is None or fewest < row.median else f"{fewest / row.median:.3g}x",
         )
-        for row in one.assumed
+        for row in comparison.assumed
     ]
     published = [
         (
@@ -168,20 +169,20 @@ def _comparison(one: Replanned) -> Section:
         )
         for name, sample in samples.items()
     ]
-    least = "" if one.least is None else f", at least {one.least} pairs"
+    least = "" if comparison.least is None else f", at least {comparison.least} pairs"
     remarks = (
-        f"at an error of {_level(1 - one.confidence)}, looking after every pair{least}; time is that of 90%, one"
+        f"at an error of {_level(1 - comparison.confidence)}, looking after every pair{least}; time is that of 90%, one"
         " attempt at a time; fewer is published n to the half's pairs",
-        f"the layout: {one.cannot}",
-        *one.remarks,
+        f"the layout: {comparison.cannot}",
+        *comparison.remarks,
     )
     published_head = ("arm", "n", "mean", "sd", "min", "max", "margin of error")
     assumed_head = ("correlation (assumed)", "sd of a pair", "half by pair", "90% by pair", "time", "fewer")
     return Section(
-        f"{one.name}: {one.metric} in {unit.unit}, {one.schedule}",
+        f"{comparison.name}: {comparison.metric} in {unit.unit}, {comparison.schedule}",
         (
             table("", published_head, published),
-            Line(f"{one.arm} against {one.baseline}: {one.change * 100:+.2f}%{margin}{took}"),
+            Line(f"{comparison.arm} against {comparison.baseline}: {comparison.change * 100:+.2f}%{margin}{took}"),
             table("", assumed_head, assumed, 0),
             *(Line(remark, quiet=True) for remark in remarks),
         ),
@@ -193,14 +194,14 @@ def _brief(count: int) -> str:
 
 
 def _percent(part: float) -> str:
-    """To two digits: `0.13%`, `4.7%`, `120%`; far ones only that they are."""
+    """Return a percentage to two digits: `0.13%`, `4.7%`, `120%`; above 10,000% only that."""
     if part > 100:
         return ">10,000%"
     return f"{part * 100:.{numbers.decimals(part * 100)}f}%"
 
 
 def _level(alpha: float) -> str:
-    """A rate as it was written: 0.010000000000000009 is 1%."""
+    """Return a rate as it was written: 0.010000000000000009 is 1%."""
     return f"{alpha * 100:.3g}%"
 
 

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup, escape
 
+from hugewise.model.results import VERDICTS
 from hugewise.report import images
 from hugewise.report.document import NAMED, Document
-from hugewise.report.sentences import SYMBOLS
 from hugewise.visible import printable
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _ASKING = "connect-src 'self'; "
 
 @functools.cache
 def environment() -> Environment:
-    """The templates of this package; a name that a template does not know is an error."""
+    """Return the templates of this package; a name that a template does not know is an error."""
     from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415  (only when a report is written)
 
     made = Environment(
@@ -53,7 +53,7 @@ def environment() -> Environment:
 
 
 def whole(text: str) -> Markup:
-    """The text of a table's cell, escaped, in which names of policies and files stay in one piece."""
+    """Return the text of a table's cell, escaped, in which names of policies and files stay in one piece."""
     shown, parts, end = printable(text), [], 0
     if _BREAKABLE.search(shown) is None:  # most are figures
         return escape(shown)
@@ -64,7 +64,7 @@ def whole(text: str) -> Markup:
 
 
 def coded(text: str) -> Markup:
-    """A sentence, escaped, in which names between backticks are code."""
+    """Return a sentence, escaped, in which names between backticks are code."""
     return Markup("").join(
         Markup("<code>%s</code>") % part if at % 2 else escape(part)
         for at, part in enumerate(NAMED.split(printable(text)))
@@ -72,7 +72,7 @@ def coded(text: str) -> Markup:
 
 
 def html(document: Document, figures: Mapping[str, str], live: str = "") -> str:
-    """The page. `figures`: key -> SVG made by `images.inline`; a figure that is not there is left out.
+    """Return the page. `figures`: key -> SVG made by `images.inline`; a figure that is not there is left out.
 
     `live`: its version, of a page that is served: it asks at `version` beside it whether there is another by now.
     """
@@ -82,7 +82,7 @@ def html(document: Document, figures: Mapping[str, str], live: str = "") -> str:
         .get_template("page.html.jinja")
         .render(
             document=document,
-            symbols=SYMBOLS,
+            symbols={verdict: words.symbol for verdict, words in VERDICTS.items()},
             style=Markup(style),  # noqa: S704  (our own files)
             script=Markup(script),  # noqa: S704  (our own file)
             policy=f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; "

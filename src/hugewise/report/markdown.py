@@ -6,8 +6,9 @@ import html
 import re
 from collections.abc import Iterable, Iterator
 
+from hugewise.model.results import VERDICTS
 from hugewise.report import document as doc
-from hugewise.report.sentences import SYMBOLS
+from hugewise.report.sentences import marked
 from hugewise.visible import printable
 
 _PAGE = re.compile(r"(?<![^\s,(])([A-Za-z0-9][A-Za-z0-9._=+-]{0,119}\.md)(?![^\s,);:])")
@@ -18,12 +19,12 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|&~$])")
 
 
 def escape(text: str) -> str:
-    """The text with nothing in it that means something in Markdown."""
+    """Return the text with nothing in it that means something in Markdown."""
     return _SPECIAL.sub(r"\\\1", printable(text))
 
 
 def markdown(document: doc.Document, *, figures: str = "figures") -> str:
-    """The report's text; `figures` is the folder that its figures are linked in."""
+    """Return the report's text; `figures` is the folder that its figures are linked in."""
     parts = [f"# {escape(document.title)}", *_blocks(document.top), *_blocks(document.lead)]
     for section in document.sections:
         if section.only != "html":
@@ -42,8 +43,8 @@ def _blocks(blocks: Iterable[doc.Block]) -> Iterator[str]:
                 yield _table(block)
             case doc.Commands():
                 note = block.note
-                told = f"no commands are known; what it did: {block.treatment}" if note is None else note
-                yield f"**{escape(block.arm)}**, for {escape(block.place)}: {escape(told)}"
+                text = f"no commands are known; what it did: {block.treatment}" if note is None else note
+                yield f"**{escape(block.arm)}**, for {escape(block.place)}: {escape(text)}"
                 for title, lines in block.steps:
                     yield f"{escape(title.lower())}:"
                     yield "\n".join(f"    {printable(line)}" for line in lines)
@@ -59,12 +60,12 @@ def _blocks(blocks: Iterable[doc.Block]) -> Iterator[str]:
 
 
 def _text(block: doc.Block) -> str:
-    """Of a block without blocks in it; empty of one that only a page has."""
+    """Return the text of a block without inner blocks; empty for a block that only a page has."""
     match block:
         case doc.Line(text):
             return escape(text)
         case doc.Headline(verdict, text, lines):
-            head = f"**{SYMBOLS[verdict]} {escape(text)}**"
+            head = f"**{VERDICTS[verdict].symbol} {escape(text)}**"
             return "\n\n".join(filter(None, (head, "\n".join(f"- {escape(line)}" for line in lines))))
         case doc.Points(lines):
             return "\n".join(f"- {escape(line)}" for line in lines)
@@ -73,7 +74,7 @@ def _text(block: doc.Block) -> str:
         case doc.Heading(text):
             return f"### {escape(text)}"
         case doc.Verdicts(verdicts):
-            return "\n".join(line for one in verdicts for line in _verdict(one))
+            return "\n".join(line for verdict in verdicts for line in _verdict(verdict))
         case doc.Figure():
             return f"![{escape(block.text)}](figures/{block.stem}.svg)"
         case doc.Words(meanings):
@@ -83,15 +84,15 @@ def _text(block: doc.Block) -> str:
     return ""
 
 
-def _verdict(one: doc.Verdict) -> Iterator[str]:
-    facts = "; ".join(f"{name} {value}" for name, value in one.facts)
+def _verdict(verdict: doc.Verdict) -> Iterator[str]:
+    facts = "; ".join(f"{name} {value}" for name, value in verdict.facts)
     told = f" {facts[0].upper()}{facts[1:]}." if facts else ""
-    yield f"- **{SYMBOLS[one.verdict]} {one.verdict}**: {escape(one.text)}{escape(told)}"
-    for finding in one.findings:
+    yield f"- **{marked(verdict.verdict)}**: {escape(verdict.text)}{escape(told)}"
+    for finding in verdict.findings:
         text = escape(finding.text)
         yield f"  - **Finding**: {f'**{text}**' if finding.leads else text}"
-    if one.cause:
-        yield f"  - **Why**: {escape(one.cause)}"
+    if verdict.cause:
+        yield f"  - **Why**: {escape(verdict.cause)}"
 
 
 def _table(table: doc.Table) -> str:

@@ -60,7 +60,7 @@ def scale(unit: str, values: Iterable[float | None]) -> Scale:
 
 
 def decimals(half_width: float, *, significant: int = 2, most: int = 6) -> int:
-    """How many decimals show `half_width` to `significant` digits (0 for a width of no use)."""
+    """Return how many decimals show `half_width` to `significant` digits (0 for a width of no use)."""
     if not math.isfinite(half_width) or half_width <= 0:
         return 0
     exponent = math.floor(math.log10(half_width))
@@ -80,8 +80,8 @@ def _number(value: float, half_width: float | None) -> str:
 
 
 def change(ratio: float | None, *, places: int = 1, sign: bool = True) -> str:
-    """A ratio as a change in percent: 1.123 -> `+12.3%`; above 10,000 only that it is. What is left of 0.4% is not
-    rounded to nothing: `-99.6%`.
+    """Return a ratio as a change in percent: 1.123 -> `+12.3%`; above 10,000 only that it is. What is left of 0.4% is
+    not rounded to nothing: `-99.6%`.
     """
     if ratio is None or math.isnan(ratio):
         return NOTHING
@@ -94,8 +94,8 @@ def change(ratio: float | None, *, places: int = 1, sign: bool = True) -> str:
 
 
 def exact(ratio: float | None) -> str:
-    """A ratio that does not vary, as a change with the digits that it has, at most two of them behind the point (more
-    below 0.1%): 0.0625 -> `-93.75%`, 1 -> `0%`.
+    """Return a ratio that does not vary, as a change with the digits that it has, at most two of them behind the point
+    (more below 0.1%): 0.0625 -> `-93.75%`, 1 -> `0%`.
     """
     if ratio is None or math.isnan(ratio):
         return NOTHING
@@ -141,7 +141,7 @@ def _places(ratio: float | None, low: float | None, high: float | None) -> int:
 
 
 def point(ratio: float | None, low: float | None, high: float | None) -> str:
-    """The change of an estimate to the digits that its interval supports: `-25.2%`.
+    """Return the change of an estimate to the digits that its interval supports: `-25.2%`.
 
     Where the typical pair is a failure of one side there is no ratio: the failures are named.
     """
@@ -151,8 +151,8 @@ def point(ratio: float | None, low: float | None, high: float | None) -> str:
 
 
 def interval(ratio: float | None, low: float | None, high: float | None) -> str:
-    """The interval of a change: `-25.5% to -24.9%`, `at most -30%`, `at least +12%`; empty where nothing is bounded. An
-    end above 100 times is told as such a factor: `-80% to ×5,000`, which leaves a table its columns.
+    """Return the interval of a change: `-25.5% to -24.9%`, `at most -30%`, `at least +12%`; empty where nothing is
+    bounded. An end above 100 times is told as such a factor: `-80% to ×5,000`, which leaves a table its columns.
     """
     below, above = ends(low, high)
     places = _places(ratio, below, above)
@@ -168,7 +168,8 @@ def _end(ratio: float, places: int) -> str:
 
 
 def bound(ratio: float | None, low: float | None, high: float | None) -> str:
-    """The only end of an interval, in words: `at least 30% lower`, `at most 4% higher`; empty unless there is one.
+    """Return the only end of an interval, in words: `at least 30% lower`, `at most 4% higher`; empty unless there is
+    one.
 
     At least where it excludes no change, at most where the effect may also have the other sign.
     """
@@ -184,8 +185,8 @@ def bound(ratio: float | None, low: float | None, high: float | None) -> str:
 
 
 def room(ratio: float | None, low: float | None, high: float | None) -> str:
-    """An interval in words: `38.0% to 42.0% lower`, `3.0% lower to 5.0% higher`, `at least 30% lower`; empty where
-    nothing is bounded.
+    """Return an interval in words: `38.0% to 42.0% lower`, `3.0% lower to 5.0% higher`, `at least 30% lower`; empty
+    where nothing is bounded.
     """
     below, above = ends(low, high)
     if below is None or above is None:
@@ -243,7 +244,7 @@ def ratio(value: float | None, low: float | None = None, high: float | None = No
 
 
 def _off_one(places: int, *known: float) -> int:
-    """As many more decimals as keep an end that is not 1 from being rounded onto it."""
+    """Return `places`, or as many more as keep an end other than 1 from being rounded to it."""
     while places < 6 and any(end != 1 and round(end, places) == 1 for end in known):
         places += 1
     return places
@@ -260,39 +261,39 @@ def _fixed(value: float, places: int) -> str:
 
 
 def like(value: float, ratio: float | None, low: float | None, high: float | None) -> str:
-    """The change of another ratio, to the digits that are shown of `ratio`."""
+    """Return the change of another ratio, to the digits that are shown of `ratio`."""
     return change(value, places=_places(ratio, *ends(low, high)))
 
 
 def times(factor: float) -> str:
-    """How many times as large, to two digits: `9.8`, `0.10`, `123`."""
+    """Return a factor to two digits: `9.8`, `0.10`, `123`."""
     return f"{factor:,.{decimals(factor)}f}"
 
 
 def bounded(change: float | None) -> bool:
-    """Whether the largest change still possible, as |ratio-1|, says anything."""
+    """Return whether the largest change still possible, as |ratio-1|, says anything."""
     return change is not None and change <= _FAR
 
 
 def largest(change: float | None) -> str:
-    """The largest change still possible, as |ratio-1|: `2.3%`; above 10,000 only that it is."""
+    """Return the largest change still possible, as |ratio-1|: `2.3%`; above 10,000 only that it is."""
     if change is None or math.isnan(change):
         return NOTHING
     return percent(round(change, 4)) if change <= _FAR else f"above {_FAR * 100:,.0f}%"
 
 
 def given(value: float | None, form: str) -> str:
-    """A value as Python's format writes it, where there is one."""
+    """Return a value as Python's format writes it, where there is one."""
     return NOTHING if value is None else format(value, form)
 
 
 def percent(part: float | None) -> str:
-    """A level, margin or limit as short as it is exact: 0.95 -> `95%`, 0.005 -> `0.5%`."""
+    """Return a level, margin or limit as short as it is exact: 0.95 -> `95%`, 0.005 -> `0.5%`."""
     return NOTHING if part is None else f"{part * 100:.6g}%"
 
 
 def share(part: float | None) -> str:
-    """A measured share: `99.8%`; `100%` and `0%` only when it is so."""
+    """Return a measured share: `99.8%`; `100%` and `0%` only when it is so."""
     if part is None or not math.isfinite(part):
         return NOTHING
     part = round(part, 9)  # sums of shares
@@ -304,7 +305,7 @@ def share(part: float | None) -> str:
 
 
 def size(count: float | None) -> str:
-    """Bytes with a binary unit, to three digits: `1.00 GiB`; 0 is `none`."""
+    """Return bytes with a binary unit, to three digits: `1.00 GiB`; 0 is `none`."""
     if count is None:
         return NOTHING
     if count == 0:
@@ -315,5 +316,5 @@ def size(count: float | None) -> str:
 
 
 def when(epoch: float) -> str:
-    """Seconds since the epoch as UTC: `2026-11-20 19:30:05 UTC`."""
+    """Return seconds since the epoch as UTC: `2026-11-20 19:30:05 UTC`."""
     return datetime.datetime.fromtimestamp(epoch, datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -1,11 +1,4 @@
-"""Remarks of every report: earlier runs, comparisons that had too little time, what a verdict takes.
-
-Which runs before a run had its comparisons, in sentences; the same words in every report.
-
-Comparisons for which a run's time was too short, and how much would do; the same words in every report.
-
-What a verdict would take, in words: pairs and time of a forecast, or the reason why there is none. Pure.
-"""
+"""Remarks of every report: earlier runs, comparisons that had too little time, and the pairs and time of a forecast."""
 
 from __future__ import annotations
 
@@ -14,10 +7,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from hugewise.analysis.budget import more_time
+from hugewise.analysis.earlier import WithEarlier, together
 from hugewise.analysis.forecast import FEWEST, Row
-from hugewise.model.results import Comparison, EarlierComparison, Results
+from hugewise.model.results import DECIDED, DIRECTIONS, Comparison, EarlierComparison, Results, Verdict
 from hugewise.quantity import format_duration
 from hugewise.report import numbers
+from hugewise.report.reasons import in_words
 from hugewise.stats.power import MOST, least_pairs
 from hugewise.visible import printable
 
@@ -25,8 +20,8 @@ _NAMED = 3  # comparisons of a run that are named in a line
 
 
 def earlier(results: Results, most: int | None = 5) -> str:
-    """Which runs with comparisons of this one were begun before it, which comparisons these were, and what they said of
-    them; at most `most` of the runs by name, else all, with every comparison.
+    """Return the earlier runs with comparisons of this one, those comparisons, and their results; at most `most` of the
+    runs by name, else all, with every comparison.
     """
     known, shared = results.earlier, results.earlier_shared
     if known is None:
@@ -39,7 +34,7 @@ def earlier(results: Results, most: int | None = 5) -> str:
             parts = "; runs of a part of it were not looked for"
             return f"No earlier run of this study on this host is in this results folder{lacking}{parts}."
         return f"No earlier run with any of these comparisons on this host is in this results folder{lacking}."
-    every = {(cell.cell, one.arm, one.metric) for cell in results.cells for one in cell.judged}
+    every = {(cell.cell, comparison.arm, comparison.metric) for cell in results.cells for comparison in cell.judged}
     told = [_told(one, (shared or {}).get(one, ()), len(every), whole=most is None) for one in known[:most]]
     more = (
         ""
@@ -48,15 +43,43 @@ def earlier(results: Results, most: int | None = 5) -> str:
     )
     runs = "1 earlier run" if len(known) == 1 else f"{len(known)} earlier runs"
     of = "of this study" if shared is None else "with the same comparisons"
-    return f"{runs} {of} on this host: {', '.join(told)}{more}. A reader who is shown one should know of all.{unread}"
+    named = f"{runs} {of} on this host: {', '.join(told)}{more}. Publish all of them, not a chosen one.{unread}"
+    return " ".join((named, *with_earlier(results)))
+
+
+def with_earlier(results: Results) -> Iterator[str]:
+    """Yield a sentence for each comparison that the earlier runs with this one decide otherwise than this one alone."""
+    alone = {
+        (cell.cell, one.arm, one.metric): one.verdict
+        for cell in results.cells
+        for one in (*cell.comparisons, *cell.declared)
+    }
+    for key, every in together(results).items():
+        if alone[key] != every.verdict and (alone[key] in DECIDED or every.verdict in DIRECTIONS):
+            cell, arm, metric = map(printable, key)
+            yield f"{arm} on {cell} by {metric}, with {of_all_runs(every, alone[key])}."
+
+
+def of_all_runs(every: WithEarlier, alone: Verdict) -> str:
+    """`1 earlier run of the same question (a): all together undecided (evidence 12 of 100), by this run
+    alone better`.
+    """
+    runs = "1 earlier run" if len(every.runs) == 1 else f"{len(every.runs)} earlier runs"
+    more = f" and {len(every.runs) - _NAMED} more" if every.runs[_NAMED:] else ""
+    named = f"{', '.join(map(printable, every.runs[:_NAMED]))}{more}"
+    evidence = f"evidence {numbers.times(every.e_value)} of {numbers.times(every.needed)}"
+    own = "" if every.verdict == alone else f", by this run alone {alone}"
+    return f"{runs} of the same question ({named}): all together {every.verdict} ({evidence}){own}"
 
 
 def _told(run: str, shared: Sequence[EarlierComparison], every: int, *, whole: bool) -> str:
-    """A run, with what it had of this one, and what it said of that."""
+    """Return a run, with what it had of this one, and what it said of that."""
     if not shared:  # of a version that looked for the whole study
         return printable(run)
     if whole:
-        return f"{printable(run)} ({'; '.join(f'{_name(one)}: {_outcome([one])}' for one in shared)})"
+        return (
+            f"{printable(run)} ({'; '.join(f'{_name(comparison)}: {_outcome([comparison])}' for comparison in shared)})"
+        )
     if len(shared) == every:
         what = "all comparisons" if every > 1 else _name(shared[0])
     else:
@@ -65,14 +88,18 @@ def _told(run: str, shared: Sequence[EarlierComparison], every: int, *, whole: b
     return f"{printable(run)} ({what}: {_outcome(shared)})"
 
 
-def _name(one: EarlierComparison) -> str:
-    return printable(f"{one.arm} on {one.cell} by {one.metric}")
+def _name(comparison: EarlierComparison) -> str:
+    return printable(f"{comparison.arm} on {comparison.cell} by {comparison.metric}")
 
 
 def _outcome(shared: Iterable[EarlierComparison]) -> str:
     """`9 to 11 pairs, 2 better and 4 undecided`."""
-    pairs = sorted({one.pairs for one in shared if one.pairs is not None})
-    verdicts = Counter("no verdict" if one.verdict == "none" else one.verdict for one in shared if one.verdict)
+    pairs = sorted({comparison.pairs for comparison in shared if comparison.pairs is not None})
+    verdicts = Counter(
+        "no verdict" if comparison.verdict == "none" else comparison.verdict
+        for comparison in shared
+        if comparison.verdict
+    )
     if not pairs or not verdicts:
         return "it has no report"
     count = f"{pairs[0]} to {pairs[-1]} pairs" if len(pairs) > 1 else f"{pairs[0]} pair{'' if pairs == [1] else 's'}"
@@ -85,13 +112,13 @@ _WITH_VERDICTS = ("sequential", "fixed-n")
 
 
 def time_short(results: Results) -> Iterator[str]:
-    """A sentence, where the time was up before comparisons had the pairs that a verdict takes at least."""
+    """Yield a sentence, where the time was up before comparisons had the pairs that a verdict takes at least."""
     time = results.options.get("budget", {}).get("time")
     every = [
-        (cell.cell, one)
+        (cell.cell, comparison)
         for cell in results.cells
-        for one in (*cell.comparisons, *cell.declared)
-        if one.method in _WITH_VERDICTS and cell.metric_named(one.metric).better != "neutral"
+        for comparison in (*cell.comparisons, *cell.declared)
+        if comparison.method in _WITH_VERDICTS and cell.metric_named(comparison.metric).better != "neutral"
     ]
     short = [(cell, one, least) for cell, one in every if (least := _least(one)) is not None]
     if results.state != "time is up" or not time or not short:
@@ -111,39 +138,39 @@ def time_short(results: Results) -> Iterator[str]:
     yield f"The time had no room for a verdict on {named}: {several} at most, and a verdict takes at least {fewest}."
 
 
-def _least(one: Comparison) -> int | None:
+def _least(comparison: Comparison) -> int | None:
     """The pairs that a verdict of an open comparison takes at least; None where it is not for want of pairs."""
-    if one.verdict != "undecided":
+    if comparison.verdict != "undecided":
         return None
-    if one.method == "fixed-n":
-        return None if one.final else one.planned
-    least = None if one.alpha is None else least_pairs(one.alpha, one.planned)
-    return least if least is not None and one.n < least else None
+    if comparison.method == "fixed-n":
+        return None if comparison.final else comparison.planned
+    least = None if comparison.alpha is None else least_pairs(comparison.alpha, comparison.planned)
+    return least if least is not None and comparison.n < least else None
 
 
 UNKNOWN = "unknown"
 
 
-def pairs(row: Row | None) -> str:
-    """Pairs; planned from fewer than a forecast wants, with what the spread of these leaves open."""
+def pairs(row: Row | None, unit: str = "") -> str:
+    """Pairs, with a unit; planned from fewer than a forecast wants, with what the spread of these leaves open."""
     if row is None:
         return "no forecast: nothing was measured in pairs"
     if row.needed is None:
         if row.reason is not None:
-            return f"no forecast: {row.reason}"
-        return f"more than {MOST:,}{_of_few(row)}"
-    return f"{row.needed:,}{_of_few(row)}"
+            return f"no forecast: {in_words(row.reason)}"
+        return f"more than {MOST:,}{unit}{_of_few(row)}"
+    return f"{row.needed:,}{unit}{_of_few(row)}"
 
 
 def hours(row: Row | None) -> str:
-    """The time of these pairs."""
+    """Return the time of these pairs."""
     if row is None or row.needed is None or row.seconds is None:
         return UNKNOWN
     return format_duration(row.needed * row.seconds)
 
 
 def spread(row: Row) -> str:
-    """The deviation of a pair as the change that it is, with its interval (95%) where that is known."""
+    """Return the deviation of a pair as the change that it is, with its interval (95%) where that is known."""
     interval = f" ({_percent(row.sd_low)} to {_percent(row.sd_high)})" if row.sd_low is not None else ""
     return f"{_percent(row.sd)}{interval}"
 
@@ -160,5 +187,5 @@ def _count(needed: int | None) -> str:
 
 
 def _percent(sd: float | None) -> str:
-    """A spread of log-ratios as the change that it is."""
+    """Return a spread of log-ratios as the change that it is."""
     return numbers.NOTHING if sd is None else numbers.share(math.expm1(sd))

@@ -1,98 +1,25 @@
-"""What a comparison found, in sentences, and how they are read; the same words in every report.
-
-What a method gives as its reason, in words for readers who know no test. `report.json` has the method's own. Pure.
-
-A test that "has crossed" has seen pairs that chance alone would make with at most the comparison's share of the error
-rate, whenever one looks: here that is "too consistent for chance". docs/concepts/sequential.md says it exactly.
-"""
+"""Sentences on the results of a comparison, and how to read them; the same words in every report. Pure."""
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from hugewise.model.metric import Metric
-from hugewise.model.results import ArmSummary, CellResult, Comparison, Integrity, Reach, Results
-from hugewise.report import numbers
-from hugewise.visible import printable
-
-_END = r"(?=; |$)"  # what the design of the run adds comes after it
-
-_SAID = tuple(
-    (re.compile(pattern), words)
-    for pattern, words in (
-        (r"the exact test crossed at pair (\d+)", r"from pair \1 on the difference is too consistent for chance"),
-        (
-            r"; also with all pairs kept in((?: \(.{1,2000}\))?)",
-            r", also with the pairs that had to be left out counted against it\1",
-        ),
-        (r": in this campaign" + _END, r". That is said of this run, not of other days"),
-        (r", and the campaign average agrees" + _END, r". The average over the run agrees"),
-        (r"; the campaign average does not contradict it" + _END, r". The average over the run does not contradict it"),
-        (r", but the campaign average contradicts it" + _END, r", but the average over the run says the opposite"),
-        (
-            r"the whole interval lies within the margin of [\d.e-]+, the campaign average too",
-            r"all that is still possible lies within the margin, for the typical pair and on average",
-        ),
-        (
-            r"the campaign average is not known to lie within the margin, as the interval does",
-            r"the typical pair differs by less than the margin, and of the average over the run that is not known yet",
-        ),
-        (
-            r"the test has crossed, but with all pairs kept in it has not",
-            r"the usable pairs differ, but not once those that had to be left out are counted against it",
-        ),
-        (r"the test has crossed, but ", r"the pairs differ too consistently for chance, but "),
-        (
-            r"the declared budget of pairs is used up and the test has not crossed",
-            r"all planned pairs were run, and chance alone could have made what they show",
-        ),
-        (
-            r"the estimate lies outside its interval: pairs share no one effect",
-            r"the effect changed in the course of the run, so that no one figure stands for it",
-        ),
-        (
-            r"(\d+) pairs; (\d+) declared ones can decide nothing at this error rate: declare more",
-            r"even all \2 planned pairs could decide nothing at this confidence: plan more",
-        ),
-        (r"no verdict is possible before pair (\d+)", r"a verdict needs \1 pairs at least"),
-        # of measurements that others made
-        (
-            r"The exact test crossed its boundary in this campaign",
-            r"The difference is too consistent for chance. That is said of these measurements, not of other days",
-        ),
-        (r"The exact test crossed its boundary", r"The difference is too consistent for chance"),
-        (r"The exact test has not crossed its boundary in ([\d,]+) pairs", r"\1 pairs show no difference"),
-        (
-            r"The exact test says one direction and the campaign average the other",
-            r"The typical pair differs in one direction, and the average in the other",
-        ),
-        (r"The whole interval lies within the margin of", r"All that is still possible lies within the margin of"),
-        (r"the exact test has crossed", r"the difference is too consistent for chance"),
-        (r"the (?:exact )?test has not crossed", r"no difference is shown"),
-    )
+from hugewise.model.results import (
+    DECIDED,
+    DIRECTIONS,
+    VERDICTS,
+    ArmSummary,
+    CellResult,
+    Comparison,
+    Integrity,
+    Reach,
+    Results,
 )
-
-
-def plain(reason: str) -> str:
-    """The reason in such words; what is in them already stays."""
-    for pattern, words in _SAID:
-        reason = pattern.sub(words, reason)
-    return reason
-
-
-def in_a_row(reason: str) -> str:
-    """The same within a sentence or a cell of a table, where no other sentence begins."""
-    said = plain(reason)
-    for begun, going_on in ((". That is said", ", which is said"), (". The average", "; the average")):
-        said = said.replace(begun, going_on)
-    return said
-
-
-# A verdict is never told by its colour alone.
-SYMBOLS = {"better": "▲", "worse": "▼", "equivalent": "=", "undecided": "?", "none": "–"}
+from hugewise.report import numbers, reasons
+from hugewise.visible import printable
 
 LEGEND_TITLE = "How a verdict is read"
 # What the exact test says and what it does not; once in a report, where its verdicts are read.
@@ -127,8 +54,8 @@ _TIERS: dict[Reach, str] = {
 
 
 class Judgement(Protocol):
-    """What is told of an effect, whatever holds it: a comparison, a change of a metric, the measured side of a figure
-    that was published. A verdict that is none of a method's (not judged) says nothing of an interval.
+    """Effect in any holder: a comparison, a change of a metric, the measured side of a published figure. A verdict that
+    comes from no method (not judged) says nothing of an interval.
     """
 
     @property
@@ -148,20 +75,25 @@ class Judgement(Protocol):
 
 
 class Finding(NamedTuple):
-    """What stands beside a verdict as a finding of its own; it `leads` where the verdict leaves the question open."""
+    """Finding of its own beside a verdict; it `leads` where the verdict leaves the question open."""
 
     text: str
     leads: bool
 
 
+def marked(verdict: str) -> str:
+    """`▲ better`: a verdict with its symbol."""
+    return f"{VERDICTS[verdict].symbol} {verdict}"
+
+
 def listed(names: Sequence[str]) -> str:
-    """One name or more, as in a sentence: `a, b and c`."""
+    """Return one name or more, as in a sentence: `a, b and c`."""
     *before, last = names
     return f"{', '.join(before)} and {last}" if before else last
 
 
 def arm_of(cell: CellResult, name: str) -> ArmSummary | None:
-    """The summary of the arm `name`, or None when nothing of it was kept."""
+    """Return the summary of the arm `name`, or None when nothing of it was kept."""
     return next((arm for arm in cell.arms if arm.arm == name), None)
 
 
@@ -176,7 +108,7 @@ def metric_line(metric: Metric) -> str:
 
 
 def sentence(comparison: Comparison, metric: Metric, margin: float) -> str:
-    """Which policy, better or worse by how much, the interval, the blocks and the confidence; else why not."""
+    """Return which policy is better or worse by how much, the interval, the blocks and the confidence; else why not."""
     arm, base, name = (printable(text) for text in (comparison.arm, comparison.baseline, metric.name))
     blocks = _blocks(comparison)
     match comparison.verdict:
@@ -196,7 +128,7 @@ def sentence(comparison: Comparison, metric: Metric, margin: float) -> str:
 
 
 def findings(comparison: Comparison) -> Iterator[Finding]:
-    """What else the pairs show: that the arm's values spread more or less widely than the baseline's."""
+    """Yield further findings of the pairs: that the arm's values spread more or less widely than the baseline's."""
     spread = comparison.spread
     if spread is None or spread.shown is None:
         return
@@ -224,44 +156,41 @@ _SPREADS = {"wider": "more", "narrower": "less"}
 
 
 def legend(results: Results, *, tiers: bool = True) -> tuple[str, ...]:
-    """What the verdicts of this run do and do not say, by the methods that gave them; of `tiers`, where some reach
-    beyond the run.
+    """Return what the verdicts of this run do and do not say, by the methods that gave them; of `tiers`, where some
+    reach beyond the run.
     """
-    every = [one for cell in results.cells for one in cell.comparisons]
+    every = [comparison for cell in results.cells for comparison in cell.comparisons]
     methods = {one.method for one in every}
     exact: tuple[str, ...] = EXACT_LEGEND if "sequential" in methods else ()
     exact += COUNTS_LEGEND if "exact" in methods else ()
-    if tiers and any(one.supported and one.name != "this campaign" for each in every for one in each.tiers):
+    if tiers and any(tier.supported and tier.name != "this campaign" for each in every for tier in each.tiers):
         exact += TIER_LEGEND
     return (*exact, *(_FIXED_LEGEND if methods - {"sequential", "exact", "screening", "unjudged"} else ()))
 
 
 def tier_name(name: Reach) -> str:
-    """How far a claim reaches, and what its ratio is of."""
+    """Return the reach of a claim, and the subject of its ratio."""
     return _TIERS[name]
 
 
 def records(results: Results) -> Iterator[str]:
-    """Whether the run's folder holds what was written; nothing of results that are not from one."""
+    """Yield whether the run's folder is intact; nothing for results that are not from one."""
     match results.integrity:
         case None:
             return
         case Integrity(state="salvaged", left_out=left_out):
-            yield "Salvaged: what was not what hugewise had written was left out; what remains carries no verdict."
-            yield from (printable(one) for one in left_out)
+            yield "Salvaged: damaged or changed records were left out; the rest carries no verdict."
+            yield from (printable(part) for part in left_out)
         case Integrity(state="no running hash"):
-            yield (
-                "Whether its records are what was written cannot be told: the version that made them kept nothing to "
-                "tell it by."
-            )
+            yield "The records cannot be checked: the hugewise that wrote them stored nothing to check them by."
         case Integrity(state="unaltered", hash=known):
-            yield f"Its records are unaltered: their last hash is the expected {known}."
+            yield f"The records are unaltered: the last hash is the expected {known}."
         case Integrity(hash=known):
-            yield f"Its records are consistent; their last hash is {known}."
+            yield f"The records are consistent; the last hash is {known}."
             if results.state == "interrupted":  # without a last record any place looks like their end
                 yield (
-                    "It may have been interrupted, or have ended and lost its last records: nobody can tell who has not"
-                    " noted its last hash (hugewise report --expect HASH)."
+                    "The run was interrupted, or it ended and lost its last records: only the last hash, noted at its"
+                    " end, tells these apart (hugewise report --expect HASH)."
                 )
 
 
@@ -270,22 +199,26 @@ def _blocks(comparison: Comparison) -> str:
     return n if comparison.final else f"{n} of {comparison.planned} planned"
 
 
-def effect_of(one: Judgement) -> str:
+def effect_of(effect: Judgement) -> str:
     """The change with its interval, a provisional one before there is another, or that there is none; of counts that do
     not vary, that they are the same in all blocks.
     """
-    if one.provisional is not None and (span := numbers.interval(one.ratio, *one.provisional)) and not one.constant:
-        return f"{numbers.point(one.ratio, *one.provisional)} (provisional: {span})"
-    shown = numbers.effect(one.ratio, one.low, one.high, one.n if one.constant else None)
-    if one.ratio is None or one.constant or one.verdict not in {"better", "worse", "equivalent", "undecided"}:
+    if (
+        effect.provisional is not None
+        and (span := numbers.interval(effect.ratio, *effect.provisional))
+        and not effect.constant
+    ):
+        return f"{numbers.point(effect.ratio, *effect.provisional)} (provisional: {span})"
+    shown = numbers.effect(effect.ratio, effect.low, effect.high, effect.n if effect.constant else None)
+    if effect.ratio is None or effect.constant or effect.verdict not in (*DECIDED, "undecided"):
         return shown
-    if numbers.interval(one.ratio, one.low, one.high):
+    if numbers.interval(effect.ratio, effect.low, effect.high):
         return shown
-    return f"{shown} (no interval{_yet(one.verdict)})"
+    return f"{shown} (no interval{_yet(effect.verdict)})"
 
 
 def change_of(ratio: float | None, low: float | None, high: float | None) -> str:
-    """The change with its interval, or that there is none, of what has no verdict."""
+    """Return the change with its interval, or that there is none, of what has no verdict."""
     shown = numbers.effect(ratio, low, high)
     return shown if ratio is None or numbers.interval(ratio, low, high) else f"{shown} (no interval)"
 
@@ -347,13 +280,12 @@ def _reasons(comparison: Comparison) -> Iterator[str]:
         yield f"Judges the setting of {printable(comparison.arm)}: {_backed(comparison.delivered_share)}."
     if comparison.baseline_judged == "setting":
         yield f"Held against the setting of {printable(comparison.baseline)}: {_backed(comparison.baseline_share)}."
-    if not comparison.final and comparison.verdict not in {"undecided", "none"}:
+    if not comparison.final and comparison.verdict in DECIDED:
         yield "Provisional until the planned number of blocks is reached."
     if comparison.reason:
-        reason = plain(printable(comparison.reason))
-        yield f"{reason[0].upper()}{reason[1:].rstrip('.')}."
+        yield printable(reasons.sentence(comparison.reason))
     both = comparison.corrected, comparison.ratio
-    if None not in both and comparison.verdict in {"better", "worse"}:
+    if None not in both and comparison.verdict in DIRECTIONS:
         about, seen = (
             numbers.like(value, comparison.ratio, comparison.low, comparison.high)
             for value in both
@@ -361,7 +293,7 @@ def _reasons(comparison: Comparison) -> Iterator[str]:
         )
         if about != seen:
             yield f"Corrected for stopping early: about {about} (a `width` in the study's budget makes it sharper)."
-    if comparison.verdict in {"undecided", "none"} and numbers.bounded(comparison.change):
+    if comparison.verdict not in DECIDED and numbers.bounded(comparison.change):
         yield f"The largest effect still possible is {numbers.largest(comparison.change)}."
     if comparison.n_all > comparison.n and comparison.verdict != "none" and comparison.ratio is not None:
         kept = "" if comparison.verdict == "undecided" else "; the verdict also holds with the others kept in"
@@ -376,8 +308,8 @@ def _reasons(comparison: Comparison) -> Iterator[str]:
     if comparison.bias is not None:
         most = numbers.largest(comparison.bias)
         yield f"A covariate moved by the arm could have put up to {most} into this without being noticed."
-    for warning in filter(None, map(printable, comparison.warnings)):
-        yield f"{warning[0].upper()}{warning[1:].rstrip('.')}."
+    for warning in filter(None, map(reasons.sentence, comparison.warnings)):
+        yield printable(warning)
 
 
 def _unstarted(side: str, blocks: int) -> Iterator[str]:
@@ -393,7 +325,7 @@ def _backed(share: float | None) -> str:
 
 
 def run_line(results: Results) -> str:
-    """One line on the run: its state, blocks and mechanism."""
+    """Return one line on the run: its state, blocks and mechanism."""
     return (
         f"{results.state}: {results.blocks_complete} blocks complete, {results.blocks_incomplete} incomplete, "
         f"{results.blocks_disturbed} disturbed; policies set by {_mechanism(results)}"
@@ -401,7 +333,7 @@ def run_line(results: Results) -> str:
 
 
 def _mechanism(results: Results) -> str:
-    """How the policies were set, in words."""
+    """Return how the policies were set, in words."""
     if results.guests is not None:
         return "settings of the whole system in their guests"
     return {
@@ -420,6 +352,6 @@ def winners(results: Results) -> Iterable[tuple[CellResult, Comparison, ArmSumma
 
 
 def strength(comparison: Comparison) -> float:
-    """How far apart the two sides are, whichever is larger: a ratio of at least 1."""
+    """Return the distance of the two sides, whichever is larger: a ratio of at least 1."""
     ratio = comparison.ratio
     return 1.0 if ratio is None or ratio <= 0 else max(ratio, 1 / ratio)

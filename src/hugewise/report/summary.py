@@ -8,16 +8,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median, stdev
 
 from hugewise.console import TextConsole
-from hugewise.model.results import CellResult, Comparison, Results
+from hugewise.model.results import DECIDED, CellResult, Comparison, Results
 from hugewise.quantity import format_duration
 from hugewise.report import numbers
 from hugewise.report.cell_answers import SameAnswer, also_judged, answers, claims, joined, price, ranked, resting
 from hugewise.report.document import Block, Document, Headline, Line, Note, Section, table
+from hugewise.report.reasons import in_words
 from hugewise.report.remarks import earlier, time_short
 from hugewise.report.sections import guests
 from hugewise.report.sections.answer import MARKS
 from hugewise.report.sections.beside import judged
-from hugewise.report.sentences import SYMBOLS, effect_of, findings, plain, records
+from hugewise.report.sentences import effect_of, findings, marked, records
 from hugewise.report.terminal import show
 from hugewise.stats.pairs import log_ratio
 from hugewise.visible import printable
@@ -36,11 +37,10 @@ _LONG = 152  # characters of an answer or a note: two lines
 _NAME = 28  # characters of the name of a cell: two lines of its column
 _ARM = 14
 _NAMES = 3  # cells that are named in a line
-_DECIDED = ("better", "worse", "equivalent")
 
 
 def summary(results: Results) -> Document:
-    """At most 25 lines of 80 columns, with the line that names the report; the report has the rest."""
+    """Return a summary of up to 25 lines of 80 columns, with the line that names the report, which has the rest."""
     notes = tuple(_notes(results))
     end = (*_sure(results), *_noise(results))
     for rows, few, several in _FITS:
@@ -64,7 +64,7 @@ def _lines(document: Document) -> int:
 
 
 def _first(notes: Sequence[str], several: int) -> Iterator[str]:
-    """So many of the notes; the last one says how many are left out, where some are."""
+    """Yield `several` of the notes; the last one says how many are left out."""
     left = len(notes) - several
     more = f" (and {left} more note{'' if left == 1 else 's'}, in the report)" if left > 0 else ""
     for place, note in enumerate(notes[:several], 1):
@@ -75,7 +75,7 @@ def _first(notes: Sequence[str], several: int) -> Iterator[str]:
 def _title(results: Results) -> str:
     """`demo: 7 of 8 comparisons decided in 3 min 40 s (time is up)`."""
     claimed = _claimed(results)
-    decided = sum(one.verdict in _DECIDED for one in claimed)
+    decided = sum(claim.verdict in DECIDED for claim in claimed)
     took = format_duration(max(results.ended - results.started, 0.0))
     if not claimed:
         return printable(f"{_cut(results.study)}: {results.state} after {took}")
@@ -84,7 +84,7 @@ def _title(results: Results) -> str:
 
 
 def _claimed(results: Results) -> list[Comparison]:
-    return [one for cell in results.cells for one in cell.judged if claims(cell, one)]
+    return [comparison for cell in results.cells for comparison in cell.judged if claims(cell, comparison)]
 
 
 def _integrity(results: Results) -> Iterator[str]:
@@ -114,18 +114,18 @@ def _answer(same: SameAnswer, names: Mapping[str, str]) -> str:
     if same.state == "none":
         return one.text if len(names) == 1 else f"No answer for {_named(same, names)}: {one.found}."
     cost = price(one) if same.state == "weigh" and len(same.answers) == 1 else ""
-    said = same.heading if len(names) == 1 else f"{same.heading}, for {_named(same, names)}"
-    return f"{said} ({cost})" if cost else said
+    text = same.heading if len(names) == 1 else f"{same.heading}, for {_named(same, names)}"
+    return f"{text} ({cost})" if cost else text
 
 
 def _named(same: SameAnswer, names: Mapping[str, str]) -> str:
-    told = [names[one.cell] for one in same.answers]
+    told = [names[answer.cell] for answer in same.answers]
     more = f" and {len(told) - _NAMES} more" if len(told) > _NAMES else ""
     return ", ".join(told[:_NAMES]) + more
 
 
 def _names(results: Results) -> Mapping[str, str]:
-    """A short name for each cell: its name without the parameters that all cells share."""
+    """Return a short name for each cell: its name without the parameters that all cells share."""
     words = {cell.cell: cell.cell.split() for cell in results.cells}
     shared = set.intersection(*map(set, words.values())) if len(words) > 1 else set()
     return {
@@ -140,7 +140,7 @@ def _table(results: Results, most: int) -> Block:
         (cell, one, of)
         for cell in results.cells
         for one, of in (
-            *((one, "") for one in ranked(cell)),
+            *((comparison, "") for comparison in ranked(cell)),
             *((also.comparison, f", {also.end_point or also.name}") for also in also_judged(cell)),
         )
     ]
@@ -150,40 +150,42 @@ def _table(results: Results, most: int) -> Block:
         name = "" if cell.cell == before else _names(results)[cell.cell]
         before = cell.cell
         arm = _cut(printable(f"{one.arm}{of}"), _ARM)
-        told.append((name, arm, _effect(one), str(one.n), f"{SYMBOLS[one.verdict]} {one.verdict}"))
+        told.append((name, arm, _effect(one), str(one.n), marked(one.verdict)))
     caption = f"{len(told)} of {len(every)} comparisons; the others are in the report" if len(told) < len(every) else ""
     return table(caption, ("cell", "policy", "change (interval)", "pairs", "verdict"), told, 2)
 
 
-def _effect(one: Comparison) -> str:
-    return numbers.exact(one.ratio) if one.constant else effect_of(one)
+def _effect(comparison: Comparison) -> str:
+    return numbers.exact(comparison.ratio) if comparison.constant else effect_of(comparison)
 
 
 def _sure(results: Results) -> Iterator[str]:
-    """The error rate that all comparisons share; the metric, where all cells have the same."""
+    """Yield the error rate that all comparisons share; the metric, where all cells have the same."""
     metrics = dict.fromkeys(f"{cell.metric.name} against {cell.baseline}" for cell in results.cells)
     if _claimed(results):
         wrong = numbers.percent(1 - results.confidence)
-        shown = f" Change of {printable(next(iter(metrics)))}." if len(metrics) == 1 else ""
+        designs = {one.design for cell in results.cells for one in cell.comparisons}
+        turns = ", of arms side by side in turns" if designs == {"interleaved"} else ""
+        shown = f" Change of {printable(next(iter(metrics)))}{turns}." if len(metrics) == 1 else ""
         yield _short(f"The chance that any of these verdicts is wrong is at most {wrong}.{shown}")
 
 
 def _noise(results: Results) -> Iterator[str]:
-    """How much pairs vary: by cell; of the quietest and the noisiest cell where two lines have no room for all."""
+    """Yield how much pairs vary: by cell, or for the quietest and the noisiest cell where two lines cannot hold all."""
     noise = {cell.cell: sd for cell in results.cells if (sd := pair_deviation(results, cell))}
     told = {cell: f"{_names(results)[cell]} {numbers.times(100 * sd)}%" for cell, sd in noise.items()}
     if not told:
         return
-    said = f"Noise (standard deviation of a pair): {', '.join(told.values())}."
-    if len(said) > _LONG:
+    text = f"Noise (standard deviation of a pair): {', '.join(told.values())}."
+    if len(text) > _LONG:
         least, most = min(noise, key=noise.__getitem__), max(noise, key=noise.__getitem__)
-        said = f"Noise (standard deviation of a pair): {told[least]} to {told[most]}."
-    yield said
+        text = f"Noise (standard deviation of a pair): {told[least]} to {told[most]}."
+    yield text
 
 
 def pair_deviation(results: Results, cell: CellResult) -> float | None:
-    """The standard deviation of a pair's log-ratio in the cell's metric: the median over its arms; None where no arm
-    has two pairs.
+    """Return the standard deviation of a pair's log-ratio in the cell's metric: the median over its arms; None where no
+    arm has two pairs.
     """
     blocks: defaultdict[int, dict[str, float]] = defaultdict(dict)
     for attempt in results.attempts:
@@ -209,11 +211,10 @@ def _notes(results: Results) -> Iterator[str]:
     for (arm, where, reason), count in failed.most_common(1):
         several = f"{count} attempt{'' if count == 1 else 's'}"
         yield f"Failed: {several} of {arm} on {names.get(where, where)}: {reason}{_more(len(failed) - 1)}"
-    for cell, answer in zip(results.cells, answers(results), strict=True):
-        for one in cell.comparisons:
-            if one.verdict == "none" and one.reason and answer.state != "none" and claims(cell, one):
-                yield f"No verdict on {one.arm} in {cell.cell}: {plain(printable(one.reason))}"
-            yield from (found.text for found in findings(one) if found.leads)
+    yield from _without_verdict(results)
+    for cell in results.cells:
+        for comparison in cell.comparisons:
+            yield from (finding.text for finding in findings(comparison) if finding.leads)
     if results.guests is not None and (how := guests.accelerated(results.guests)):
         yield f"{how[0].upper()}{how[1:]}."
     if results.left_out:
@@ -222,6 +223,18 @@ def _notes(results: Results) -> Iterator[str]:
         yield f"Noticed: {results.disturbances[0]}{_more(len(results.disturbances) - 1)}"
     if results.beside is not None and (known := list(judged(results.beside))):
         yield f"Beside the published figures: {known[0]}{_more(len(known) - 1)}"
+
+
+def _without_verdict(results: Results) -> Iterator[str]:
+    """Yield why comparisons have no verdict: each reason once, with all comparisons that it holds for."""
+    where: defaultdict[str, list[str]] = defaultdict(list)
+    for cell, answer in zip(results.cells, answers(results), strict=True):
+        for one in cell.comparisons:
+            if one.verdict == "none" and one.reason and answer.state != "none" and claims(cell, one):
+                where[printable(in_words(one.reason))].append(f"{one.arm} in {cell.cell}")
+    for reason, names in where.items():
+        more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
+        yield f"No verdict on {', '.join(names[:_NAMES])}{more}: {reason}"
 
 
 def _short(text: str, most: int = _LONG) -> str:
@@ -240,14 +253,14 @@ def _more(others: int) -> str:
 
 
 def _next(results: Results) -> str:
-    """The command that a reader of the answer needs."""
-    set_ = any(one.state in ("set", "weigh") for one in answers(results))
+    """Return the command that a reader of the answer needs."""
+    set_ = any(answer.state in ("set", "weigh") for answer in answers(results))
     if results.state == "interrupted":
         return f"To go on: hugewise resume {printable(results.folder)}"
     if results.study == "demo":
         return "Next, for your own program: hugewise advise -- ./your-program"
     if set_:
         return f"To set it: hugewise report {printable(results.folder)} --output deploy"
-    if results.state == "time is up" and any(one.verdict == "undecided" for one in _claimed(results)):
+    if results.state == "time is up" and any(comparison.verdict == "undecided" for comparison in _claimed(results)):
         return "More time decides more: --time. How each figure was measured is in the report."
     return "How each figure was measured is in the report."

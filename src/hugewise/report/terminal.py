@@ -7,6 +7,7 @@ through rich's markup, and control characters are removed from them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from io import StringIO
 from pathlib import Path
 from typing import Literal
 
@@ -17,13 +18,14 @@ from rich.padding import Padding
 from rich.text import Text
 
 from hugewise.console import TextConsole
+from hugewise.model.results import VERDICTS
 from hugewise.report import document as doc
 from hugewise.report.numbers import MINUS
-from hugewise.report.sentences import SYMBOLS
+from hugewise.report.sentences import marked
 from hugewise.visible import printable
 
-_STYLES = {"better": "green", "worse": "red", "equivalent": "blue", "undecided": "yellow", "none": "bright_black"}
-_BADGES = {f"{symbol} {verdict}": _STYLES[verdict] for verdict, symbol in SYMBOLS.items()}
+_BADGES = {marked(verdict): words.colour for verdict, words in VERDICTS.items()}
+_WIDEST = 240  # of a table in a text
 _NAME = 14  # columns of a name at 80 columns; longer ones are folded
 
 
@@ -40,11 +42,20 @@ def show(document: doc.Document, report: Path | None = None, console: Console | 
     console.file.write("\n".join(lines) + "\n")
 
 
+def lines(table: doc.Table) -> Iterator[str]:
+    """Yield the table as lines of a text, as wide as it is; nothing of one without rows."""
+    console = TextConsole(StringIO())
+    console.width = _WIDEST
+    with console.capture() as captured:
+        console.print(*_table(table, ruled=False))
+    yield from (line.rstrip() for line in captured.get().splitlines() if table.rows)
+
+
 def _parts(document: doc.Document, report: Path | None) -> Iterator[RenderableType]:
     yield _text(document.title, "bold")
     yield from _blocks(document.top)
     yield from _blocks(document.lead)
-    for section in (one for one in document.sections if not one.only):
+    for section in (section for section in document.sections if not section.only):
         yield Text()
         if section.title:
             yield _text(section.title, "bold")
@@ -61,7 +72,7 @@ def _blocks(blocks: Iterable[doc.Block]) -> Iterator[RenderableType]:
                 yield from _texts(block)
             case doc.Verdicts(verdicts):
                 for one in verdicts:
-                    symbol = Text(SYMBOLS[one.verdict], style=_STYLES[one.verdict], overflow="fold")
+                    symbol = Text(VERDICTS[one.verdict].symbol, style=VERDICTS[one.verdict].colour, overflow="fold")
                     yield _indented(Text.assemble(symbol, f" {_plain(one.text)}", overflow="fold"))
                     yield from (_indented(_text(f"+ {f.text}", "bold" if f.leads else "")) for f in one.findings)
                     if one.cause:
@@ -85,7 +96,7 @@ def _texts(block: doc.Line | doc.Headline | doc.Points | doc.Note | doc.Heading)
         case doc.Line(text, quiet):
             yield _indented(_text(text)) if quiet else _text(text)
         case doc.Headline(verdict, text, lines):
-            symbol = Text(SYMBOLS[verdict], style=_STYLES[verdict])
+            symbol = Text(VERDICTS[verdict].symbol, style=VERDICTS[verdict].colour)
             yield Text.assemble(symbol, " ", (_plain(text), "bold"), overflow="fold")
             yield from (_indented(_text(line)) for line in lines)
         case doc.Points(lines):
@@ -96,15 +107,16 @@ def _texts(block: doc.Line | doc.Headline | doc.Points | doc.Note | doc.Heading)
             yield from (Text(), _text(text, "bold"))
 
 
-def _table(table: doc.Table) -> Iterator[RenderableType]:
+def _table(table: doc.Table, *, ruled: bool = True) -> Iterator[RenderableType]:
     if table.caption:
         yield _indented(_text(table.caption, "italic"))
-    shown = rich.table.Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+    kind, gap = (box.SIMPLE_HEAD, 1) if ruled else (None, 2)
+    shown = rich.table.Table(box=kind, padding=(0, gap, 0, 0), pad_edge=False, show_edge=False)
     head, *rows = zip(table.head, *table.rows, strict=True) if table.turned else (table.head, *table.rows)
     numeric = 1 if table.turned else table.numeric
     for place, name in enumerate(head):
         left = place < numeric or any(row[place] in _BADGES for row in rows)
-        most = _NAME if place == 0 and numeric and not table.turned else None
+        most = _NAME if ruled and place == 0 and numeric and not table.turned else None
         fold: Literal["fold", "ellipsis"] = "fold" if most or table.turned else "ellipsis"
         shown.add_column(_text(name), justify="left" if left else "right", max_width=most, overflow=fold)
     for row in rows:
@@ -113,7 +125,7 @@ def _table(table: doc.Table) -> Iterator[RenderableType]:
 
 
 def _plain(text: str) -> str:
-    """Numbers as they can be copied and searched: the typographic minus becomes a hyphen."""
+    """Return numbers as they can be copied and searched: the typographic minus becomes a hyphen."""
     return printable(text).replace(MINUS, "-")
 
 

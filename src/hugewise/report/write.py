@@ -1,21 +1,18 @@
-"""The files of a report, each whole or not at all.
-
-The report of a run of a study: which sections it has.
-"""
+"""The report of a run: its sections, and its files, each whole or not at all."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from hugewise.beneath import DirFd
 from hugewise.errors import StorageError
 from hugewise.files import drafted, made_folder, own, sync
 from hugewise.model.results import Results
-from hugewise.report.document import Block, Document, Folded, Line, Note, Ran, figures
-from hugewise.report.drawing import Drawing, drawn, start_drawing
+from hugewise.report import images
+from hugewise.report.document import Block, Document, Folded, Line, Note, Ran, figures, narrow_figures
 from hugewise.report.figures.theme import colours
 from hugewise.report.numbers import when
 from hugewise.report.remarks import earlier, time_short
@@ -59,8 +56,8 @@ def report(results: Results) -> Document:
 
 
 def _records(results: Results) -> Iterator[Block]:
-    """Whether they are what was written: behind a line where nothing is amiss."""
-    said = tuple(Line(one, quiet=True) for one in records(results))
+    """Yield the state of the records: behind a line where nothing is amiss."""
+    said = tuple(Line(record, quiet=True) for record in records(results))
     whole = results.integrity is not None and results.integrity.state in ("consistent", "unaltered")
     if said and whole and results.state not in ("running", "interrupted"):
         yield Folded("The run's records are whole", said, long=True)
@@ -79,16 +76,16 @@ def write(results: Results, folder: Path | str) -> dict[str, Path]:
     published experiment, and for each figure its key with `.svg` and with `.png`. Raises StorageError when they cannot
     be written, and UserError to root where the folder is another account's.
     """
-    from hugewise.report import csv, json  # noqa: PLC0415  (as the engines below: only for those who write a report)
+    from hugewise.report import data_files  # noqa: PLC0415  (as the engines below: only for those who write a report)
 
     data: dict[str, tuple[str, Iterable[bytes]]] = {
-        "json": ("report.json", (json.encode(results),)),
-        "attempts": ("attempts.csv", (some.encode() for some in csv.attempt_lines(results))),
-        "comparisons": ("comparisons.csv", (csv.comparisons(results).encode(),)),
+        "json": ("report.json", (data_files.report_json(results),)),
+        "attempts": ("attempts.csv", (some.encode() for some in data_files.attempt_lines(results))),
+        "comparisons": ("comparisons.csv", (data_files.comparisons_csv(results).encode(),)),
     }
     if results.beside is not None:
-        data["published"] = ("published.csv", (csv.published(results.beside).encode(),))
-    with start_drawing(len(results.cells) * _OF_A_CELL) as drawing:
+        data["published"] = ("published.csv", (data_files.published_csv(results.beside).encode(),))
+    with images.start_drawing(len(results.cells) * _OF_A_CELL) as drawing:
         return write_document(report(results), folder, data, drawing)
 
 
@@ -96,14 +93,13 @@ def write_document(
     document: Document,
     folder: Path | str,
     data: Mapping[str, tuple[str, Iterable[bytes]]],
-    drawing: Drawing | None = None,
+    drawing: images.Drawing | None = None,
 ) -> dict[str, Path]:
     """Write the files of `data` (key -> name and content in pieces), the document's figures, report.md and report.html.
 
     Each is written as it is made: of a large run none has to stay in memory beside what draws the figures (`drawing`,
     where that is `begun`). Returns the path of each by its key. Raises StorageError, UserError.
     """
-    from hugewise.report import images  # noqa: PLC0415
     from hugewise.report.html import html  # noqa: PLC0415
     from hugewise.report.markdown import markdown  # noqa: PLC0415
 
@@ -112,12 +108,13 @@ def write_document(
         images.need_room()
         inline: dict[str, str] = {}
         # Maybe beside this process, which has other things to write meanwhile.
-        with drawn([dict(figure.spec) for figure in several], drawing) as drawings:
+        narrow = list(narrow_figures(document))
+        with images.drawn([dict(figure.spec) for figure in (*several, *narrow)], drawing) as drawings:
             paths = _written(held, place, data)
             paths |= _written(held, place, {"markdown": ("report.md", (markdown(document).encode(),))})
             if several:
                 with _below(held, FIGURES) as below:
-                    for figure, made in zip(several, drawings, strict=True):
+                    for figure, made in zip(several, drawings, strict=False):
                         inline[figure.key] = images.inline(made.svg, name=f"figure-{figure.key}", title=figure.text)
                         alone = images.standalone(made.svg)
                         files = {
@@ -126,6 +123,8 @@ def write_document(
                         }
                         paths |= _written(below, place / FIGURES, files)
                     _sync(below)
+            for figure, made in zip(narrow, drawings, strict=True):
+                inline[figure.key] = images.inline(made.svg, name=f"figure-{figure.key}", title=figure.text)
         paths |= _written(held, place, {"html": ("report.html", (html(document, inline).encode(),))})
         _sync(held)
         return paths
@@ -133,7 +132,7 @@ def write_document(
 
 @contextmanager
 def _errors(place: Path) -> Iterator[None]:
-    """What the system refuses is a StorageError."""
+    # an error of the system becomes a StorageError
     try:
         yield
     except OSError as error:
@@ -144,7 +143,8 @@ def _errors(place: Path) -> Iterator[None]:
 
 
 def held_folder(place: Path, what: str = "the report") -> DirFd:
-    """The folder of what is written, made where it is not there. To root UserError where it could be another account's.
+    """Return the folder of what is written, made where it is not there. To root UserError where it could be another
+    account's.
 
     The account that called sudo may own it, or what is above it: from here on nothing that it does leads elsewhere.
     Raises OSError.
@@ -155,8 +155,19 @@ def held_folder(place: Path, what: str = "the report") -> DirFd:
     return DirFd.open(place.resolve())
 
 
+@contextmanager
+def place_below(held: DirFd, relative: str) -> Iterator[tuple[Path, tuple[int, int] | None]]:
+    """Yield where a file below a held folder (`held_folder`) is written, NAME or FOLDER/NAME, and its future owner: for
+    `files.drafted`. Raises OSError, StorageError.
+    """
+    folder, _, name = relative.rpartition("/")
+    with _below(held, folder) if folder else nullcontext(held) as below:
+        its = below.status()
+        yield _path(below) / name, (its.st_uid, its.st_gid) if os.geteuid() == 0 and its.st_uid != 0 else None
+
+
 def _below(held: DirFd, name: str) -> DirFd:
-    """A folder in it, which is no link and belongs to the same account. Raises OSError, StorageError."""
+    """Return a folder in it, which is no link and belongs to the same account. Raises OSError, StorageError."""
     try:
         return held.folder(name)
     except FileNotFoundError:
@@ -189,5 +200,5 @@ def _sync(folder: DirFd) -> None:
 
 
 def _path(folder: DirFd) -> Path:
-    """The folder that is held, wherever it is called."""
+    """Return the folder that is held, wherever it is called."""
     return Path(f"/proc/self/fd/{folder.fileno()}")

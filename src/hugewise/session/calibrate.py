@@ -19,9 +19,10 @@ from hugewise.analysis import calibration
 from hugewise.analysis.calibration import Calibrated, CalibrationRecord, calibration_key, identity, save, turns_of
 from hugewise.errors import HugewiseError, UserError
 from hugewise.host.local_host import LocalHost
+from hugewise.host.lock import HostLock
 from hugewise.machine import fingerprint
-from hugewise.model import randomisation
-from hugewise.model.design import Kind, must_agree
+from hugewise.model import trial
+from hugewise.model.design import Kind
 from hugewise.model.host import Host
 from hugewise.model.metric import Metric
 from hugewise.plan.arms import Arm
@@ -45,7 +46,7 @@ FOLDER = "calibration"
 _LABELS = ("label-a", "label-b")
 _FEWEST = 12
 
-# Where no study is named: a loop of about 100 ms in the first cache, under the settings as they are.
+# Default study: a loop of about 100 ms in the first cache, under the present settings.
 STUDY = """
 format = 1
 name = "host"
@@ -59,7 +60,7 @@ timeout = "60s"
 
 
 class _Values(NamedTuple):
-    """What the pairs of one comparison were: both sides, all values in their order in time, seconds for a pair."""
+    """Values of one comparison's pairs: both sides, all values in their order in time, seconds for a pair."""
 
     first: list[float]
     second: list[float]
@@ -108,11 +109,14 @@ def calibrate(
     if pairs < _FEWEST:
         raise UserError(f"{pairs} pairs are too few to calibrate with", hint=f"take {_FEWEST} or more")
     asked = study or parse(STUDY, "the built-in calibration")
-    seed = seed or randomisation.new_seed()
+    seed = seed or trial.new_seed()
     guests = feasibility.provide(asked, lambda text: listener(progress.Message(text)))
     folder = results / FOLDER / "runs"
-    bench = _Bench(asked, folder, pairs, planted, seed, listener, LocalHost(), guests, anyway, tuple(command))
-    cells = tuple(one for cell in bench.plan(asked).cells for one in _calibrated(bench, cell))
+    session.must_be_trusted(results)
+    lock = session.host_lock(listener, anyway=anyway)
+    bench = _Bench(asked, folder, pairs, planted, seed, listener, LocalHost(), guests, lock, tuple(command))
+    with lock:  # no other run between two streams
+        cells = tuple(one for cell in bench.plan(asked).cells for one in _calibrated(bench, cell))
     if not cells:
         raise UserError(f"nothing of {asked.name} can run here", hint="see: hugewise doctor")
     facts = fingerprint.fingerprint(bench.host)
@@ -134,8 +138,6 @@ def calibrate(
 
 @dataclass
 class _Bench:
-    """What all streams of a calibration share."""
-
     study: Study
     folder: Path
     pairs: int
@@ -144,7 +146,7 @@ class _Bench:
     listener: progress.Listener
     host: Host
     guests: GuestResources | None
-    anyway: bool = False
+    lock: HostLock
     command: tuple[str, ...] = ()
     runs: list[Path] = field(default_factory=list)
 
@@ -154,11 +156,11 @@ class _Bench:
         return tuple(sorted(os.sched_getaffinity(0))[:2])
 
     def plan(self, study: Study) -> Plan:
-        """What of it can run here, where the calibrated study runs."""
+        """Plan the study as the calibrated study runs."""
         return feasibility.make_plan(study, self.host, self.guests)
 
     def run(self, study: Study) -> Run:
-        """One stream, with a seed of its own that follows from the calibration's."""
+        """Run one stream, with a seed of its own that follows from the calibration's."""
         seed = bytes(a ^ b for a, b in zip(self.seed, len(self.runs).to_bytes(16), strict=True))
         folder = session.run(
             study,
@@ -166,7 +168,7 @@ class _Bench:
             seed=seed,
             listener=self.listener,
             calibrating=True,
-            anyway=self.anyway,
+            lock=self.lock,
             command=self.command,
         )
         self.runs.append(folder.path)
@@ -174,10 +176,9 @@ class _Bench:
 
 
 def _calibrated(bench: _Bench, cell: Cell) -> Iterator[Calibrated]:
-    """The calibration of each metric that is judged, from the same streams."""
     study = bench.study
-    # What verdicts would be given by: the study's own, or the one that a study of servers may take by itself.
-    design: Kind = "resident" if study.design.kind == "auto" else study.design.kind
+    # The design that verdicts would use: the study's own, or the one that a study may choose by itself.
+    design: Kind = "interleaved" if study.design.kind == "auto" else study.design.kind
     first = _aa(bench, cell, "sequential")
     if first is None or _values(first, cell.metric) is None:
         raise HugewiseError(
@@ -185,12 +186,12 @@ def _calibrated(bench: _Bench, cell: Cell) -> Iterator[Calibrated]:
             hint=f"see the attempts in {bench.runs[-1]}",
         )
     measured = _Measured(design, {"sequential": first})
-    kinds: tuple[Kind, ...] = ("duet", "crossover", "resident") if study.guest is None else ()  # of one machine
+    kinds: tuple[Kind, ...] = ("duet", "crossover", "interleaved") if study.guest is None else ()  # one machine's
     for kind in kinds:
-        found = _aa(bench, cell, kind) if bench.planted == 0 or kind == design == "resident" else None
+        found = _aa(bench, cell, kind) if bench.planted == 0 or kind == design == "interleaved" else None
         if found is not None:
             measured.streams[kind] = found
-    if must_agree(design) and bench.planted == 0:
+    if design in ("duet", "interleaved") and bench.planted == 0:
         measured.arms.extend(_beside_the_baseline(bench, cell, design))
     for metric in (cell.metric, *cell.also):
         if _values(first, metric) is None:
@@ -200,7 +201,6 @@ def _calibrated(bench: _Bench, cell: Cell) -> Iterator[Calibrated]:
 
 
 def _of_metric(bench: _Bench, cell: Cell, metric: Metric, measured: _Measured) -> Calibrated:
-    """What the streams show of one metric."""
     really = cell.workload.name == "spin"
     factor = 1.0 if really else 1 + bench.planted
     values = {kind: found for kind, one in measured.streams.items() if (found := _values(one, metric)) is not None}
@@ -209,8 +209,8 @@ def _of_metric(bench: _Bench, cell: Cell, metric: Metric, measured: _Measured) -
         for kind, one in values.items()
     ]
     agreements = tuple(_agreements(bench, cell, metric, measured))
-    # What gives the verdicts is judged; a duet's arms are held against sequential ones by themselves.
-    judged = next((each for each in streams if each.kind == measured.design == "resident"), streams[0])
+    # The design that gives verdicts is judged; a duet's arms are compared with sequential ones separately.
+    judged = next((each for each in streams if each.kind == measured.design == "interleaved"), streams[0])
     relabelled = calibration.relabelled(judged.differences, int.from_bytes(bench.seed[:8]))
     passed, reason = _judge(judged, relabelled, bench.planted)
     in_time = values["sequential"].in_time
@@ -248,7 +248,6 @@ def _judge(stream: calibration.Stream, relabelled: calibration.Relabelled, plant
 
 
 def _aa(bench: _Bench, cell: Cell, kind: Kind) -> _Pairing | None:
-    """The A/A stream of `cell` in a design; None where the design cannot have it."""
     use = next(each for each in bench.study.policies if each.name == cell.baseline)
     more: Mapping[str, Any] = {}
     if bench.planted and cell.workload.name == "spin":
@@ -260,7 +259,7 @@ def _aa(bench: _Bench, cell: Cell, kind: Kind) -> _Pairing | None:
             use,
             name=label,
             source=use.registered,
-            # As long under one label as under the other: the size of the environment moves the stack.
+            # Labels of equal length: the size of the environment moves the stack.
             environment={**use.environment, "HUGEWISE_LABEL": label},
             judged="backing",
         )
@@ -271,7 +270,6 @@ def _aa(bench: _Bench, cell: Cell, kind: Kind) -> _Pairing | None:
 
 
 def _beside_the_baseline(bench: _Bench, cell: Cell, design: Kind) -> Iterator[tuple[Arm, Mapping[Kind, _Pairing]]]:
-    """Every arm beside the baseline: in sequential pairs, and in the design."""
     uses = {use.name: use for use in bench.study.policies}
     kinds: tuple[Kind, Kind] = ("sequential", design)
     for arm in cell.arms:
@@ -281,7 +279,6 @@ def _beside_the_baseline(bench: _Bench, cell: Cell, design: Kind) -> Iterator[tu
 
 
 def _agreements(bench: _Bench, cell: Cell, metric: Metric, measured: _Measured) -> Iterator[calibration.Agreement]:
-    """For every arm: its effect in sequential pairs, and in the design."""
     baseline = cell.arm(cell.baseline)
     for arm, streams in measured.arms:
         found = {
@@ -298,12 +295,11 @@ def _agreements(bench: _Bench, cell: Cell, metric: Metric, measured: _Measured) 
 
 
 def _stream(bench: _Bench, cell: Cell, baseline: PolicyUse, arm: PolicyUse, kind: Kind) -> _Pairing | None:
-    """Run the study that is one stream: two arms, one cell, a number of blocks."""
     study = bench.study
     slots = study.design.slots or (bench.cpus if kind == "duet" else ())
     use = cell_of([use.called for use in study.workload], cell.id)
     assert use is not None
-    ways: dict[str, Any] = {"memory_age": (cell.memory_age,)}  # of a factor, the cell's own
+    ways: dict[str, Any] = {"memory_age": (cell.memory_age,)}  # a factor of the study has the cell's own level
     if study.guest is not None:
         ways["concurrency"] = ("together" if cell.together else "alone",)
     study = msgspec.structs.replace(
@@ -326,7 +322,7 @@ def _stream(bench: _Bench, cell: Cell, baseline: PolicyUse, arm: PolicyUse, kind
 
 
 def _values(measured: _Pairing, metric: Metric) -> _Values | None:
-    """The pairs of a stream on one metric; None where there are too few."""
+    """Return the pairs of a stream on one metric; None where there are too few."""
     run, cell = measured.run, measured.run.opened.cells[0].id
     pairs, in_time, seconds = (
         Pairs(Contrast(cell, measured.arm, measured.baseline, metric, proof_demanded=False)),

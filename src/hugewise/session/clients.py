@@ -1,4 +1,4 @@
-"""What a host of clients is to a run: which cells have theirs there, and how it is reached before a block."""
+"""Host of clients of a run: cells whose clients run there, and the connection before each block."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 from hugewise import workloads
 from hugewise.errors import UserError
-from hugewise.machine.serving import ClientSite
+from hugewise.machine.machine import ClientSite
 from hugewise.model.host import ClientHost
 from hugewise.model.procedure import Parted
 from hugewise.plan.plan import Plan
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 def placed(study: Study, client: ClientHost | None) -> Study:
-    """The study with its clients where they are: of workloads that do not say, on the host `client` where there is one
-    and they can. Raises UserError where the study wants one and none is named.
+    """Return the study with its clients where they are: of workloads that do not say, on the host `client` where there
+    is one and they can. Raises UserError where the study wants one and none is named.
     """
     apart = [use.called for use in study.workload if use.client == "apart"]
     if client is None:
@@ -84,12 +84,12 @@ class Reached:
 
     @property
     def versions(self) -> Mapping[str, str]:
-        """Of its programs, and what its agent is."""
+        """Versions of the client host's programs and of its agent."""
         found = {} if self._reached is None else self._reached.versions
         return {f"client {name}": version for name, version in found.items()}
 
     def site(self) -> ClientSite:
-        """Where an attempt's clients run. Raises MachineError."""
+        """Return the site of an attempt's clients. Raises MachineError."""
         assert self._reached is not None, "a plan with clients apart has reached their host"
         return self._reached.site()
 

@@ -1,17 +1,17 @@
 """One run, block after block, to its last record, whatever happens.
 
-The conductor owns order and attempts. It asks `coin` for block k when block k-1 is closed, the runner for one attempt
-at a time, and the methods which comparisons remain. All state is in the run's folder: resuming is reading it.
-
-Which open comparisons the time of a run has room for, from the total time of its blocks and their counts alone.
+The conductor decides the order of blocks and attempts. It asks `coin` for block k when block k-1 is closed, the runner
+for one attempt at a time, and the methods for the comparisons that remain. All state is in the run's folder, and
+resuming reads it.
 
 A comparison has no verdict before a number of pairs that follows from its share of the error rate (`stats.power`).
-Where the time has no room for so many pairs of every open comparison, the last ones of the study wait until the others
-are decided. Which ones wait never hangs on the times of a single arm, or on their spread: the time of a block is the
-same whichever label each of its attempts has, so that the coin's test of each comparison stays exact. A comparison that
-waits keeps its share of the error rate, and is undecided unless its turn comes again.
+Where the time does not suffice for so many pairs of every open comparison, the last ones of the study wait until the
+others are decided. The choice depends on the total time of blocks and their counts alone, never on the times of a
+single arm or their spread: the time of a block is the same whichever label each of its attempts has, so that the coin's
+test of each comparison stays exact. A comparison that waits keeps its share of the error rate, and is undecided unless
+its turn comes again.
 
-Cells in which nothing ever succeeds, under any policy: they tell nothing of the policies, and take others' time.
+Cells in which no attempt ever succeeds are given up: they tell nothing of the policies, and take others' time.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from hugewise.attempt import runner
 from hugewise.attempt.context import Disturbed, RunContext
 from hugewise.errors import AttemptLostError, HugewiseError, MachineError, ProbeError
 from hugewise.machine.machine import Drift
-from hugewise.model import randomisation
 from hugewise.model.design import in_turns
 from hugewise.model.host import CLOCK, Clock
-from hugewise.model.trial import Attempt, Block, BlockState, Trial, at_fault
+from hugewise.model.results import DECIDED
+from hugewise.model.trial import Attempt, Block, BlockState, Trial, at_fault, draw_order, draw_some, turn_rounds
 from hugewise.plan.arms import Arm
 from hugewise.plan.memory import due
 from hugewise.plan.plan import Cell
@@ -99,8 +99,8 @@ class BudgetCheck:
         return total / sum(one.attempts for one in known) * attempts
 
     def waiting(self, comparisons: Sequence[Open], left: float) -> tuple[Open, ...]:
-        """Those of the open `comparisons`, in the order of the study, that wait as the `left` seconds have no room for
-        verdicts on all; from the end. None where there is room for all, or for none.
+        """Return the open `comparisons` that wait because the `left` seconds do not suffice for verdicts on all: the
+        last in the study's order. Empty where there is room for all, or for none.
         """
         if self.study.method != "sequential" or self.study.budget.time is None or self.least() is None:
             return ()
@@ -110,7 +110,7 @@ class BudgetCheck:
         return tuple(comparisons[len(kept) :]) if kept else ()
 
     def least(self) -> int | None:
-        """The fewest pairs after which any comparison is decided; None where that is not known, or never."""
+        """Return the fewest pairs after which any comparison is decided; None where that is not known, or never."""
         if self.study.method not in ("sequential", "fixed-n"):
             return None
         every = [
@@ -121,8 +121,8 @@ class BudgetCheck:
         return min((one for one in every if one is not None), default=None)
 
     def told(self, comparisons: Sequence[Open], late: Sequence[Open], left: float) -> str | None:
-        """A line, once, with the time that would do: which of the open `comparisons` wait (`late`), or that the `left`
-        seconds suffice for none. None where there is room for all.
+        """Return a line, once, with the time that would do: which of the open `comparisons` wait (`late`), or that the
+        `left` seconds suffice for none. None where there is room for all.
         """
         least, time = self.least(), self.study.budget.time
         if time is None or least is None or self._told or not comparisons:
@@ -149,16 +149,15 @@ class BudgetCheck:
         return f"{fits}, and a verdict takes at least {least}: {more_time(needed, asked=self.asked)}"
 
     def _doubt(self, comparisons: Sequence[Open]) -> float:
-        """By how much the time of a block may turn out shorter than the first ones say."""
+        # factor by which a block may turn out faster than the first blocks
         fewest = min((len(self._took.get(one.cell.id, ())) for one in comparisons), default=0)
         return _UNKNOWN if fewest == 0 else _SLOW if fewest < _SETTLED else 1.0
 
     def _round(self, comparisons: Sequence[Open]) -> float:
-        """Seconds of one block of each cell that has some of these comparisons."""
         return sum(self.seconds(several[0].cell, len(several)) for several in _by_cell(comparisons))
 
     def _needed(self, comparisons: Sequence[Open], spare: int = _SPARE) -> float:
-        """Seconds until each of these comparisons has the pairs that a verdict takes."""
+        """Return the seconds until each of these comparisons has the pairs that a verdict takes."""
         least = self.least()
         assert least is not None
         total = 0.0
@@ -179,24 +178,24 @@ def _by_cell(comparisons: Sequence[Open]) -> list[list[Open]]:
 
 
 _MOST_FAILURES = 3
-"""So many blocks of a cell in which every attempt failed mean that it cannot be measured here as it is."""
+"""Number of blocks with only failed attempts after which a cell counts as unmeasurable here."""
 
 
 @dataclass
 class Failing:
-    """What succeeded in any block of the run, and what failed since its session began: a run that is resumed tries
-    again. A cell that has had a success is never given up: an outage ends.
+    """Successes of cells in any block of the run, and failures since the session began: a resumed run tries again. A
+    cell that has had a success is never given up: an outage ends.
     """
 
     _succeeded: set[str] = field(default_factory=set)
     _blocks: Counter[str] = field(default_factory=Counter)
-    _arms: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))  # that were tried
+    _arms: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))  # arms that were tried
     _last: dict[str, str] = field(default_factory=dict)  # failure of each cell
     _given_up: dict[str, str] = field(default_factory=dict)  # cells, each with why
     _least: dict[str, int] = field(default_factory=dict)  # blocks of cells that were tried once more, with those
 
     def __contains__(self, cell: str) -> bool:
-        """Whether the cell is given up."""
+        """Return whether the cell is given up."""
         return cell in self._given_up
 
     def observe(self, block: Block, *, now: bool) -> None:
@@ -212,7 +211,9 @@ class Failing:
             self._last[block.cell] = attempt.reason or "no reason is known"
 
     def give_up(self, cell: str, arms: Iterable[str]) -> str | None:
-        """Why the cell with these arms is given up, where it is: every one of them was tried, and all failed."""
+        """Return why the cell is given up, or None. A cell is given up when each of these arms failed whenever
+        tried.
+        """
         hopeless = self._blocks[cell] >= self._least.get(cell, _MOST_FAILURES) and {*arms} <= self._arms[cell]
         if not hopeless or cell in self._succeeded:
             return None
@@ -221,7 +222,9 @@ class Failing:
         return told
 
     def again(self) -> bool:
-        """Whether the cells that are given up have one more block each, once: what ailed them may be over by now."""
+        """Give each cell that was given up one more block, once, as the cause may be over; return whether any has
+        one.
+        """
         if self._least or not self._given_up:
             return False
         self._least = {cell: self._blocks[cell] + 1 for cell in self._given_up}
@@ -229,11 +232,11 @@ class Failing:
         return True
 
     def told(self) -> str:
-        """Each cell that is given up, and why."""
+        """Return each cell that is given up, and why."""
         return "; ".join(self._given_up.values())
 
 
-# So many blocks in a row that do not count mean that somebody or something keeps interfering: stop and say so.
+# After this many blocks in a row that do not count, something keeps interfering: the run stops and says so.
 _PATIENCE = 5
 _COUNTS = ("accepted", "failed")
 
@@ -248,12 +251,12 @@ class Conductor:
     methods: Sequence[Method]
     seed: bytes
     listener: progress.Listener
-    # What the next block is decided from: sums, so that a block costs the same however many were before it.
+    # Sums that the next block is decided from, so that a block costs the same however many were before it.
     _start: float = 0.0
     _last: int = 0
-    _cure: str | None = None  # of what could not be started last
+    _cure: str | None = None  # for the last failure to start
     _complete: Counter[str] = field(default_factory=Counter)
-    _pairs: Counter[tuple[str, str]] = field(default_factory=Counter)  # of cell and arm
+    _pairs: Counter[tuple[str, str]] = field(default_factory=Counter)  # by cell and arm
     _waiting: frozenset[tuple[str, str]] = frozenset()  # cell and arm
     _failing: Failing = field(default_factory=Failing)
     _in_session: Counter[str] = field(default_factory=Counter)
@@ -269,7 +272,6 @@ class Conductor:
 
     @property
     def folder(self) -> RunFolder:
-        """Where everything goes."""
         return self.bench.folder
 
     @property
@@ -321,12 +323,12 @@ class Conductor:
         return record
 
     def _session_over(self, cell: Cell) -> bool:
-        """Whether the cell that is due has all its pairs of this session: then every open cell has, or has more."""
+        # when the cell that is due has all its pairs of this session, every open cell has
         pairs = self.study.sessions.pairs
         return pairs is not None and self._in_session[cell.id] >= pairs
 
     def _open_cells(self) -> list[Cell]:
-        """Cells that are not decided yet; when no other is left, once more those that were given up."""
+        """Return the cells that are not decided; when none is left, once more those that were given up."""
         self._share_time()
         cells = [cell for cell in self.cells if self._open_arms(cell)]
         if cells or all(cell.id in self._failing for cell in self.cells) or not self._failing.again():
@@ -335,7 +337,7 @@ class Conductor:
         return [cell for cell in self.cells if self._open_arms(cell)]
 
     def _open_arms(self, cell: Cell) -> list[Arm]:
-        """Arms that are not decided yet, and do not wait for others; unjudged ones beside a judged one alone."""
+        """Return the undecided arms that do not wait for others; unjudged arms only beside a judged one."""
         open_ = {method.contrast.arm for method in self._undecided(cell)}
         arms = [arm for arm in cell.arms if arm.name in open_ and (cell.id, arm.name) not in self._waiting]
         judged = any(arm.name not in self.study.unjudged for arm in arms)
@@ -351,13 +353,16 @@ class Conductor:
         return max(0, max((method.planned for method in self._undecided(cell)), default=0) - self._complete[cell.id])
 
     def _progress(self) -> tuple[int, int]:
-        """Blocks that count, and those that are planned in all."""
-        done = self._complete.total()
-        return done, done + sum(self._remaining(cell) for cell in self.cells)
+        """Return the blocks that count, and those that are planned in all, as far as the time has room for them."""
+        done, left = self._complete.total(), sum(self._remaining(cell) for cell in self.cells)
+        wanted = sum(self._remaining(cell) * self._expected(cell) for cell in self.cells)
+        if done and wanted > self._time_left():
+            left = math.ceil(left * self._time_left() / wanted)
+        return done, done + left
 
     def _observe(self, block: Block, *, now: bool = True) -> None:
         self._last = max(self._last, block.number)
-        for method in self.methods:  # which look at its state themselves: a failure to start counts in any
+        for method in self.methods:  # methods check the block's state themselves: a failure to start counts in any
             method.observe(block)
         self._failing.observe(block, now=now)
         if block.state != "complete":
@@ -368,11 +373,10 @@ class Conductor:
         self._budget.observe(block)
 
     def _expected(self, cell: Cell) -> float:
-        """Seconds that the next block of `cell` will take, from those before; another cell's where it had none."""
+        """Return the seconds expected for the next block of `cell`, from earlier blocks, or from another cell's."""
         return self._budget.seconds(cell, len(self._open_arms(cell)))
 
     def _time_left(self) -> float:
-        """Seconds of the time budget that are left; without one there is no end."""
         budget = self.study.budget.time
         return math.inf if budget is None else max(0.0, budget - (self.clock.up() - self._start))
 
@@ -380,7 +384,6 @@ class Conductor:
         return self._expected(cell) > self._time_left() or self._time_left() == 0
 
     def _to_decide(self) -> list[Open]:
-        """The comparisons that can still have a verdict, in the order of the study."""
         return [
             Open(cell, arm.name, self._pairs[cell.id, arm.name])
             for cell in self.cells
@@ -390,15 +393,14 @@ class Conductor:
         ]
 
     def _share_time(self) -> None:
-        """Have the last comparisons wait where the time has no room for verdicts on all; say it once."""
+        """Have the last comparisons wait where the time does not suffice for verdicts on all; report that once."""
         comparisons, left = self._to_decide(), self._time_left()
         late = self._budget.waiting(comparisons, left)
         self._waiting = frozenset((one.cell.id, one.arm) for one in late)
         if (why := self._budget.told(comparisons, late, left)) is not None:
-            self.listener(progress.Message(why))
+            self.listener(progress.BudgetMessage(why))
 
     def _note(self, text: str) -> None:
-        """Say it now, and in the report."""
         self.folder.append(Noted(t=self.clock.wall(), text=text))
         self.listener(progress.Message(text))
 
@@ -410,7 +412,7 @@ class Conductor:
         number = self._last + 1
         wanted = [arm.name for arm in self._open_arms(cell) if arm.name != cell.baseline]
         if cell.at_most is not None:
-            wanted = randomisation.some(self.seed, number, wanted, cell.at_most - 1)
+            wanted = draw_some(self.seed, number, wanted, cell.at_most - 1)
         wanted.append(cell.baseline)
         opened = self.folder.append(
             BlockOpened(
@@ -418,14 +420,14 @@ class Conductor:
                 block=number,
                 cell=cell.id,
                 session=self.bench.session,
-                arms=[trial.arm for trial in randomisation.order(self.seed, number, wanted)],
+                arms=[trial.arm for trial in draw_order(self.seed, number, wanted)],
             )
         )
         return self._run_block(OpenBlock(opened), cell)
 
     def _take_up(self, block: OpenBlock) -> None:
-        """Go on with a block that was broken off, unless too long ago, by a reboot, or under other page settings: then
-        it counts as incomplete.
+        """Continue a block that was interrupted. It counts as incomplete if too much time has passed, after a reboot,
+        or under other page settings.
         """
         opened, attempts = block.opened, block.attempts
         cell = next((cell for cell in self.cells if cell.id == opened.cell), None)
@@ -451,14 +453,14 @@ class Conductor:
             self._run_block(block, cell)
 
     def _pause(self, block: OpenBlock) -> float:
-        """Seconds since the last that is known of it, in the same boot."""
+        """Return the seconds since the block's last record, in the same boot."""
         if block.up is not None:
             return self.clock.up() - block.up
-        # Of a run that kept no other clock.
+        # For a run that kept no other clock.
         return self.clock.wall() - max((attempt.ended for attempt in block.attempts), default=block.opened.t)
 
     def _replace(self, block: OpenBlock, why: str) -> None:
-        """End a block that another takes the place of: lost to the arms of which an attempt was under way."""
+        """End a block that is replaced: it is lost to the arms of which an attempt was under way."""
         for arm in dict.fromkeys(block.broken_off()):
             self._lost(block, arm, f"it was under way when hugewise ended, and {why}")
         self._end(block, "incomplete", why)
@@ -471,7 +473,7 @@ class Conductor:
         try:
             pad, layout = self.study.environment_pad, self.study.design
             places = max(1, len(layout.slots))
-            trials = randomisation.order(self.seed, number, block.opened.arms, places, pad_max=pad, cell=cell.id)
+            trials = draw_order(self.seed, number, block.opened.arms, places, pad_max=pad, cell=cell.id)
             if cell.together and not given_up:
                 self._try_together(block, cell, trials)
             elif not cell.together:
@@ -501,11 +503,14 @@ class Conductor:
         done, planned = self._progress()
         new = sum(not self._budget.measured(each) and self._remaining(each) > 0 for each in self.cells)
         open_ = functools.partial(_open, [method for method in self.methods if method.contrast.cell == cell])
-        self.listener(progress.BlockEnded(number, cell, state, done, planned, self._left(), new, open_))
+        verdicts = [verdict for method in self.methods if (verdict := method.decision().verdict) != "none"]
+        decided = sum(verdict in DECIDED for verdict in verdicts)
+        self.listener(
+            progress.BlockEnded(number, cell, state, done, planned, self._left(), new, decided, len(verdicts), open_)
+        )
         return closed
 
     def _paired(self, cell: str, attempts: Sequence[Attempt]) -> bool:
-        """Whether an arm and the baseline are there."""
         counted = {attempt.arm for attempt in attempts if attempt.state in _COUNTS}
         baseline = next((each.baseline for each in self.cells if each.id == cell), "")
         return baseline in counted and len(counted) > 1
@@ -515,13 +520,13 @@ class Conductor:
         block.tried.append(record)
 
     def _could_not_start(self, block: OpenBlock, arms: Iterable[str], reason: str, *, given_up: bool = False) -> None:
-        """Keep what is an arm's own doing, at once: however the run ends, it is not forgotten."""
+        # recorded at once, so that it is kept however the run ends
         for arm in arms:
             number = block.opened.block
             self._record(block, Unstarted(t=self.clock.wall(), block=number, arm=arm, reason=reason, given_up=given_up))
 
     def _yield_to(self, drifts: Sequence[Drift]) -> None:
-        """Others have turned knobs, and it was said: go on from there. A change of a pool of ours ends the session."""
+        """Accept knobs that others have changed and that were reported; a changed pool of ours ends the session."""
         self.bench.settings.acknowledge(drifts)
         ours = [f"/hugepages-{size >> 10}kB/nr_hugepages" for size in self.bench.pools]
         pools = [drift for drift in drifts if drift.path.endswith(tuple(ours))]
@@ -532,18 +537,17 @@ class Conductor:
             )
 
     def _numbers(self, block: OpenBlock, arms: Sequence[str]) -> Iterator[int]:
-        """The tries that are left, each recorded before it is made."""
-        # After the highest number, not after as many: a try that broke off in the probe left no attempt.
+        """Yield the tries that are left, each recorded before it is made."""
+        # Numbers go on after the highest, not after the count: a try that broke off in the probe left no attempt.
         tried = max((attempt.number for attempt in block.attempts if attempt.arm in arms), default=0)
         for number in range(tried + 1, self.study.attempt.retries + 2):
             self._record(block, Begun(t=self.clock.wall(), block=block.opened.block, arms=arms, number=number))
             yield number
 
     def _try(self, block: OpenBlock, cell: Cell, trial: Trial) -> None:
-        """Attempt a trial until it counts; only what failed before its timed region is tried again.
-
-        When no try is left the block goes on without the arm: the others have their pairs, and its own comparison, or
-        all of them if it is the baseline, keep this block as a failure to start.
+        """Attempt a trial until it counts; only what failed before its timed region is tried again. When no try is left
+        the block goes on without the arm. Its own comparison, or all comparisons if it is the baseline, keep this block
+        as a failure to start; the other arms have their pairs.
         """
         if any(attempt.arm == trial.arm and attempt.state in _COUNTS for attempt in block.attempts):
             return
@@ -566,16 +570,14 @@ class Conductor:
         self._could_not_start(block, [trial.arm], problem, given_up=True)
 
     def _told(self, error: HugewiseError) -> str:
-        """The error with its cure, which is also told if the run ends by it."""
+        # the cure is also told if the run ends by this error
         self._cure = error.hint
         first, *rest = error.message.split("\n")
         return "\n".join([f"{first} ({error.hint})" if error.hint else first, *rest])
 
     def _try_together(self, block: OpenBlock, cell: Cell, trials: Sequence[Trial]) -> None:
-        """Attempt all trials of a block at once, until they count.
-
-        When no try is left, it is a failure to start of the arms that were at fault in any of them; of all, where a try
-        does not tell.
+        """Attempt all trials of a block at once, until they count. When no try is left, the block is a failure to start
+        of the arms that were at fault in any try; of all arms, where a try does not tell.
         """
         arms = [(cell.arm(trial.arm), trial) for trial in trials]
         everyone = [trial.arm for trial in trials]
@@ -583,11 +585,7 @@ class Conductor:
         problem, faulty = "no attempt left", dict.fromkeys(at_fault(block.attempts))
         for number in self._numbers(block, everyone):
             try:
-                rounds = (
-                    randomisation.turn_rounds(self.seed, block.opened.block, len(trials))
-                    if in_turns(cell.kind)
-                    else None
-                )
+                rounds = turn_rounds(self.seed, block.opened.block, len(trials)) if in_turns(cell.kind) else None
                 found = runner.run_together(self.bench, cell, arms, number, rounds=rounds)
             except AttemptLostError as error:
                 for arm in [error.arm] if error.arm else everyone:
@@ -608,7 +606,7 @@ class Conductor:
 
 
 def _open(methods: Iterable[Method]) -> tuple[progress.OpenComparison, ...]:
-    """Those of them that go on and have an interval while they do: that of a fixed number of pairs holds at its end."""
+    # a method of a fixed number of pairs has an interval only at its end
     going = [one for one in methods if isinstance(one, Sequential) and one.decision().status == "continue"]
     return tuple(
         progress.OpenComparison(

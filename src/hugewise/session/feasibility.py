@@ -1,4 +1,4 @@
-"""What of a study can run here: its plan on this machine, or in guests of it, with the policies and workloads known.
+"""Feasibility of a study here: its plan on this machine, or in guests of it, with the policies and workloads known.
 
 `provide` fetches, builds and boots what a study's guests need; all else here only looks.
 """
@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,9 +14,8 @@ import msgspec
 
 from hugewise import policies, workloads
 from hugewise.errors import UserError
-from hugewise.host.account import must_enter
 from hugewise.host.journal import at_rest
-from hugewise.host.local_host import LocalHost
+from hugewise.host.local_host import LocalHost, must_enter
 from hugewise.machine.proc import meminfo
 from hugewise.model.host import Host
 from hugewise.model.pages import PageSizes
@@ -24,13 +23,13 @@ from hugewise.model.policy import mechanism as mechanism_of
 from hugewise.model.procedure import Staged
 from hugewise.plan import memory
 from hugewise.plan.arms import GuestHouse
-from hugewise.plan.cells import resolve
+from hugewise.plan.cells import NO_TURNS, TakesTurns, resolve
 from hugewise.plan.plan import Plan, plan
 from hugewise.store.records import Run
 from hugewise.study.study import Study
 
 if TYPE_CHECKING:
-    from hugewise.guests.resources import ForImage, GuestResources
+    from hugewise.guests.resources import GuestResources, ImagePackages
     from hugewise.model.host import Check
 
 
@@ -38,34 +37,37 @@ _ONCE = "once, for every choice of its workloads (--only, --arms)"
 
 
 def make_plan(
-    study: Study, host: Host | None = None, guests: GuestHouse | None = None, resident: Collection[str] = ()
+    study: Study,
+    host: Host | None = None,
+    guests: GuestHouse | None = None,
+    in_turns: Mapping[str, TakesTurns] = NO_TURNS,
 ) -> Plan:
-    """What of `study` can run on this machine as this user, and what not and why. `resident`: the cells that are so
-    where the study leaves the design to what is calibrated.
+    """Plan `study` for this machine and this user: what can run, and what is left out and why. `in_turns`: the cells
+    that take turns where the study leaves the design open.
 
-    Of a study whose arms run in guests: in `guests`, or (None) in what is there for them already, without fetching
-    anything: `first` of the plan says what a run has to do before, and kernels that were never asked are planned as if
-    they had every page size. Raises StudyError, UserError.
+    Arms that run in guests are planned in `guests`, or (None) with the images and kernels that exist already, without
+    fetching anything. The plan's `first` lists what a run has to do before; kernels that were never booted are planned
+    as if they had every page size. Raises StudyError, UserError.
     """
     host = host or at_rest(LocalHost())
     sizes = PageSizes.discover(host)
     first: tuple[str, ...] = ()
     if study.guest is not None and guests is None:
-        from hugewise.guests import qmp, resources  # noqa: PLC0415  (only studies of guests need them)
+        from hugewise.guests import qemu, resources  # noqa: PLC0415  (only studies of guests need them)
 
-        qmp.must_be_there()
+        qemu.must_be_there()
         seen = resources.look(study)
         guests, first = seen, (*seen.first, *_image(study, seen))
     known, mechanism = policies.discover(sizes), mechanism_of(host)
-    made = plan(study, known, workloads.discover(), host, sizes, mechanism, guests, resident)
+    made = plan(study, known, workloads.discover(), host, sizes, mechanism, guests, in_turns)
     if guests is not None and guests.pending:
         first += tuple(_unseen(made, study, guests))
     return msgspec.structs.replace(made, first=(*first, *memory.costs(made.cells, host)))
 
 
 def fitting(planned: Plan, run: Run | None, host: Host) -> tuple[Plan, tuple[str, ...]]:
-    """The plan of a session with as many arms in a block as the memory that is free now has room for, and what there
-    is to tell of that; of a run that goes on, as many as when it began. Raises HugewiseError.
+    """Return the plan of a session with as many arms in a block as the memory that is free now has room for, and what
+    there is to tell of that; of a run that goes on, as many as when it began. Raises HugewiseError.
     """
     if run is not None:
         return memory.with_at_most(planned, {cell.id: cell.at_most for cell in run.opened.cells}), ()
@@ -73,8 +75,8 @@ def fitting(planned: Plan, run: Run | None, host: Host) -> tuple[Plan, tuple[str
 
 
 def with_room(planned: Plan, host: Host, guest: int, privileged: bool) -> Plan:
-    """The plan without the arms whose pools, or guests, there is no room for beside what this host is for. `guest`,
-    `privileged`: as for `plan.memory.pool_pages`. Raises HugewiseError where nothing is left.
+    """Return the plan without the arms whose pools, or guests, there is no room for beside what this host is for.
+    `guest`, `privileged`: as for `plan.memory.pool_pages`. Raises HugewiseError where nothing is left.
     """
     return memory.within(planned, memory.of_host(host), guest, privileged=privileged)
 
@@ -96,25 +98,25 @@ def must_begin(planned: Plan, folder: Path) -> None:
 
 
 def provide(study: Study, say: Callable[[str], None]) -> GuestResources | None:
-    """What the guests of `study` need, fetched, built and asked now if need be; None where it has no guests.
+    """Provide for the guests of `study`: fetch, build and boot what they need. None where the study has no guests.
 
     Raises StudyError, UserError, HugewiseError.
     """
     if study.guest is None:
         return None
-    from hugewise.guests import qmp, resources  # noqa: PLC0415
+    from hugewise.guests import qemu, resources  # noqa: PLC0415
 
-    qmp.must_be_there()
+    qemu.must_be_there()
     return resources.provide(study, lambda bare: _for_image(study, bare), say)
 
 
 def guest_checks(study: Study) -> tuple[Check, ...]:
-    """What this host has of what the guests of `study` need. Raises StudyError, UserError."""
+    """Return which needs of the study's guests this host meets. Raises StudyError, UserError."""
     from hugewise.guests import resources  # noqa: PLC0415
 
     seen, host = resources.look(study), at_rest(LocalHost())
     packages = _for_image(study, dataclasses.replace(seen, pending=False)).whole
-    # What the image will bring is no lack of a plan before it is made: what is left is this host's.
+    # Packages that the image will bring are not missing: only this host's lacks remain.
     planned = make_plan(study, host, seen)
     beside = [left for left in planned.left_out if left.packages]
     refused = [left for left in planned.left_out if not left.packages]
@@ -125,40 +127,40 @@ def guest_checks(study: Study) -> tuple[Check, ...]:
 
 
 def _lacking(study: Study, bare: GuestHouse) -> tuple[str, ...]:
-    """The Debian packages that the workloads of `study` lack in guests without an image, each once."""
     left_out = make_plan(study, guests=bare).left_out
     return tuple(dict.fromkeys(package for left in left_out for package in left.packages))
 
 
-def _for_image(study: Study, bare: GuestResources) -> ForImage:
-    """What is lacked in guests without an image: by this part of a study, and by the whole of it.
+def _for_image(study: Study, bare: GuestResources) -> ImagePackages:
+    """Return the packages that guests without an image lack: those of this part of a study, and those of the whole.
 
-    A part that needs no image has none. Any other has that of the whole: what is counted in a guest may hang on how its
-    disk is laid out, so part and whole are the better compared for it, and it is made once. An image that another study
-    left in the cache is not taken, though it may have all of it: what a run boots would then hang on what ran before.
+    A part that needs no image has none. Any other part takes the image of the whole study: counts in a guest may depend
+    on how its disk is laid out, so that part and whole compare better, and the image is made once. An image that
+    another study left in the cache is not taken, though it may have all packages: the guest would then depend on what
+    ran before.
     """
-    from hugewise.guests.resources import ForImage  # noqa: PLC0415  (there: `bare` is)
+    from hugewise.guests.resources import ImagePackages  # noqa: PLC0415  (there: `bare` is)
 
     own = _lacking(study, bare)
     old = study.whole is None and bool(study.cells)  # a run that began before the whole was kept has its own image
     if old or bare.counting or not (own or bare.use.packages or bare.use.sources):
-        return ForImage(own, own)
+        return ImagePackages(own, own)
     whole, known = study.whole or study, workloads.discover()
     try:
         every = resolve(msgspec.structs.replace(whole, cells=()), known)
     except UserError:
         if study.whole is None:
             raise
-        # What is wrong with another workload, or that it is none of this hugewise's, is no reason against this one.
-        return ForImage(own, own)
-    # Which programs a cell asks for is up to no arm: those of the whole need not be planned, nor their kernels be here.
+        # An error of another workload, or an unknown one, is no reason against this one.
+        return ImagePackages(own, own)
+    # Programs of a cell do not depend on arms: the whole study's arms need no plan, and their kernels need not exist.
     with bare.within():
         lacking = [each.package for cell in every for each in cell.workload.missing(cell.values) if each.package]
-    return ForImage(own, tuple(dict.fromkeys((*(name for one in lacking for name in one.split()), *own))))
+    return ImagePackages(own, tuple(dict.fromkeys((*(name for one in lacking for name in one.split()), *own))))
 
 
 def _image(study: Study, seen: GuestResources) -> Iterator[str]:
-    """That a run makes the image that its workloads need, where it is not in the cache."""
+    """Tell that a run makes the image that its workloads need, where the image is not in the cache."""
     from hugewise.guests import image  # noqa: PLC0415  (there: it was seen)
 
     use = seen.use
@@ -167,15 +169,15 @@ def _image(study: Study, seen: GuestResources) -> Iterator[str]:
         return
     if not image.cached(wanted, seen.arch, use.suite, use.sources):
         sources = f", and the sources of {' '.join(use.sources)}" if use.sources else ""
-        takes = image.takes(wanted, seen.arch, use.suite)
+        takes = image.image_cost(wanted, seen.arch, use.suite)
         yield f"an image is made of Debian {use.suite}: {' '.join(wanted)}{sources}; {takes}; {_ONCE}"
 
 
 def _unseen(made: Plan, study: Study, seen: GuestHouse) -> Iterator[str]:
-    """That programs which the study names are looked for when the image is there."""
+    """Tell that programs which the study names are looked up when the image exists."""
     assert study.guest is not None
     with seen.within():
         lacking = [each for cell in made.cells for each in cell.workload.missing(cell.values) if each.named]
-    for name in dict.fromkeys(each.reason.partition(":")[0] for each in lacking):
+    for name in dict.fromkeys(each.named for each in lacking):
         packages = " ".join(study.guest.packages)
         yield f"{name} is looked for in the image when it is made (of {packages}): without it nothing of its cells runs"

@@ -1,8 +1,7 @@
-"""What a run's first record says it is: cells and treatments, the programs that take part, what withholds verdicts.
+"""First record of a run: cells and treatments, the programs that take part, and reasons to withhold verdicts.
 
-A resumed run is held against it.
-
-Which cells take a design by themselves: where the study leaves it to what a calibration on this host has shown.
+A resumed run is compared with it. The cells that take turns, where the study leaves the design open, are recorded here
+too.
 """
 
 from __future__ import annotations
@@ -17,15 +16,14 @@ from typing import Any
 import msgspec
 
 from hugewise.errors import ProbeError, RunError
-from hugewise.host.local_host import LocalHost
 from hugewise.machine import fingerprint, probe
-from hugewise.model import age
-from hugewise.model.design import Kind, beside_its_own, must_agree
+from hugewise.model import pages
+from hugewise.model.design import Kind, TakingTurns, beside_its_own, interleaved, must_agree
 from hugewise.model.host import Host
 from hugewise.model.policy import Deployment, mechanism
-from hugewise.model.procedure import Staged
 from hugewise.model.workload import without_defaults
 from hugewise.plan.arms import Arm, GuestHouse
+from hugewise.plan.cells import TakesTurns
 from hugewise.plan.plan import Cell, Plan
 from hugewise.session.feasibility import make_plan
 from hugewise.store.records import ArmRecord, CellRecord, Opened
@@ -33,7 +31,7 @@ from hugewise.study.study import Study
 
 
 def cell_records(plan: Plan, kind: Kind, deployment: Callable[[Cell, Arm, int], Deployment]) -> tuple[CellRecord, ...]:
-    """The plan's cells as they are stored: a resumed run must find the same.
+    """Return the plan's cells as they are stored: a resumed run must find the same.
 
     `kind`: of the study's design. `deployment`: how an arm is deployed whose workload takes so many bytes from a pool.
     """
@@ -62,7 +60,7 @@ def cell_records(plan: Plan, kind: Kind, deployment: Callable[[Cell, Arm, int], 
             at_most=cell.at_most,
             apart=cell.apart,
             memory_age=cell.memory_age,
-            memory=cell.memory if age.pressed(cell.memory_age) else None,
+            memory=cell.memory if pages.pressed(cell.memory_age) else None,
             also=cell.also,
         )
         for cell in plan.cells
@@ -70,7 +68,7 @@ def cell_records(plan: Plan, kind: Kind, deployment: Callable[[Cell, Arm, int], 
 
 
 def compared(cells: Iterable[CellRecord]) -> list[CellRecord]:
-    """What of the cells a resumed run must find again: not how they are deployed, which is told and not done."""
+    """Return the parts of the cells that a resumed run must find again: not the deployment, which is only told."""
     nothing = Deployment(note="")
     return [
         msgspec.structs.replace(
@@ -85,12 +83,11 @@ def compared(cells: Iterable[CellRecord]) -> list[CellRecord]:
 def withheld(
     study: Study, plan: Plan, records: Path, host: Host, machine: Callable[[Arm], Mapping[str, Any] | None]
 ) -> Mapping[str, str]:
-    """Why cells get no verdict: the calibration that the study or its design needs is not there, or not good.
+    """Return why cells get no verdict: the calibration that the study or its design needs is missing, or not good.
 
     `machine`: the guest that an arm runs in, None for this host.
     """
-    auto = study.design.kind == "auto"
-    if not must_agree(study.design.first) and not study.calibration.required and not auto:
+    if not must_agree(study.design.first) and not study.calibration.required:
         return {}
     from hugewise.analysis import calibration  # noqa: PLC0415  (numpy and the tests behind it)
 
@@ -108,16 +105,14 @@ def withheld(
 
     own = [planned(cell, cell.metric.name, cell.id) for cell in plan.cells]
     found = calibration.withheld(study, own, known, here)
-    # A cell that became resident by itself may have verdicts on its metric: each other has a calibration of its own.
-    asked = msgspec.structs.replace(study, design=msgspec.structs.replace(study.design, kind="resident"))
     for cell in plan.cells:
         further = [planned(cell, one.name, beside_its_own(cell.id, one.name)) for one in cell.also]
-        found |= calibration.withheld(asked if auto and cell.kind == "resident" else study, further, known, here)
+        found |= calibration.withheld(study, further, known, here)
     return found
 
 
 def cpu() -> probe.Cpu | None:
-    """The TLBs as the probe finds them, or None where it cannot say."""
+    """Return the TLBs as the probe finds them, or None where it cannot say."""
     try:
         found = probe.ask("cpu")
     except ProbeError:
@@ -126,7 +121,7 @@ def cpu() -> probe.Cpu | None:
 
 
 def versions() -> dict[str, str]:
-    """The programs that take part, by name."""
+    """Return the programs that take part, by name."""
     return {
         "hugewise": version("hugewise"),
         "hugewise-probe": probe.version(),
@@ -137,7 +132,7 @@ def versions() -> dict[str, str]:
 
 
 def check_host(path: Path, opened: Opened, host: Host) -> None:
-    """One run measures one machine under one kernel, by one mechanism. Raises RunError on another.
+    """Raise RunError where machine, kernel or mechanism are not those at the run's begin.
 
     `opened` is the first record of the run in the folder `path`.
     """
@@ -157,39 +152,35 @@ def check_host(path: Path, opened: Opened, host: Host) -> None:
 
 
 def changes(opened: Opened, versions: Mapping[str, str], settings: Mapping[str, str]) -> Iterator[str]:
-    """What is no longer as it was when the run began: programs and page settings."""
+    """Yield the programs and page settings that have changed since the run began."""
     for before, now in ((opened.versions, versions), (opened.settings, settings)):
         yield from (f"{said} when the run began" for said in differing(before, now))
 
 
 def differing(before: Mapping[str, str] | None, now: Mapping[str, str]) -> Iterator[str]:
-    """What is not as it was, in words; nothing where it is not known how it was."""
+    """Yield the values that differ from `before`, in words; nothing where `before` is unknown."""
     for name, value in now.items() if before is not None else ():
         if (known := (before or {}).get(name)) != value:
             yield f"{name} is {value}, it was {known}"
 
 
-def residents(opened: Opened) -> frozenset[str]:
-    """The cells of a run that are resident though its study does not say so."""
-    return frozenset(cell.id for cell in opened.cells if cell.kind == "resident")
+def in_turns(opened: Opened) -> dict[str, TakesTurns]:
+    """Return the cells of a run that take turns though its study does not say so, with the metric that is judged."""
+    return {
+        cell.id: TakesTurns(cell.kind, cell.metric.name)
+        for cell in opened.cells
+        if cell.kind is not None and interleaved(cell.kind)
+    }
 
 
-def planned(study: Study, results: Path, guests: GuestHouse | None = None) -> Plan:
-    """The plan of a new run of `study`, whose cells of servers are resident where the study leaves it to that, where a
-    calibration in `results` lets them be, of each metric that they judge, and where they lose no arm by it. Raises
-    StudyError, UserError.
+def planned(study: Study, guests: GuestHouse | None = None) -> Plan:
+    """Return the plan of a new run of `study`. Where the study leaves the design open, a cell takes turns if its
+    workload can and no arm is lost by that. Raises StudyError, UserError.
     """
     plan = make_plan(study, guests=guests)
     if study.design.kind != "auto" or study.guest is not None or study.design.slots:
         return plan
-    asked = msgspec.structs.replace(study, design=msgspec.structs.replace(study.design, kind="resident"))
-    refused = withheld(asked, plan, results / "calibration", LocalHost(), lambda _: None)
-    wanted = {
-        cell.id: cell
-        for cell in plan.cells
-        if isinstance(cell.workload, Staged)
-        and not refused.keys() & {cell.id, *(beside_its_own(cell.id, metric.name) for metric in cell.also)}
-    }
-    made = {cell.id: len(cell.arms) for cell in make_plan(study, resident=wanted).cells} if wanted else {}
-    whole = [name for name, cell in wanted.items() if made.get(name) == len(cell.arms)]
-    return make_plan(study, resident=whole) if whole else plan
+    able = {cell.id: TakesTurns("interleaved") for cell in plan.cells if isinstance(cell.workload, TakingTurns)}
+    arms = {cell.id: len(cell.arms) for cell in make_plan(study, in_turns=able).cells} if able else {}
+    whole = {cell.id: able[cell.id] for cell in plan.cells if cell.id in able and arms.get(cell.id) == len(cell.arms)}
+    return make_plan(study, in_turns=whole) if whole else plan

@@ -1,9 +1,8 @@
-"""What a run says while it runs. The conductor emits these events; whoever shows them knows nothing else of it.
+"""Events of a run for display. The conductor emits them; displays know nothing else of the conductor.
 
-What a run says to the keeper of a fleet that started it, and waits for: when attempts begin, when a block is over.
-
-By a socket of the two, one JSON line at a time, each answered by one byte before the run goes on: so the keeper has
-stopped what disturbs before the attempt begins. It falls into no timed region. A keeper that is gone is not waited for.
+A run that a fleet's keeper started also reports to it when attempts begin and when a block is over: over a socket, one
+JSON line at a time, each answered by one byte before the run goes on. So the keeper has stopped what disturbs before
+the attempt begins. No message falls into a timed region. A keeper that is gone is not waited for.
 """
 
 from __future__ import annotations
@@ -49,9 +48,14 @@ class OpenComparison(msgspec.Struct, frozen=True):
 
 
 class BlockEnded(msgspec.Struct, frozen=True):
-    """A block was closed; `left_s` is the estimate of what remains, in seconds, from blocks that were measured: of
-    `unmeasured` cells none was yet, and theirs may take another time. `comparisons` finds the open ones of its cell
-    that have an interval while they are open: to ask takes milliseconds each, so that only who shows them asks.
+    """A block was closed.
+
+    closed, blocks   blocks that count by now, and in all as planned
+    left_s           estimate of the seconds that remain, from the blocks that were measured
+    unmeasured       cells without a measured block yet: their blocks may take another time than the estimate has
+    decided, judged  comparisons of the run that are decided by now, and all that get a verdict
+    comparisons      finds the open comparisons of the cell that have an interval while they are open; a call takes
+                     milliseconds for each
     """
 
     block: int
@@ -61,6 +65,8 @@ class BlockEnded(msgspec.Struct, frozen=True):
     blocks: int
     left_s: float
     unmeasured: int = 0
+    decided: int = 0
+    judged: int = 0
     comparisons: Callable[[], tuple[OpenComparison, ...]] = tuple
 
 
@@ -68,6 +74,10 @@ class Message(msgspec.Struct, frozen=True):
     """A line for the reader: a phase of the run, a pool granted in part, a disturbance."""
 
     text: str
+
+
+class BudgetMessage(Message, frozen=True):
+    """A line about the verdicts that the run's time has room for. A caller with several runs reports that for all."""
 
 
 class Interrupted(Message, frozen=True):

@@ -1,14 +1,8 @@
-"""The steps of a session: the time in which one process holds the host, from the lock to the restored settings.
+"""Steps of a session: the time in which one process holds the host, from the lock to the restored settings.
 
-Opening and closing are steps with names, like the runner's: whoever passes `on_step` is told of each before it happens.
-
-Memory that has aged, within a session: what cells want of it is there, or they are left out with the reason.
-
-Closing a session: everything that was opened is put back, whoever presses Ctrl-C meanwhile.
-
-What this host's processor counts, and what a page fault costs on it: asked once, before the first attempt.
-
-The memory that a session is going to use is touched once, before anything is measured.
+Opening and closing are named steps, like the runner's; `on_step` is called before each. Before the first attempt, the
+processor's counters and the cost of a page fault are read, and the memory that the session will use is touched once.
+Closing restores everything that was opened, even if Ctrl-C is pressed meanwhile.
 """
 
 from __future__ import annotations
@@ -37,26 +31,27 @@ from hugewise.host.ledger import JournalRecord, Scratched
 from hugewise.host.local_host import LocalHost
 from hugewise.host.local_machine import LocalMachine
 from hugewise.host.lock import HostLock, boot_id
-from hugewise.host.page_state import SwapFile
+from hugewise.host.memory_state import SwapFile
 from hugewise.host.pool import Pools, Where
 from hugewise.host.scratch import Scratch, discard
-from hugewise.machine import fingerprint, probe
-from hugewise.machine.machine import Contained, Drift
-from hugewise.machine.pmu import families
-from hugewise.machine.pmu.families import CounterPlan, requests, schedule, without_steps
+from hugewise.machine import fingerprint, pmu, probe
+from hugewise.machine.machine import Contained, Drift, Site
+from hugewise.machine.pmu import CounterPlan, requests, schedule, without_steps
 from hugewise.machine.proc import meminfo
-from hugewise.machine.serving import Site
-from hugewise.model import age, guest, randomisation
+from hugewise.model import guest, trial
 from hugewise.model.cause import FaultPrice
+from hugewise.model.design import Slicing, Visited, interleaved
 from hugewise.model.host import Host
-from hugewise.model.pages import PageSizes, page_flags_readable
+from hugewise.model.pages import MemoryAge, PageSizes, fragmented, page_flags_readable, pressed
 from hugewise.model.policy import mechanism
 from hugewise.model.procedure import Staged
 from hugewise.model.results import LeftOut
+from hugewise.model.workload import Direct
 from hugewise.plan import memory
+from hugewise.plan.cells import TakesTurns
 from hugewise.plan.plan import Cell, Plan
 from hugewise.quantity import readable_size
-from hugewise.session import feasibility, identity, progress
+from hugewise.session import feasibility, identity, progress, suitability
 from hugewise.session import guests as guest_session
 from hugewise.session.clients import Reached
 from hugewise.session.conductor import Conductor
@@ -73,12 +68,12 @@ if TYPE_CHECKING:
 def open_ageing(
     plan: Plan, host: Host, note: Callable[[JournalRecord], None], results: Path
 ) -> tuple[Plan, Ageing | None]:
-    """The plan without the cells whose memory cannot be had, and what ages it; None where no cell wants that.
+    """Return the plan without the cells whose memory cannot be had, and what ages it; None where no cell wants that.
 
     The swap file is made in `results`; `note` (the journal) hears of it before. Raises HugewiseError where nothing is
     left to run.
     """
-    plan = _without(plan, age.fragmented, _too_full(plan, host))
+    plan = _without(plan, fragmented, _too_full(plan, host))
     if all(cell.memory_age == "fresh" for cell in plan.cells):
         return plan, None
     made = None
@@ -86,19 +81,19 @@ def open_ageing(
         try:
             made = SwapFile.make(results, size, note)
         except SettingError as error:
-            plan = _without(plan, age.pressed, error.message)
+            plan = _without(plan, pressed, error.message)
     pmd = PageSizes.discover(host).pmd or 0
     ready = Ageing(host, note, os.sysconf("SC_PAGE_SIZE"), pmd, swap=made)
-    if any(age.fragmented(cell.memory_age) for cell in plan.cells):
+    if any(fragmented(cell.memory_age) for cell in plan.cells):
         needed = max(memory.need(cell) for cell in plan.cells)
         ready.least = min(ready.free().huge // 2, 2 * needed) if needed else ready.free().huge // 4
     return plan, ready
 
 
 def _too_full(plan: Plan, host: Host) -> str | None:
-    """Why the free memory cannot be fragmented now, or None."""
+    """Return why the free memory cannot be fragmented now, or None."""
     left, floor = meminfo(host).get("MemAvailable", 0), floor_of(host)
-    used = [memory.need(cell) for cell in plan.cells if age.fragmented(cell.memory_age)]
+    used = [memory.need(cell) for cell in plan.cells if fragmented(cell.memory_age)]
     if not used or left >= floor + max(used):
         return None
     return (
@@ -107,8 +102,8 @@ def _too_full(plan: Plan, host: Host) -> str | None:
     )
 
 
-def _without(plan: Plan, such: Callable[[age.MemoryAge], bool], why: str | None) -> Plan:
-    """The plan without such cells, where there is a reason. Raises HugewiseError where none is left."""
+def _without(plan: Plan, such: Callable[[MemoryAge], bool], why: str | None) -> Plan:
+    """Return the plan without such cells, where there is a reason. Raises HugewiseError where none is left."""
     gone = [cell for cell in plan.cells if why is not None and such(cell.memory_age)]
     if not gone:
         return plan
@@ -132,7 +127,7 @@ def close(closing: ExitStack) -> None:
                 closing.close()
             break
         except KeyboardInterrupt as error:
-            interrupt = error  # what was closed is off the stack
+            interrupt = error  # a closed step is off the stack
         except HugewiseError as error:
             _tell_all(error, before)
             raise
@@ -149,7 +144,7 @@ def gather(folder: RunFolder, say: Callable[[str], None]) -> None:
 
 
 def _tell_all(error: HugewiseError, before: BaseException | None) -> None:
-    """Have the message of the last error tell what went wrong before, in its order."""
+    """Add the earlier errors to the message of the last error, in order."""
     found, causes = [], set()
     for first in (error, before):
         each = first
@@ -164,7 +159,7 @@ def _tell_all(error: HugewiseError, before: BaseException | None) -> None:
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """A second Ctrl-C must not break off the restoring."""
+    # a second Ctrl-C must not break off the restoring
     asking = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
     signal.pthread_sigmask(signal.SIG_BLOCK, asking)
     try:
@@ -178,7 +173,7 @@ _MAY_BE_0 = ("nested_walk_cycles", "load_stall_cycles", "load_walk_stall_cycles"
 
 
 def counted_events(host: Host, cells: Iterable[Cell]) -> tuple[dict[str, Any], CounterPlan]:
-    """The host's facts as a run keeps them, and the events of its processor that attempts count.
+    """Return the host's facts as a run keeps them, and the events of its processor that attempts count.
 
     What a cell is judged by is made of events that are counted in every block. What was found stands in the facts, as
     `pmu` and `fault_costs`.
@@ -189,10 +184,10 @@ def counted_events(host: Host, cells: Iterable[Cell]) -> tuple[dict[str, Any], C
 
 
 def _planned(cpu: Mapping[str, Any], judged: Collection[str]) -> tuple[CounterPlan, dict[str, Any]]:
-    """What is counted, and what the run keeps of how that was found."""
-    family = families.of(cpu)
+    """Return the counter plan, and how it was found, for the run's record."""
+    family = pmu.of(cpu)
     told: dict[str, Any] = {
-        "processor": families.processor(cpu),
+        "processor": pmu.processor(cpu),
         "family": None if family is None else family.name,
         "source": None if family is None else family.source,
     }
@@ -215,12 +210,12 @@ def _planned(cpu: Mapping[str, Any], judged: Collection[str]) -> tuple[CounterPl
 
 
 def _partly(why: str) -> bool:
-    """Whether it is counted all the same: in user mode alone, say, which the reason beside its value tells."""
+    # counted in user mode only, say; the reason beside the value tells
     return why.startswith("user mode only")
 
 
 def _fault_costs() -> list[Any]:
-    """What page faults cost here by their size (`model.cause.FaultPrice`); empty where that cannot be had."""
+    """Measure the cost of page faults by page size (`model.cause.FaultPrice`); empty where the probe cannot."""
     try:
         said = probe.ask("fault-cost")
     except ProbeError:
@@ -253,8 +248,8 @@ class Session:
     """One session of a run. `run` is what there is of it: None until a new one is recorded.
 
     `results` is the folder in which earlier runs are looked for; None for streams of a calibration, which are many runs
-    of one study by design. `anyway`: root does not wait for an account that holds the lock of accounts. `remarks` are
-    what the report must say of how the host was held.
+    of one study by design. `host_lock` holds the host, for this session or for more. `remarks` are what the report must
+    say of how the host was held.
     """
 
     study: Study
@@ -264,6 +259,7 @@ class Session:
     run: Run | None
     listener: progress.Listener
     on_step: Callable[[str], None]
+    host_lock: HostLock
     guests: GuestResources | None = None
     host: Host = field(default_factory=LocalHost)
     closing: ExitStack = field(default_factory=ExitStack)
@@ -272,7 +268,6 @@ class Session:
     contain: Callable[[str], Contained] = lambda _: Contained()
     number: int = 1
     boot_id: str = ""
-    anyway: bool = False
     remarks: tuple[str, ...] = ()
     ended: bool = False
     withheld: Mapping[str, str] = field(default_factory=dict)
@@ -324,12 +319,11 @@ class Session:
         self.at_close(name, undo)
 
     def say(self, text: str) -> None:
-        """A line for the reader, now and in the report."""
+        """Print a line for the reader, now and in the report."""
         self.listener(progress.Message(text))
 
     @property
     def _guest_memory(self) -> int:
-        """The memory of a guest in bytes; 0 where the study has none."""
         return 0 if self.study.guest is None else self.study.guest.memory
 
     def lock(self) -> None:
@@ -337,9 +331,9 @@ class Session:
         self.at_close("compact", self.compact)
         self.boot_id = boot_id(self.host)
         held = ExitStack()
-        lock = held.enter_context(HostLock(self.host, anyway=self.anyway))
+        held.enter_context(self.host_lock)
         self.at_close("unlock", held.close)
-        self.remarks = lock.remarks
+        self.remarks = self.host_lock.remarks
         for remark in self.remarks:
             self.say(remark)
         if self.run is not None:  # another process may have gone on with it until now
@@ -364,13 +358,61 @@ class Session:
         self.settings = Settings(self.host, self.journal)
 
     def hold_settings(self) -> None:
-        """What is turned from now on is put back; opened after the folders, so that no folder can delay it."""
+        """Have settings restored at the end; opened after the folders, so that no folder can delay the restore."""
         self.at_close("restore", lambda: self.name_drift(self.settings.restore()))
 
     def name_drift(self, drifts: Iterable[Drift]) -> None:
-        """What somebody else turned meanwhile, or still uses, is left to them, and named."""
+        """Report settings that another process changed meanwhile or still uses; they are left alone."""
         for drift in drifts:
             self.say(drift.left_alone())
+
+    def choose_designs(self) -> None:
+        """Choose designs where the study leaves them open: cells that cannot take turns run one arm after the other."""
+        taking = {cell.id: TakesTurns(cell.kind) for cell in self.plan.cells if interleaved(cell.kind)}
+        if self.run is not None or self.study.design.kind != "auto" or not taking:
+            return
+        feasibility.must_begin(self.plan, Path.cwd())
+        uncontained = cgroup.unavailable()
+        for cell in self.plan.cells:
+            if cell.id not in taking:
+                continue
+            found = self._suitability(cell, uncontained, len(taking))
+            if found.refused is not None:
+                del taking[cell.id]
+                self.remarks += (f"{cell.id}: the arms are measured one after the other: {found.refused}",)
+                self.say(self.remarks[-1])
+            elif found.one_thread:
+                taking[cell.id] = TakesTurns(cell.kind, "cpu_s")
+        self.plan = feasibility.make_plan(self.study, guests=self.guests, in_turns=taking)
+
+    def withhold_verdicts(self) -> None:
+        """Find the cells of a new run that lack the calibration of the metric that is judged, and say so."""
+        if self.results is None:
+            return
+        records, guests = self.results / "calibration", self.guests
+        self.withheld = identity.withheld(
+            self.study, self.plan, records, self.host, lambda arm: guest_session.machine(arm, guests)
+        )
+        for cell, reason in self.withheld.items():
+            self.say(f"no verdicts on {cell}: {reason}")
+
+    def _suitability(self, cell: Cell, uncontained: HugewiseError | None, cells: int) -> suitability.Suitability:
+        """Return whether a cell, of so many `cells`, can take turns. `uncontained`: why there are no cgroups."""
+        if isinstance(cell.workload, Visited) and cell.workload.visited(cell.values):
+            return suitability.Suitability()
+        if uncontained is not None:
+            return suitability.Suitability(uncontained.message)
+        if not isinstance(cell.workload, Direct):
+            return suitability.Suitability()
+        draft = self.folder.draft(f"suitability-{cell.id}")
+        slicing = Slicing(len(cell.arms), self.study.design.slice, self.study.design.wash_out)
+        time_of_run = self.study.budget.time
+        longest = cell.timeout if time_of_run is None else min(cell.timeout, time_of_run / 2 / cells)
+        try:
+            machine = LocalMachine(self.host)
+            return suitability.suitability(cell, machine, draft, slicing, cwd=str(Path.cwd()), longest=longest)
+        finally:
+            discard(str(draft))
 
     def fill_pools(self) -> None:
         """Fill the hugetlb pools once, for the largest need of any arm; leave out what the kernel did not grant."""
@@ -389,12 +431,12 @@ class Session:
         self.plan = memory.without_short_pools(self.plan, wanted, granted, guest, privileged=root)
 
     def prepare_ageing(self) -> None:
-        """What ages the memory; what attempts have in swap is gone before, with their cgroups."""
+        """Open the ageing of memory. Attempts' cgroups, with their pages in swap, are removed before it closes."""
         self.remove_at_close("end_ageing", lambda: None if self.ageing is None else self.ageing.close())
         self.plan, self.ageing = open_ageing(self.plan, self.host, self.settings.note, self.folder.path.parents[1])
 
     def make_cgroups(self) -> None:
-        """Where each attempt gets a cgroup of its own, if that can be had."""
+        """Make the cgroups of attempts, where possible."""
         try:
             cgroups = cgroup.Hierarchy.open(self.settings.note)
         except HugewiseError as error:
@@ -405,13 +447,13 @@ class Session:
         self.remove_at_close("remove_cgroups", cgroups.remove)
 
     def _staged_here(self) -> Iterator[tuple[Cell, Staged]]:
-        """The cells whose workloads are played on this host; guests have folders of their own."""
+        """Yield the cells whose workloads run on this host; guests have folders of their own."""
         for cell in self.plan.cells if self.guests is None else ():
             if isinstance(cell.workload, Staged):
                 yield cell, cell.workload
 
     def make_scratch(self) -> None:
-        """The private folders: of staged workloads, and of what the layout library says."""
+        """Make the private folders: of staged workloads, and of the layout library's reports."""
         self.remove_at_close("remove_scratch", self.remove_scratch)
         cells = [(cell, cell.stage_account) for cell, _ in self._staged_here()]  # first: the folder is to be theirs
         cells += [(cell, cell.account) for cell in self.plan.cells if cell.has_layouts and self.guests is None]
@@ -424,7 +466,7 @@ class Session:
             )
 
     def remove_scratch(self) -> None:
-        """The attempts' folders go with everything in them."""
+        """Remove the attempts' folders with everything in them."""
         with ExitStack() as each:  # one that cannot go keeps no other
             for made in self.scratch.values():
                 each.callback(discard, str(made.path))
@@ -438,7 +480,7 @@ class Session:
                 self.data[cell.id] = prepared(workload, data, machine, results, where, who, self.contain, self.say)
 
     def make_guests(self) -> None:
-        """What the guests of a study share on this host: sockets, a network, a folder that is served to them."""
+        """Make this host's parts that a study's guests share: sockets, a network, a folder that is served to them."""
         opened = ExitStack()
         self.remove_at_close("end_guests", opened.close)
         if self.guests is not None:
@@ -447,12 +489,12 @@ class Session:
             self.boarding = guest_session.boarding(self.study, self.guests, held, run)
 
     def reach_clients(self) -> None:
-        """The host that clients are on, if that is another one."""
+        """Connect to the host of the clients, if they are apart."""
         self.at_close("leave_clients", self.clients.close)
         self.remarks += self.clients.open(self.plan, self.say)
 
     def record(self) -> None:
-        """The run's first record, or the proof that a resumed one is the same."""
+        """Write the run's first record, or check that a resumed run is the same."""
         facts, self.counters = counted_events(self.host, self.plan.cells)
         cells = identity.cell_records(
             self.plan,
@@ -467,7 +509,6 @@ class Session:
             self._take_up(self.run, cells, versions)
 
     def _begin_run(self, cells: tuple[CellRecord, ...], versions: Mapping[str, str], facts: Mapping[str, Any]) -> None:
-        """What the run is, in its folder. Raises StorageError."""
         kept = None
         if self.guests is not None:
             with storing(f"the run's folder {self.folder.path}"):
@@ -477,7 +518,7 @@ class Session:
             run=self.folder.run,
             study=self.study.name,
             digest=self.study.digest,
-            seed_hash=randomisation.commitment(self.seed),
+            seed_hash=trial.commitment(self.seed),
             mechanism=mechanism(self.host),
             boot_id=self.boot_id,
             host=facts,
@@ -492,6 +533,7 @@ class Session:
             study_json=self.folder.study_json(),
             client=self.clients.host,
             command=self.command,
+            coins=True,
         )
         if self.results is not None:
             runs, shared, unread = earlier.earlier_runs(self.study, opened, self.results)
@@ -500,7 +542,7 @@ class Session:
         self._note(self.remarks)
 
     def _take_up(self, run: Run, cells: tuple[CellRecord, ...], versions: Mapping[str, str]) -> None:
-        """Go on with a run that was begun before. Raises RunError where it would not be the same run."""
+        """Continue a run that was begun before. Raises RunError where it would not be the same run."""
         if identity.compared(cells) != identity.compared(run.opened.cells):
             raise RunError(
                 f"{self.folder.path}: this machine no longer offers the same policies to the same workloads",
@@ -514,7 +556,6 @@ class Session:
         self._note((*identity.changes(run.opened, versions, settings), *self.remarks))
 
     def _note(self, told: Iterable[str]) -> None:
-        """What the reader of the report should know of this session."""
         for text in told:
             self.folder.append(Noted(t=time.time(), text=f"session {self.number}: {text}"))
 
@@ -552,7 +593,9 @@ class Session:
         )
         for attempt in self.run.attempts:
             bench.earlier[attempt.cell].append(attempt)
-        methods = methods_for(self.study, self.plan.cells)
+        methods = methods_for(self.study, self.plan.cells, coins=self.run.opened.coins)
+        if self.study.budget.time is not None:
+            self.host_lock.expect_end(self.study.budget.time - self.run.active_seconds)
         conductor = Conductor(bench, self.run, self.plan.cells, methods, self.seed, self.listener)
         # Programs are looked for where the workloads run.
         with nullcontext() if self.guests is None else self.guests.within():
@@ -566,6 +609,8 @@ OPENING: tuple[Callable[[Session], None], ...] = (
     Session.begin,
     Session.make_scratch,
     Session.hold_settings,
+    Session.choose_designs,
+    Session.withhold_verdicts,
     Session.fill_pools,
     Session.prepare_ageing,
     Session.make_cgroups,

@@ -37,7 +37,9 @@ What is asymptotic: S per pair in place of V per pair (also in r). Below n0 = 10
 where the *effect* has rare large values, that is, where one arm brings its own stalls: until some have been seen, no
 method can know of them. Simulated (stalls of mean size 0.5 in log in 1% of one arm's runs, other noise 0.03 to 0.06):
 missed by 3 to 11% at nominal 5%, and by 0.04 to 2% at nominal 0.01%, almost always by an interval that makes that arm
-look too good. The rate of slow runs (`end_points`), whose bounds are exact, is the end point to hold beside it.
+look too good. So an average is called equivalent only where it stays within the margin though as many runs as may
+not have been seen take twice as long (`unseen`, `Campaign.bounded`). The rate of slow runs (`end_points`), whose
+bounds are exact, is the end point to hold beside it.
 Differences that are nearly all equal (counts) likewise need more pairs than 100; where all are equal, S = 0 and the
 interval is the value itself.
 """
@@ -47,6 +49,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+from hugewise.model.reason import Failures, FewForAverage, Reason
 from hugewise.stats import sessions
 
 FEWEST = 100  # pairs below which no asymptotic interval is given
@@ -89,8 +92,8 @@ class Campaign:
         return self.mean - half, self.mean + half
 
     def within(self, most: float) -> bool:
-        """Whether the average log-ratio is known to lie between -most and most: what stands in the way of calling
-        arms the same whose typical pair is.
+        """Return whether the average log-ratio is known to lie between -most and most. Otherwise arms are not called
+        the same, even if their typical pair is.
 
         From n0 pairs by the interval; before, by the sequential t interval (`sessions`), for pairs that are near
         normal. False where an attempt failed.
@@ -106,15 +109,29 @@ class Campaign:
             ends = self.mean - half, self.mean + half
         return -most < ends[0] and ends[1] < most
 
-    def reason(self) -> str:
-        """Why there is no interval; empty when there is one."""
+    def bounded(self, most: float) -> bool:
+        """Return whether the average lies between -most and most with the tail counted in: runs of a kind that has not
+        been seen, as many as may have been missed (`unseen`), each twice as long. False without an interval.
+        """
+        return self.interval() is not None and self.within(most - unseen(self.n, self.alpha))
+
+    def reason(self) -> Reason | None:
+        """Return why there is no interval, or None when there is one."""
         if self._failed:
-            return f"{self._failed} pairs have a failed attempt, so that there is no average log-ratio"
+            return Failures(self._failed, "average")
         if self.n < self.n0:
-            return f"the campaign average needs {self.n0} pairs, and there are {self.n}"
-        if self.n <= bound(self.n, self.alpha):
-            return f"{self.n} pairs are too few for a campaign average at this error rate"
-        return ""
+            return FewForAverage(self.n, self.n0)
+        return FewForAverage(self.n) if self.n <= bound(self.n, self.alpha) else None
+
+
+def unseen(pairs: int, alpha: float) -> float:
+    """Return the share of runs that n pairs do not exclude: a kind of run (a stall) that is as frequent is in none of
+    them with a chance of alpha. 32% of 12 pairs at 1%, 5% of 90.
+
+    A larger share stays unseen with a smaller chance, and one that n pairs have excluded stays so: the bound holds at
+    all n together.
+    """
+    return 1 - math.exp(math.log(alpha) / pairs)
 
 
 def interval(differences: Iterable[float], alpha: float, *, n0: int = FEWEST) -> tuple[float, float] | None:
@@ -165,7 +182,7 @@ def ratio_of_means(
 
 
 def bound(n: int, alpha: float) -> float:
-    """The square of the time-uniform normal boundary after n steps of unit variance, divided by n."""
+    """Return the square of the time-uniform normal boundary after n steps of unit variance, divided by n."""
     log = -2 * math.log(alpha)
     scale = _NARROWEST / (log + math.log1p(log))
     return (1 + scale / n) * (math.log1p(n / scale) + log)

@@ -1,9 +1,8 @@
-"""Did the host change during the campaign? Change points of log(arm) + log(baseline), which is blind to the labels.
+"""Did the host change during the campaign, and had the throughput settled? Neither ever changes a verdict.
 
-The sum of a pair's logs does not tell the sides apart, so a warning cannot be for or against an arm. It never changes a
-verdict: the tests do not need a steady host. It says that "typical" mixes two hosts, and where to look.
-
-Method, on the sums x_1..x_n in the order of the pairs:
+Change points are those of log(arm) + log(baseline), which is blind to the labels, so that a warning cannot be for or
+against an arm. It says that "typical" mixes two hosts, and where to look. On the sums x_1..x_n in the order of the
+pairs:
 
 1. A change of level against correlated noise: the noise is taken as first-order autoregressive. Its coefficient r is
    the variance of x_(t+2) - x_t over that of x_(t+1) - x_t, less 1 (differences, so that a few jumps hardly count;
@@ -21,15 +20,10 @@ Method, on the sums x_1..x_n in the order of the pairs:
 Slow drift below white noise is no autoregression of this kind and is reported, as a change every now and then: the
 host does change. The false-alarm rate on white and on autoregressive noise is measured in the tests.
 
-Had the throughput settled? The last third of the seconds of the measured part against the first third.
-
-Of each attempt the median of the last third of its seconds is divided by the median of the first third; an arm's
-change is the median of that over its attempts. Medians, so that a stall of a second is no drift. The middle third is
-not looked at, and seconds beyond a multiple of three fall to it.
-
-This is a rule of thumb for the reader and no test: it has no error rate, the limit of 10% is a convention, and a swing
-that ends where it began escapes it. It says where to look (the figure of the seconds); verdicts do not depend on it,
-since what is compared is the measured part as it was declared, settled or not.
+Whether throughput had settled: of each attempt the median of the last third of its seconds is divided by the median of
+the first third; an arm's change is the median of that over its attempts. Medians, so that a stall of a second is no
+drift. Seconds beyond a multiple of three fall to the middle third. This is a rule of thumb for the reader and no test:
+it has no error rate, the limit of 10% is a convention, and a swing that ends where it began escapes it.
 """
 
 from __future__ import annotations
@@ -42,6 +36,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hugewise.model.reason import FewSeconds, Known
 from hugewise.model.results import Steadiness
 from hugewise.stats.method import Numbers
 
@@ -60,7 +55,7 @@ class HostChange(NamedTuple):
 
 
 def host_changes(log_sums: Sequence[float | None], *, error: float = 0.01) -> list[HostChange]:
-    """Where the level of both sides together changed, in the order of the pairs; empty for a steady host.
+    """Return where the level of both sides together changed, in the order of the pairs; empty for a steady host.
 
     `log_sums` has log(arm) + log(baseline) of each pair (None, or infinite, where a side failed: left out, and counted
     in the pair numbers). `error`: chance of any warning on a steady host. Empty below 40 pairs. Raises ValueError on a
@@ -88,7 +83,8 @@ def host_changes(log_sums: Sequence[float | None], *, error: float = 0.01) -> li
 
 
 def _changes(values: Numbers, penalty: float) -> list[int]:
-    """Where segments of one mean each begin, but the first, so that squared error and `penalty` a change are least.
+    """Return where segments of one mean begin, except the first, so that squared error and `penalty` a change are
+    least.
 
     best[t], of the first t values, is the least over the start s of their last segment of best[s] + penalty + (its sum
     of squares) - (its sum)^2 / (t - s). The sums of squares add up to the same whatever the segments are: left out.
@@ -123,7 +119,7 @@ def _change(pair: int, ratio: float) -> HostChange:
 
 
 def _whitened(values: Numbers) -> Numbers:
-    """The series without its first-order autocorrelation; one shorter."""
+    """Return the series without its first-order autocorrelation; one shorter."""
     near, far = _clipped_variance(values[1:] - values[:-1]), _clipped_variance(values[2:] - values[:-2])
     coefficient = max(0.0, far / near - 1) if near > 0 else 0.0
     coefficient = min(0.98, coefficient + 2 * math.sqrt(2 * (1 + coefficient) / len(values)))
@@ -154,7 +150,7 @@ def change_within(series: Sequence[float]) -> float | None:
     `series`: throughput in each whole second, shape (seconds,), at least 3, finite and not negative. None where both
     thirds are 0. Raises ValueError on anything else.
     """
-    if len(series) < 3 or not all(0 <= each < math.inf for each in series):
+    if len(series) < 3 or not all(0 <= value < math.inf for value in series):
         raise ValueError(f"a series has at least 3 finite values that are not negative, not {list(series)[:5]}")
     third = len(series) // 3
     first, last = median(series[:third]), median(series[-third:])
@@ -164,24 +160,22 @@ def change_within(series: Sequence[float]) -> float | None:
 
 
 def steadiness(arm: str, several: Sequence[Sequence[float]]) -> Steadiness:
-    """How far the throughput of `arm` moved within the measured part of its attempts, a series of seconds each."""
+    """Return how far the throughput of `arm` moved within the measured part of its attempts, each a series of
+    seconds.
+    """
     long = [series for series in several if len(series) >= FEWEST_SECONDS]
     if not long:
         most = max(map(len, several), default=0)
-        return Steadiness(
-            arm=arm, n=0, change=None, reason=f"{most} whole seconds at most: {FEWEST_SECONDS} are needed"
-        )
+        return Steadiness(arm=arm, n=0, change=None, reason=FewSeconds(most, FEWEST_SECONDS))
     changes = [change for series in long if (change := change_within(series)) is not None]
     if not changes:
-        return Steadiness(arm=arm, n=len(long), change=None, reason="no work was done in its first and last third")
+        return Steadiness(arm=arm, n=len(long), change=None, reason=Known("no work"))
     middle = median(changes)
     if math.isinf(middle):
-        return Steadiness(
-            arm=arm, n=len(changes), change=None, settled=False, reason="no work was done in its first third"
-        )
+        return Steadiness(arm=arm, n=len(changes), change=None, settled=False, reason=Known("no work at first"))
     return Steadiness(arm=arm, n=len(changes), change=middle, settled=settled(middle))
 
 
 def settled(change: float) -> bool:
-    """Whether a change within the measured part is one that the reader need not know of: at most 10%."""
+    """Return whether a change within the measured part is small enough to ignore: at most 10%."""
     return round(abs(change), 9) <= LIMIT

@@ -4,22 +4,14 @@ All from one sorted copy and one pass over the moments, for up to tens of millio
 three times their size in memory). The margin of error is the half-width of Student's t interval of the mean; it takes
 the values as independent, which `Figures.dependence` holds against their order in time. Skewness and excess kurtosis
 are the moment estimates g1 and g2 (Joanes and Gill 1998, The Statistician 47:183). Quantiles are linear in the order
-statistics (type 7 of Hyndman and Fan 1996).
+statistics (type 7 of Hyndman and Fan 1996, Am. Stat. 50:361). An arm's figures are of its accepted attempts in complete
+blocks; they ignore the pairing and carry no verdict.
 
-Is a sample normal, and does it matter: Q-Q data, Anderson-Darling, Shapiro-Wilk, and what skewness does to a mean.
-
-Large samples reject normality for departures that no mean would feel; small ones accept what would. So the tests come
-with the size of the departure (the correlation of the Q-Q plot), and with what it does to the interval of the mean: the
-chance that each of its two ends misses, by the Edgeworth expansion of the t statistic (Hall 1987, Ann. Probab.
-15:920-931; for skewness g, P(T <= x) = F(x) + g (2x^2 + 1) f(x) / (6 sqrt n)).
-
-What one arm did: location, spread, quantiles and margin of error of its accepted attempts in complete blocks.
-
-Mean, standard deviation (n-1) and the margin of error (half-width of the mean's t interval) describe the arm; they
-ignore the pairing and carry no verdict. Quantiles are linear in the order statistics (type 7 of Hyndman and Fan 1996,
-Am. Stat. 50:361).
-
-The empirical survival function: what share of a sample is as large as a value, or larger. Pure.
+Normality: Q-Q data, Anderson-Darling, Shapiro-Wilk. Large samples reject it for departures that no mean would feel;
+small ones accept what would. So the tests come with the size of the departure (the correlation of the Q-Q plot), and
+with what it does to the interval of the mean: the chance that each of its two ends misses, by the Edgeworth expansion
+of the t statistic (Hall 1987, Ann. Probab. 15:920-931; for skewness g, P(T <= x) = F(x) + g (2x^2 + 1) f(x) /
+(6 sqrt n)).
 """
 
 from __future__ import annotations
@@ -68,7 +60,7 @@ class Normality(msgspec.Struct, frozen=True):
 
 
 def qq(ordered: Numbers, points: int = 400) -> QQ:
-    """The Q-Q plot of sorted values, shape (n,), n >= 3: at most about `points` of them, denser at the ends.
+    """Return the Q-Q plot of sorted values, shape (n,), n >= 3: at most about `points` of them, denser at the ends.
 
     Plotting positions (i - 3/8) / (n + 1/4) (Blom 1958).
     """
@@ -88,7 +80,9 @@ def qq(ordered: Numbers, points: int = 400) -> QQ:
 
 
 def correlation(ordered: Numbers) -> float:
-    """Of the normal Q-Q plot of sorted values (Filliben 1975, Technometrics 17:111); NaN where they are constant."""
+    """Return the correlation of the normal Q-Q plot of sorted values (Filliben 1975, Technometrics 17:111); NaN where
+    they are constant.
+    """
     from scipy.special import ndtri  # noqa: PLC0415  (slow to load)
 
     n, step = len(ordered), 1 << 20
@@ -114,13 +108,13 @@ def normality(ordered: Numbers, mean: float, sd: float, straight: float) -> Norm
     statistic = _anderson(ordered, mean, sd) * (1 + 0.75 / n + 2.25 / n**2)
     few = ordered if n <= _SHAPIRO_MOST else ordered[np.linspace(0, n - 1, _SHAPIRO_MOST).round().astype(np.int64)]
     # Shifted and scaled: W does not change, and its sums keep their digits.
-    told = shapiro((few - mean) / sd)
+    test = shapiro((few - mean) / sd)
     return Normality(
         n,
         statistic,
         _anderson_p(statistic),
-        float(told.statistic),
-        float(told.pvalue),
+        float(test.statistic),
+        float(test.pvalue),
         len(few),
         straight,
     )
@@ -253,7 +247,8 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def figures(values: Numbers, confidence: float = 0.95, *, ordered_in_time: bool = True) -> Figures:
-    """All figures of finite `values`, shape (n,), n >= 1; `ordered_in_time`: whether they are in their order in time.
+    """Return all figures of finite `values`, shape (n,), n >= 1; `ordered_in_time`: whether they are in their order in
+    time.
 
     Raises ValueError on an empty or non-finite sample.
     """
@@ -306,7 +301,7 @@ def margin_of_error(sd: float, n: float, confidence: float) -> float:
 
 
 def chance_of_medians(first: Numbers, second: Numbers, k: int) -> float:
-    """The chance that the median of `k` runs of the first sample lies below that of `k` runs of the second.
+    """Return the chance that the median of `k` runs of the first sample lies below that of `k` runs of the second.
 
     Both sorted, ties count half; runs drawn independently.
     """
@@ -341,14 +336,14 @@ def quantile(ordered: Numbers | Sequence[float], probability: float) -> float:
 
 
 def _median_deviation(ordered: Numbers, median: float) -> float:
-    """The median of |x - median|."""
+    """Return the median of |x - median|."""
     n = len(ordered)
     ranks = {(n + 1) // 2, n // 2 + 1}
     return sum(_deviation(ordered, median, rank) for rank in ranks) / len(ranks)
 
 
 def _deviation(ordered: Numbers, median: float, rank: int) -> float:
-    """The `rank`-th smallest |x - median|, by halving: no second copy of the sample is made and sorted."""
+    """Return the `rank`-th smallest |x - median|, by halving: no second copy of the sample is made and sorted."""
     low, high = 0.0, float(max(median - ordered[0], ordered[-1] - median))
     for _ in range(1100):
         middle = (low + high) / 2
@@ -516,7 +511,7 @@ def summarise(
     treatment: str,
     deployment: Deployment | None,
 ) -> ArmSummary:
-    """The summary of `arm` over the complete ones of its cell's `blocks`, in the order of their numbers."""
+    """Return the summary of `arm` over the complete ones of its cell's `blocks`, in the order of their numbers."""
     attempts = [
         attempt
         for block in sorted(blocks, key=lambda block: block.number)

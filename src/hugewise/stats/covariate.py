@@ -22,6 +22,7 @@ import math
 from collections.abc import Sequence
 from statistics import fmean, variance
 
+from hugewise.model.reason import CovariateTest
 from hugewise.stats.inversion import point
 from hugewise.stats.signflip import run, verdict
 
@@ -45,7 +46,7 @@ class ControlVariate:
         return self._products / self._squares if self._squares > 0 else 0.0
 
     def add(self, difference: float, covariate_difference: float | None) -> float:
-        """The adjusted difference of a new pair, in log-ratio. Raises ValueError on a NaN or infinite covariate.
+        """Return the adjusted difference of a new pair, in log-ratio. Raises ValueError on a NaN or infinite covariate.
 
         A pair with a failure (an infinite difference), or whose covariate is missing on a side, is left as it is and
         tells nothing about b.
@@ -103,7 +104,7 @@ class Controlled:
         return self._difference.coefficient
 
     def centre(self) -> float:
-        """The typical log-ratio (`inversion.point`) of values and weights. Raises ValueError without pairs.
+        """Return the typical log-ratio (`inversion.point`) of values and weights. Raises ValueError without pairs.
 
         Found once for the same pairs: verdict, estimate and correction all ask for it.
         """
@@ -111,8 +112,8 @@ class Controlled:
             self._centre = len(self.values), point(self.values, self.weights)
         return self._centre[1]
 
-    def sign(self, theta: float, alpha: float, budget: int) -> int:
-        """Which way the test of this log-ratio has crossed, 0 where it has not."""
+    def sign(self, theta: float, alpha: float, budget: int | None) -> int:
+        """Return which way the test of this log-ratio has crossed, 0 where it has not."""
         return verdict((v - theta * w for v, w in zip(self.values, self.weights, strict=True)), alpha, budget)
 
 
@@ -133,26 +134,14 @@ def variance_ratio(differences: Sequence[float], adjusted_differences: Sequence[
     return variance(after for _, after in pairs) / before if before > 0 else None
 
 
-def falsification(
-    covariate_differences: Sequence[float], alpha: float, *, budget: int | None = None
-) -> tuple[bool, str]:
-    """Whether the covariate may be used: (True, sentence), or (False, sentence) when the treatment moves it.
+def falsification(covariate_differences: Sequence[float], alpha: float, *, budget: int | None = None) -> CovariateTest:
+    """Test whether the treatment moves the covariate, which then may not be used.
 
     The sequential sign-flip test on the covariate's own differences (arm minus baseline): a covariate out of the
     treatment's reach is refused with probability at most `alpha`, however often one looks. Raises ValueError on a NaN
     or an alpha outside (0, 1).
     """
-    test = run(covariate_differences, alpha, budget)
+    test, pairs = run(covariate_differences, alpha, budget), len(covariate_differences)
     if test.sign:
-        direction = "larger" if test.sign > 0 else "smaller"
-        return False, (
-            f"the covariate is {direction} under the arm (exact test at {alpha:g}, pair {test.crossed_at}): "
-            "the treatment moves it, so that adjusting for it would take away or make up an effect; it is not used"
-        )
-    if not covariate_differences:
-        return True, "the covariate has not been observed yet"
-    mean = fmean(covariate_differences)
-    return True, (
-        f"no difference of the covariate between arm and baseline was shown in {len(covariate_differences)} pairs "
-        f"(exact test at {alpha:g}; mean difference {mean:.3g}): this allows its use and does not prove it harmless"
-    )
+        return CovariateTest(alpha, pairs, None, "larger" if test.sign > 0 else "smaller", test.crossed_at)
+    return CovariateTest(alpha, pairs, fmean(covariate_differences) if pairs else None)

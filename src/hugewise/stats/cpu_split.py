@@ -1,4 +1,4 @@
-"""Of the CPU time that an arm saves, which part the kernel's is: page faults are there, page walks are in the program.
+"""Kernel's part of the CPU time that an arm saves: page faults are in the kernel, page walks in the program.
 
 Fewer faults save time in the kernel, shorter page walks and fewer cache misses save time in the program: so of the CPU
 time that is saved (or lost) the kernel's part is the faults' share. It is an interval by itself at 95%, by inversion of
@@ -22,7 +22,8 @@ _CLEAR = 0.5  # of the whole: an interval of the share that is wider tells nothi
 
 
 class CpuSplit(msgspec.Struct, frozen=True, kw_only=True):
-    """What the difference in CPU time is of: the kernel's, the program's, both; empty where the pairs do not show it.
+    """Attribution of the difference in CPU time: the kernel's, the program's, both; empty where the pairs do not show
+    it.
 
     saved             seconds a run (negative: lost), None where nothing was counted
     share, low, high  of it the kernel's, beyond 0 and 1 where the two parts differ in sign; an end that the pairs do
@@ -57,23 +58,23 @@ def cpu_split(saved: Sequence[tuple[float, float]], planned: int) -> CpuSplit:
     low, high = (end / typical for end in inversion.interval(of_kernel, _ALPHA, budget, _fine(whole), weights=weights))
     low, high = sorted((low, high))
     share = inversion.point(of_kernel, weights) / typical
-    found = CpuSplit(saved=typical, share=share, low=_end(low), high=_end(high))
+    split = CpuSplit(saved=typical, share=share, low=_end(low), high=_end(high))
     if not (math.isfinite(low) and math.isfinite(high)):
         why = f"{len(saved)} pairs do not bound the kernel's share of it"
-        return msgspec.structs.replace(found, why=why, would=f"more than {len(saved)} pairs")
+        return msgspec.structs.replace(split, why=why, would=f"more than {len(saved)} pairs")
     if low > _CLEAR:
-        return msgspec.structs.replace(found, told="faults")
+        return msgspec.structs.replace(split, told="faults")
     if high < _CLEAR:
-        return msgspec.structs.replace(found, told="walks")
+        return msgspec.structs.replace(split, told="walks")
     if high - low <= _CLEAR:
-        return msgspec.structs.replace(found, told="both")
+        return msgspec.structs.replace(split, told="both")
     wanted = math.ceil(len(saved) * ((high - low) / _CLEAR) ** 2)  # an interval shrinks as their root
     why = f"the kernel's share of it is {100 * max(low, 0.0):.0f}% to {100 * min(high, 1.0):.0f}%"
-    return msgspec.structs.replace(found, why=why, would=f"some {wanted} pairs")
+    return msgspec.structs.replace(split, why=why, would=f"some {wanted} pairs")
 
 
 def _fine(values: Sequence[float]) -> float:
-    """A resolution for an interval of such values."""
+    """Return a resolution for an interval of such values."""
     return max(1e-9, 1e-3 * max(map(abs, values)))
 
 

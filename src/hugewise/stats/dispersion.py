@@ -1,9 +1,7 @@
 """Spread as a finding: does the arm's noise differ from the baseline's, wherever the two are?
 
-An arm may have ten times the noise at an equal median. The test of direction cannot say so, and for a latency budget it
-is what matters. Two sequential sign-flip tests (`signflip`) are made on the same pairs, and both have to cross, to the
-same side. With x and y the logarithms of the values of arm and baseline in a pair, and all medians over the latest 25
-pairs before it:
+Two sequential sign-flip tests (`signflip`) are made on the same pairs, and both have to cross, to the same side. With x
+and y the logarithms of the values of arm and baseline in a pair, and all medians over the latest 25 pairs before it:
 
     exact    E = d(x) - d(y),           d(v) the distance from v to the nearer of two medians, that of the larger values
                                         of each pair and that of the smaller ones
@@ -11,34 +9,27 @@ pairs before it:
 
 Why the first is exact. Under Fisher's sharp null (the policy makes no difference to any run) the coin swaps x and y.
 Larger and smaller value of a pair stay what they are, so that the two medians, and d, know nothing of any label: a swap
-flips the sign of E in its own pair and changes no |E| in this pair or in another, as the test demands. It is the
-reason for not taking the arms' own medians here: they are made of earlier labels, so that |E| would change with these,
-and the boundary, which takes all |E| for given, would not be the right one; that E changes its sign with its own label
-alone is not enough. Two centres in place of one, as arms that lie apart have two. As both tests have to cross, *the
-chance of a finding under the sharp null is at most alpha, however often one looks*, whatever the second test does
-(intersection-union: Berger 1982, Technometrics 24:295).
+flips the sign of E in its own pair and changes no |E| in this pair or in another, as the test demands. The arms' own
+medians are made of earlier labels, so that |E| would change with these. Two centres in place of one, as arms that lie
+apart have two. As both tests have to cross, *the chance of a finding under the sharp null is at most alpha, however
+often one looks*, whatever the second test does (intersection-union: Berger 1982, Technometrics 24:295).
 
 What the second is for. An arm that is merely shifted breaks the sharp null, and has no finding coming. With noise that
 is symmetric the first test stays centred; with skewed noise and shifts of about its size it does not (9 of 10
 streams of exponential noise end "wider" at a shift of 2 standard deviations). About its own median each arm is centred
-whatever the shape of the noise, as long as it is the same shape: E is then the difference of two distances with the
-same law. This holds on average over the error of the medians, which stays for as long as the window does, thus
-approximately. The walk then swings somewhat wider than its coins say, and so the second test is made at alpha / 2: it
-is the sharper of the two, and loses little. At an alpha of 5%, 0 to 7% of streams that are shifted by 0.5 to 5
-standard deviations have a finding, where the noise is normal, Student's t with 3 degrees of freedom, exponential or
-log-normal (with a deviation of 1), shared by the pair, or drifting (`verification.dispersion`). A shift is the same
-*ratio* in every run: a policy that adds the same time to each makes its logarithms narrower, and that is a finding.
+whatever the shape of the noise, as long as it is the same shape. This holds on average over the error of the medians,
+thus approximately: the walk swings somewhat wider than its coins say, and so the second test is made at alpha / 2.
+At an alpha of 5%, 0 to 7% of streams that are shifted by 0.5 to 5 standard deviations have a finding
+(`tools.verification.dispersion`). A shift is the same *ratio* in every run: a policy that adds the same time to each
+makes its logarithms narrower, and that is a finding.
 
 Distances, not their logarithms: a difference of logarithms is largest where one value happens to lie next to a median,
-which says little (1.5 times the noise took nearly twice the pairs so). Nor is there a zero to be minded: a value that
-ties with a median has the distance 0. The window: a level that has changed (a drifting host) is forgotten after 13
-pairs, and the median of 25 has a quarter of the noise of one value. Nothing is said of the first 5 pairs (E = 0). A
-pair in which a side failed has E = 0, its other value enters no window, and it counts as a pair: all of that is alike
-for both labels. Logarithms and E are rounded to a billionth: ties then do not hang on the unit.
-
-Pairs until there is a finding, in the middle (alpha 0.01, 1,000 pairs declared, normal noise): 22 for tenfold noise, 41
-for threefold, 147 for 1.5-fold; about as many (18, 39, 199) where the arm also lies 2 of its deviations away. What the
-two sides of a pair have in common hides their spread: if it makes up 0.8 of the baseline's variance, 31, 93 and 730.
+which says little (1.5 times the noise took nearly twice the pairs so). The window: a level that has changed (a drifting
+host) is forgotten after 13 pairs, and the median of 25 has a quarter of the noise of one value. Nothing is said of the
+first 5 pairs (E = 0). A pair in which a side failed has E = 0, its other value enters no window, and it counts as a
+pair: all of that is alike for both labels. Logarithms and E are rounded to a billionth: ties then do not hang on the
+unit. What the two sides of a pair have in common hides their spread: where it makes up 0.8 of the baseline's variance,
+tenfold, threefold and 1.5-fold noise take 31, 93 and 730 pairs at the median instead of 22, 41 and 147 (alpha 0.01).
 """
 
 from __future__ import annotations
@@ -65,7 +56,7 @@ class Dispersion:
     Raises ValueError on an alpha or a budget out of range.
     """
 
-    def __init__(self, alpha: float, budget: int) -> None:
+    def __init__(self, alpha: float, budget: int | None) -> None:
         self.exact = SignFlip(alpha, budget)
         """On distances that know no labels."""
         self.aligned = SignFlip(alpha / 2, budget)
@@ -94,13 +85,13 @@ class Dispersion:
             window.add(value)
 
     def finding(self) -> Spread:
-        """What the pairs so far show; what was shown once stays."""
+        """Return the finding of the pairs so far; a finding, once shown, stays."""
         crossings = self.exact.crossed_at, self.aligned.crossed_at
-        found = None not in crossings and self.exact.sign == self.aligned.sign
+        crossed = None not in crossings and self.exact.sign == self.aligned.sign
         return Spread(
-            shown=None if not found else "wider" if self.exact.sign > 0 else "narrower",
+            shown=None if not crossed else "wider" if self.exact.sign > 0 else "narrower",
             ratio=_ratio(*self._values),
-            pairs=max(pair or 0 for pair in crossings) if found else None,
+            pairs=max(pair or 0 for pair in crossings) if crossed else None,
             alpha=self.exact.alpha,
         )
 
@@ -131,7 +122,7 @@ class _Window:
 
     @property
     def median(self) -> float:
-        """As `statistics.median` has it."""
+        # as `statistics.median`
         middle = len(self._ordered) // 2
         if len(self._ordered) % 2:
             return self._ordered[middle]

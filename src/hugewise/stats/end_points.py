@@ -7,36 +7,20 @@ mean   ratio of arithmetic means, the cost per job (`campaign.ratio_of_means`): 
 slow   difference of the rates of runs slower than 1.25 times the usual (`slow_rate`): exact test
 p99    ratio of the 99th percentiles over all runs (`quantile`): exact test
 
-Kept-in pairs. Estimate and interval are those of the usable pairs (`pairs`). Whether pages were delivered may depend
-on the label, and then the signs of the usable pairs alone are no fair coins even where the arm makes no
-difference to the metric. With every pair kept in they are. So a verdict is given only where the same end point on
-`kept` gives the same verdict, which holds the error rate of `slow` and `p99` exactly; else it is undecided.
+Estimate and interval are those of the usable pairs (`pairs`). A verdict is given only where the same end point on
+`kept` gives the same one, which holds the error rate of `slow` and `p99` exactly. Each end point carries e-values of
+its own (`evidence.EProcess`), made of `kept` too: `slow` and `p99` by the scores of the +-1 differences of their test,
+`mean` by the differences of the metric themselves. A pair of which nothing is known is scored against "larger" in the
+value for larger, and against "smaller" in the other. docs/concepts/sequential.md ("Which pairs reach the test") says
+why two sets of pairs have to agree; a threshold or a scale that is made without telling the sides apart stays as it is
+when the labels of a pair are swapped, so that test and e-values are exact under the sharp null.
 
-E-values. Each end point carries e-values of its own (`evidence.EProcess`), made of `kept` too: `slow` and `p99` by the
-scores of the +-1 differences of their test, `mean` by the differences of the metric themselves. Under Fisher's sharp
-null a swap of a pair's labels flips its difference and nothing else, so that given the magnitudes and the past every
-factor has mean 1 over the coin, whatever the noise. They stop with the blocks of their comparison: when the typical
-ratio is decided, the budget or the time is used up, or somebody ends the run. Between blocks that rests on closed ones
-alone, hence it is a stopping time of the same coins, and an e-value counts at any stopping time. A pair of which
-nothing is known (`pairs`) is scored against "larger" in the value for larger, and against "smaller" in the other. What
-they speak of is the coin: for `mean` a sum that leans to one side more than coins make it lean, which is exact for "no
-difference at all", and not for "equal means of unequal distributions".
-
-End points in the tail, on pairs: the rate of slow runs, and a quantile such as p99.
-
-A workload that reports a quantile of its own (p99 of the latencies of one attempt) needs neither of these: that
-quantile is one number per attempt, hence a metric like any other, whose typical ratio the tests compare.
-
-Sign. Both end points make differences of D_t = 1{arm beyond c_t} - 1{baseline beyond c_t}, where the threshold c_t is
+The two in the tail make differences of D_t = 1{arm beyond c_t} - 1{baseline beyond c_t}, where the threshold c_t is
 made of both sides' values in *earlier* pairs alone, sides not told apart. Swapping the labels of a pair flips D_t and
 changes nothing else: D_t is +1 or -1 by the coin when the pair is discordant, and 0 (no evidence) when it is not. The
 sequential sign-flip test on these is exact, whatever the noise and however often one looks. (The sign test for
-correlated proportions: McNemar 1947, Psychometrika 12:153; here sequential.) `SlowRuns`
-and `BeyondQuantile` give D pair by pair.
-
-Estimates and intervals, see the two functions; they hold for all numbers of pairs together.
-
-A failed attempt counts as slow: give it as the worst value (inf where lower is better, 0 where higher is).
+correlated proportions: McNemar 1947, Psychometrika 12:153; here sequential.) A failed attempt counts as slow: give it
+as the worst value (inf where lower is better, 0 where higher is).
 """
 
 from __future__ import annotations
@@ -48,6 +32,16 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from hugewise.model.reason import (
+    Known,
+    MeanNeeds,
+    MeanWithin,
+    NotKeptIn,
+    OfUsable,
+    Reason,
+    SlowShare,
+    WorstHundredth,
+)
 from hugewise.model.results import Comparison, Verdict
 from hugewise.model.trial import Block
 from hugewise.stats import campaign
@@ -89,7 +83,7 @@ def slow_rate(
     better: Better = "lower",
     budget: int | None = None,
 ) -> TailEffect:
-    """Share of runs slower than `factor` times the usual: arm minus baseline, between -1 and 1.
+    """Return share of runs slower than `factor` times the usual: arm minus baseline, between -1 and 1.
 
     Values in the metric's unit, one of each side per pair, in the order of the pairs. "The usual" is the median of all
     runs of earlier pairs, both sides together; the first 10 pairs only make that median and are not judged. Where
@@ -170,7 +164,7 @@ class _Threshold:
         self._earlier: list[float] = []
 
     def add(self, arm: float, baseline: float) -> float:
-        """The difference D of a new pair: +1, 0 or -1; 0 during the start. Raises ValueError on a NaN."""
+        """Return the difference D of a new pair: +1, 0 or -1; 0 during the start. Raises ValueError on a NaN."""
         if math.isnan(arm) or math.isnan(baseline):
             raise ValueError("a value is NaN: a pair without a measurement is no pair")
         difference = 0.0
@@ -225,7 +219,9 @@ class BeyondQuantile(_Threshold):
 
 
 def _rate_bound(differences: Sequence[float], alpha: float) -> float:
-    """How far sum(D) can be from the sum of its conditional means: the root of the mixture at 2/alpha, by bisection."""
+    """Return how far sum(D) can be from the sum of its conditional means: the root of the mixture at 2/alpha, by
+    bisection.
+    """
     variance, total = 0.0, 0.0
     for count, difference in enumerate(differences):
         variance += (difference - (total / count if count else 0.0)) ** 2
@@ -276,7 +272,7 @@ def _ruled_out(n: int, probability: float, alpha: float) -> tuple[int, int]:
 def _bounds(
     values: Sequence[float], probability: float, counts: tuple[int, int]
 ) -> tuple[float, float | None, float | None]:
-    """A side's quantile with its bounds."""
+    """Return a side's quantile with its bounds."""
     ordered, (small, large) = sorted(values), counts
     low = ordered[small] if small >= 0 else None
     high = ordered[large - 1] if large <= len(ordered) else None
@@ -292,9 +288,6 @@ def _ratio(over: float | None, under: float | None) -> float | None:
     if over is None or under is None or under == 0 or not (math.isfinite(over) and math.isfinite(under)):
         return None
     return over / under
-
-
-_KEPT_IN = "with all pairs kept in"
 
 
 class EndPoint:
@@ -317,10 +310,10 @@ class EndPoint:
 
     def decision(self) -> Decision:
         """Never asks for more blocks."""
-        return Decision("stop", None, "undecided", "it is judged on the pairs that the typical ratio asks for")
+        return Decision("stop", None, "undecided", Known("of its pairs"))
 
     def comparison(self) -> Comparison:
-        """The result on the pairs so far."""
+        """Return the result on the pairs so far."""
         usable = self._finding(self._pairs.usable)
         apart = self._pairs.apart
         finding = self._held(usable) if apart else usable
@@ -333,6 +326,7 @@ class EndPoint:
         return msgspec.structs.replace(
             found,
             estimand=END_POINTS[self.kind].estimand,
+            end_point=self.kind,
             alpha=self.alpha,
             constant=False,
             **e_values(finding.verdict, finite(up), finite(down)),
@@ -343,10 +337,9 @@ class EndPoint:
         return against(self._pairs.kept, claim, higher_is_better=self.contrast.metric.better == "higher")
 
     def _held(self, usable: Inference) -> Inference:
-        """The finding on the usable pairs, with its verdict only where all pairs together give the same one."""
+        """Return the finding on the usable pairs, with its verdict only where all pairs together give the same one."""
         if usable.verdict == "none":
             return usable
-        of = f"estimate and interval are of the {len(self._pairs.usable)} usable pairs of {len(self._pairs.kept)}"
         reason, verdict = usable.reason, usable.verdict
         larger = (verdict == "better") == (self.contrast.metric.better == "higher")
         for claim in () if verdict == "undecided" else (1, -1) if verdict == "equivalent" else (1 if larger else -1,):
@@ -354,28 +347,30 @@ class EndPoint:
             kept = self._kept(claim) if END_POINTS[self.kind].threshold else [p for p in self._pairs.kept if not p.lost]
             whole = self._finding(kept)
             if whole.verdict != verdict:
-                verdict, reason = "undecided", f"{reason}; but {_KEPT_IN}, {self._said(whole)}"
+                verdict, reason = "undecided", NotKeptIn(reason, self._said(whole))
                 break
-        return msgspec.structs.replace(usable, verdict=verdict, reason=f"{reason}; {of}")
+        of = OfUsable(reason, len(self._pairs.usable), len(self._pairs.kept))
+        return msgspec.structs.replace(usable, verdict=verdict, reason=of)
 
-    def _said(self, whole: Inference) -> str:
+    def _said(self, whole: Inference) -> Reason | Verdict:
         if whole.verdict != "undecided":
-            return f"it is {whole.verdict}"
-        return "the test has not crossed" if END_POINTS[self.kind].threshold else whole.reason
+            return whole.verdict
+        return Known("not crossed") if END_POINTS[self.kind].threshold else whole.reason
 
     def _finding(self, pairs: Sequence[Pair]) -> Inference:
         refusal = self._pairs.refusal(self.planned)
         if refusal is not None:
             return Inference("none", refusal)
         if not pairs:
-            return Inference("undecided", "there are no pairs yet")
+            return Inference("undecided", Known("no pairs"))
         arm, baseline = _sides(pairs, self.contrast)
         better: Better = "higher" if self.contrast.metric.better == "higher" else "lower"
         return END_POINTS[self.kind].find(arm, baseline, _Terms(self.alpha, self.planned, self._margin, better))
 
 
 def differences(kind: str, pairs: Sequence[Pair], contrast: Contrast) -> list[float]:
-    """What the e-values of an end point are made of: one number per pair, above 0 where the arm's metric is larger.
+    """Return the numbers that an end point's e-values are made of: one per pair, above 0 where the arm's metric is
+    larger.
 
     Swapping a pair's labels flips its number and changes no other. slow, p99: +1, 0 or -1, by which side alone was
     beyond the threshold; mean: arm - baseline in the metric's unit, infinite where one side failed. Raises KeyError
@@ -392,7 +387,7 @@ def differences(kind: str, pairs: Sequence[Pair], contrast: Contrast) -> list[fl
 
 
 def evidence(kind: str, pairs: Sequence[Pair], contrast: Contrast) -> EProcess | SumEProcess:
-    """The e-process of an end point after these pairs, in their order; `up`: the arm's metric is larger."""
+    """Return the e-process of an end point after these pairs, in their order; `up`: the arm's metric is larger."""
     process = EProcess() if END_POINTS[kind].threshold else SumEProcess()
     for difference in differences(kind, pairs, contrast):
         process.add(difference)
@@ -406,7 +401,7 @@ def _plain(pair: Pair, *, higher_is_better: bool) -> float:
 
 
 def _sides(pairs: Sequence[Pair], contrast: Contrast) -> tuple[list[float], list[float]]:
-    """The values of the arm and of the baseline, a failure as the worst there is.
+    """Return the values of the arm and of the baseline, a failure as the worst there is.
 
     A side that has no value because the other one failed is no failure: as the best there is, it is beyond no limit.
     """
@@ -427,44 +422,44 @@ class _Terms(NamedTuple):
 
 
 def _mean(arm: Sequence[float], baseline: Sequence[float], terms: _Terms) -> Inference:
-    found = campaign.ratio_of_means(arm, baseline, terms.alpha)
-    if found is None:
-        return Inference("undecided", f"a ratio of means needs 100 pairs without failure, there are {len(arm)}")
-    ratio, low, high = found
+    estimate = campaign.ratio_of_means(arm, baseline, terms.alpha)
+    if estimate is None:
+        return Inference("undecided", MeanNeeds(len(arm)))
+    ratio, low, high = estimate
     edge = round(math.log1p(terms.margin), 9)  # an effect of the margin itself is not within it
-    if low > 0 and -edge < round(math.log(low), 9) and round(math.log(high), 9) < edge:
-        return Inference("equivalent", "the whole interval lies within the margin", ratio, low, high)
+    unseen = campaign.unseen(len(arm), terms.alpha)  # may take twice as long, or half
+    if low > unseen and -edge < round(math.log(low - unseen), 9) and round(math.log(high + unseen), 9) < edge:
+        return Inference("equivalent", MeanWithin(unseen, bounded=True), ratio, low, high)
     if low > 1 or high < 1:
         verdict: Verdict = "better" if (low > 1) == (terms.better == "higher") else "worse"
-        return Inference(verdict, "the interval of the campaign excludes no change", ratio, low, high)
-    return Inference("undecided", "the interval includes no change and reaches beyond the margin", ratio, low, high)
+        return Inference(verdict, Known("mean excludes no change"), ratio, low, high)
+    inside = low > 0 and -edge < round(math.log(low), 9) and round(math.log(high), 9) < edge
+    return Inference(
+        "undecided", MeanWithin(unseen, bounded=False) if inside else Known("no change in interval"), ratio, low, high
+    )
 
 
 def _slow(arm: Sequence[float], baseline: Sequence[float], terms: _Terms) -> Inference:
-    found = slow_rate(arm, baseline, terms.alpha, better=terms.better, budget=terms.planned)
-    rates = "slow runs cannot be told yet"
-    if found.estimate is not None and found.low is not None and found.high is not None:
-        rates = (
-            f"share of slow runs {100 * found.estimate:+.1f} points "
-            f"({100 * found.low:+.1f} to {100 * found.high:+.1f}) against the baseline"
-        )
-    if found.sign:
-        return Inference("worse" if found.sign > 0 else "better", f"{rates}; the exact test crossed")
-    return Inference("undecided", f"{rates}; the exact test has not crossed")
+    estimate = slow_rate(arm, baseline, terms.alpha, better=terms.better, budget=terms.planned)
+    share = None
+    if estimate.estimate is not None and estimate.low is not None and estimate.high is not None:
+        share = estimate.estimate, estimate.low, estimate.high
+    verdict: Verdict = "undecided" if estimate.sign == 0 else "worse" if estimate.sign > 0 else "better"
+    return Inference(verdict, SlowShare(share, bool(estimate.sign)))
 
 
 def _worst_hundredth(better: Better) -> float:
-    """The quantile beyond which the worst hundredth of the runs lies."""
+    """Return the quantile beyond which the worst hundredth of the runs lies."""
     return 0.01 if better == "higher" else 0.99
 
 
 def _p99(arm: Sequence[float], baseline: Sequence[float], terms: _Terms) -> Inference:
-    found = quantile(
+    estimate = quantile(
         arm, baseline, _worst_hundredth(terms.better), terms.alpha, better=terms.better, budget=terms.planned
     )
-    verdict: Verdict = "undecided" if found.sign == 0 else "worse" if found.sign > 0 else "better"
-    reason = "the exact test has crossed" if found.sign else "the exact test has not crossed"
-    return Inference(verdict, f"on the worst hundredth of runs {reason}", found.estimate, found.low, found.high)
+    verdict: Verdict = "undecided" if estimate.sign == 0 else "worse" if estimate.sign > 0 else "better"
+    reason = WorstHundredth(bool(estimate.sign))
+    return Inference(verdict, reason, estimate.estimate, estimate.low, estimate.high)
 
 
 class _Kind(NamedTuple):

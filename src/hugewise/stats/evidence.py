@@ -1,37 +1,7 @@
 """Several runs' evidence together: e-values multiply over runs, and e-Holm judges the comparisons.
 
-Each run gives a comparison two e-values (`EProcess`): `larger` against "the arm is not larger", `smaller` against "the
-arm is not smaller". The first null says that each pair, given its size |D| and the past, is at least as likely to fall
-below 0 as above; "no difference" belongs to both nulls. One-sided values are what a direction needs: the product of
-two-sided ones grows too where one host finds an arm larger and another finds it smaller.
-
-Product. Given all that was seen before, the coins of a run are fresh; so the product over runs of one side's values has
-a mean of at most 1 under its null, whenever each run stopped, and also where a run was started because of what an
-earlier one showed (Vovk and Wang 2021, Ann. Statist. 49:1736, section 4: sequential e-values). It needs separate coins:
-the same run twice, or two runs of one seed, are refused. A run left out because of its result makes it invalid.
-
-e-Holm. The m comparisons have 2m one-sided nulls. Holm's procedure for e-values is closed testing with the arithmetic
-mean, valid for any dependence (Vovk and Wang 2021, section 6; Hartog and Lei 2025, arXiv 2501.09015): the adjusted
-value of a null is
-
-    e* = min over sets of nulls that hold it of the mean of their e-values
-
-and it is rejected where e* >= 1/alpha. *The chance that any comparison is called larger or smaller wrongly, a wrong
-direction included, is at most alpha*, over all comparisons together. A comparison that is refused still counts among
-the m, with values of 0: to drop it by what its data look like would be a selection.
-
-End points. The typical ratio, the mean, the rate of slow runs and p99 of one metric are comparisons of their own: each
-has its two nulls among the 2m and shares the error rate as any other does. They are made of the same pairs, and e-Holm
-asks for no independence. For each of them "larger" is said of the metric: more slow runs of a time, fewer of a
-throughput.
-
-Only like is put together. What makes two comparisons the same is in `Carried.identity`; where it differs, and where a
-run has no e-value, the comparison is refused and the reason said. What the product says is that the arm is larger (or
-smaller) in at least one of the runs by the coin alone; how much, or that it is everywhere so, it does not say.
-
-Open-ended tests of the same null as `signflip`: e-processes on signed amounts, which multiply.
-
-Under fair coins E[exp(l * s_t)] = cosh(l * a_t) given the magnitude a_t and the past. So for each l
+An e-process is a test of the same null as `signflip`, open-ended. Under fair coins E[exp(l * s_t)] = cosh(l * a_t)
+given the magnitude a_t and the past. So for each l
 
     M_t(l) = prod_i exp(l * s_i) / cosh(l * a_i)
 
@@ -39,32 +9,36 @@ is a martingale with mean 1, and so is any mean of these over l: here over a geo
 and 3 (shifts between about 1/50 and three standard deviations), for an arm that is larger (up: +l) and one that is
 smaller (down: -l), and their mean. By Ville's inequality it ever reaches 1/alpha with chance at most alpha; no budget
 is declared. (Mixture martingales: Robbins 1970; symmetry: de la Pena 1999; Vovk and Wang 2022, arXiv 2208.08925.)
-
-E-processes from separate coins multiply: over hosts, sessions, or a study that is taken up again, the product of the
-values is an e-value again at any stopping time. That also holds for the products of all `up` and of all `down` values,
-whose mean is the better choice where the direction is expected to be the same everywhere.
-
 There are two, by what the amounts s_t are; both are exact under the sharp null, whatever the noise.
 
 EProcess      normal scores (over 10, see `signflip`), for the typical ratio: an outlier counts little more than others
 SumEProcess   the differences arm - baseline themselves, over the largest magnitude so far, for a mean: an outlier
               counts as much as it is large
 
-The evidence of hosts together, by stratum and over all of them: e-values multiply, e-Holm judges. Pure.
+Each run gives a comparison two e-values: `larger` against "the arm is not larger", `smaller` against "the arm is not
+smaller". The first null says that each pair, given its size |D| and the past, is at least as likely to fall below 0 as
+above; "no difference" belongs to both nulls. A direction needs one-sided values: the product of two-sided ones grows
+too where one host finds an arm larger and another finds it smaller.
 
-What `evidence.combine` does for all runs it does here for the hosts of each stratum, and for all hosts: a comparison
-has the two one-sided products (larger, smaller) of each stratum that it was measured in, and of all. Each is an e-value
-by the coins alone, whenever each host stopped: the hosts' coins are separate. All of them, over strata, the whole fleet
-and all comparisons with their end points, are one family in e-Holm (`evidence.adjusted`), so that *the chance that any
-direction is called wrongly in any stratum is at most alpha*. The product over all hosts depends on those of the strata,
-which e-Holm allows; where there is one stratum it is not counted twice.
+Product. Given all that was seen before, the coins of a run are fresh; so the product over runs of one side's values has
+a mean of at most 1 under its null, whenever each run stopped, and also where a run was started because of what an
+earlier one showed (Vovk and Wang 2021, Ann. Statist. 49:1736, section 4: sequential e-values). It needs separate coins:
+the same run twice, or two runs of one seed, are refused. A run left out because of its result makes it invalid.
 
-What a direction says: the arm is larger (smaller) on at least one host of the stratum. That it is so on the typical one
-and by how much, is said by `pooling`, under a model; that it is so on a host, by the host's own verdict.
+e-Holm. The m comparisons, each end point one of its own, have 2m one-sided nulls. Holm's procedure for e-values is
+closed testing with the arithmetic mean, valid for any dependence (Vovk and Wang 2021, section 6; Hartog and Lei 2025,
+arXiv 2501.09015): the adjusted value of a null is
 
-A host whose comparison has no e-value (no verdict was possible there) makes its stratum's product, and that over all,
-refused as in `evidence`: to leave it out by what happened to it could be a selection. Hosts that were left out before
-they measured are not among them.
+    e* = min over sets of nulls that hold it of the mean of their e-values
+
+and it is rejected where e* >= 1/alpha. *The chance that any comparison is called larger or smaller wrongly, a wrong
+direction included, is at most alpha*, over all comparisons together. Only like is put together (`Carried.identity`). A
+comparison that is refused still counts among the m, with values of 0: to drop it by what its data look like would be a
+selection. What the product says is that the arm is larger (or smaller) in at least one of the runs.
+
+Over strata, the family has the products of the hosts of each stratum and of all hosts (where there is one stratum it
+is not counted twice). A host whose comparison has no e-value makes its stratum's product, and that over all, refused.
+Hosts that were left out before they measured are not among them.
 """
 
 from __future__ import annotations
@@ -77,6 +51,7 @@ from typing import Literal, NamedTuple
 import msgspec
 import numpy as np
 
+from hugewise.model.reason import Differ, EValue, NoEValue, Reason
 from hugewise.model.results import Verdict
 from hugewise.stats.method import Numbers
 from hugewise.stats.signflip import UNIT, Scores
@@ -135,7 +110,7 @@ class _Mixture:
         return _exp(self.log_value)
 
     def rejects(self, alpha: float) -> bool:
-        """Whether the value has ever been 1/alpha or more. Raises ValueError unless 0 < alpha < 1."""
+        """Return whether the value has ever been 1/alpha or more. Raises ValueError unless 0 < alpha < 1."""
         if not 0 < alpha < 1:
             raise ValueError("alpha must be within 0 and 1")
         return self._log_largest >= -math.log(alpha)
@@ -188,7 +163,7 @@ class SumEProcess(_Mixture):
 
 
 def multiply_e_values(values: Iterable[float]) -> float:
-    """The e-value of several together, from separate coins: their product, 1 for none.
+    """Return the e-value of several together, from separate coins: their product, 1 for none.
 
     Take each one's value now (or where it stopped), never its largest. Raises ValueError on a value below 0 or NaN.
     """
@@ -203,12 +178,12 @@ def multiply_e_values(values: Iterable[float]) -> float:
 
 
 def finite(value: float) -> float:
-    """An e-value for JSON, which has no infinity: at most the largest double, which is still an e-value."""
+    """Return an e-value for JSON, which has no infinity: at most the largest double, which is still an e-value."""
     return min(value, sys.float_info.max)
 
 
 def e_values(verdict: str, larger: float, smaller: float) -> dict[str, float | None]:
-    """The fields of a comparison that has these one-sided e-values; null where no verdict is possible."""
+    """Return the fields of a comparison that has these one-sided e-values; null where no verdict is possible."""
     known = verdict != "none"
     return {
         "evidence": finite((larger + smaller) / 2) if known else None,
@@ -233,7 +208,7 @@ TYPICAL = "typical ratio"
 
 
 class Carried(msgspec.Struct, frozen=True, kw_only=True):
-    """What one run says of one comparison. Two with the same five names are put together if their identities agree.
+    """Evidence of one run on one comparison. Two with the same five names are put together if their identities agree.
 
     end_point  what is judged of the metric: the typical ratio, or a name of a study's `end_points`
     identity   what must be the same, by its name in words: mechanism, workload, parameters, treatments, design ...
@@ -249,7 +224,7 @@ class Carried(msgspec.Struct, frozen=True, kw_only=True):
     pairs: int
     larger: float | None
     smaller: float | None
-    absent: str = ""
+    absent: Reason = ""
     end_point: str = TYPICAL
 
     @property
@@ -295,7 +270,7 @@ class Combined(msgspec.Struct, frozen=True, kw_only=True):
     adjusted: float | None
     direction: CombinedDirection
     verdict: Verdict
-    reason: str
+    reason: Reason
     end_point: str = TYPICAL
 
     @property
@@ -304,7 +279,7 @@ class Combined(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def not_separate(sources: Sequence[RunEvidence]) -> str | None:
-    """Why the runs' coins are not separate, or None when they are."""
+    """Return why the runs' coins are not separate, or None when they are."""
     for number, later in enumerate(sources):
         for earlier in sources[:number]:
             if later.run == earlier.run:
@@ -315,13 +290,14 @@ def not_separate(sources: Sequence[RunEvidence]) -> str | None:
 
 
 def combine(sources: Sequence[RunEvidence], alpha: float) -> tuple[Combined, ...]:
-    """The comparisons that at least two of the runs have, in the order of their first run, judged at level `alpha`.
+    """Return the comparisons that at least two of the runs have, in the order of their first run, judged at level
+    `alpha`.
 
     Raises ValueError where the runs' coins are not separate, and for an alpha out of range.
     """
     if not 0 < alpha < 1:
         raise ValueError("alpha must be within 0 and 1")
-    shared = [one for one in products(sources) if len(one.each) > 1]
+    shared = [product for product in products(sources) if len(product.each) > 1]
     values = adjusted([side for one in shared for side in one.sides])
     return tuple(with_conclusion(one, (values[2 * at], values[2 * at + 1]), alpha) for at, one in enumerate(shared))
 
@@ -330,7 +306,7 @@ class Multiplied(NamedTuple):
     """A comparison with the products of the e-values of the runs that have it; 0 where it is refused."""
 
     each: Sequence[tuple[RunEvidence, Carried]]
-    refused: str
+    refused: Reason
     sides: tuple[float, float]
 
 
@@ -340,8 +316,8 @@ def products(sources: Sequence[RunEvidence]) -> list[Multiplied]:
         raise ValueError(same)
     found: dict[ComparisonKey, list[tuple[RunEvidence, Carried]]] = {}
     for source in sources:
-        for one in source.comparisons:
-            found.setdefault(one.key, []).append((source, one))
+        for comparison in source.comparisons:
+            found.setdefault(comparison.key, []).append((source, comparison))
     return [_multiplied(each) for each in found.values()]
 
 
@@ -356,7 +332,8 @@ def _multiplied(each: Sequence[tuple[RunEvidence, Carried]]) -> Multiplied:
 
 
 def adjusted(values: Sequence[float]) -> list[float]:
-    """Each e-value adjusted for all of them together by e-Holm, in their order. Raises ValueError below 0 or on a NaN.
+    """Return each e-value adjusted for all of them together by e-Holm, in their order. Raises ValueError below 0 or on
+    a NaN.
 
     The set with the smallest mean that holds a value is the value itself with the k smallest of the others, for some
     k: Vovk and Wang 2021, algorithm 1.
@@ -364,26 +341,37 @@ def adjusted(values: Sequence[float]) -> list[float]:
     if any(not value >= 0 for value in values):
         raise ValueError("an e-value is a number from 0 on")
     order = sorted(range(len(values)), key=values.__getitem__)
-    found = [0.0] * len(values)
+    adjusted_values = [0.0] * len(values)
     for rank, index in enumerate(order):
         least, total = values[index], values[index]
         for count, other in enumerate(order[:rank], 2):
             total += values[other]
             least = min(least, total / count)
-        found[index] = least
-    return found
+        adjusted_values[index] = least
+    return adjusted_values
 
 
-def _refusal(each: Sequence[tuple[RunEvidence, Carried]]) -> str:
-    """Why these are not put together; empty when they may be."""
+def e_bh(values: Sequence[float], alpha: float) -> list[bool]:
+    """Return which nulls are rejected, in their order: of these a share of at most `alpha` is true on average, whatever
+    the dependence (e-BH; Wang and Ramdas 2022, J. R. Stat. Soc. B 84:822). Raises ValueError for an alpha out of range.
+    """
+    if not 0 < alpha < 1:
+        raise ValueError("alpha must be within 0 and 1")
+    order = sorted(range(len(values)), key=lambda at: -values[at])
+    most = max((rank for rank, at in enumerate(order, 1) if rank * values[at] >= len(values) / alpha), default=0)
+    return [at in {*order[:most]} for at in range(len(values))]
+
+
+def _refusal(each: Sequence[tuple[RunEvidence, Carried]]) -> Reason:
+    """Return why these are not put together; empty when they may be."""
     first_source, first = each[0]
     for source, one in each[1:]:
         for name in sorted({*first.identity, *one.identity}):
             if first.identity.get(name) != one.identity.get(name):
-                return f"the {name} of {first_source.run} and {source.run} differ"
+                return Differ(name, first_source.run, source.run)
     for source, one in each:
         if one.larger is None or one.smaller is None:
-            return f"{source.run} has no e-value: {one.absent or 'no reason is known'}"
+            return NoEValue(source.run, one.absent or "no reason is known")
     return ""
 
 
@@ -393,13 +381,12 @@ def with_conclusion(multiplied: Multiplied, after: tuple[float, float], alpha: f
     first = each[0][1]
     up = after[0] >= after[1]
     value = max(after)
+    reason: Reason
     direction: CombinedDirection = "undecided" if value < 1 / alpha else "larger" if up else "smaller"
     if refused:
         direction, reason = "refused", refused
-    elif direction == "undecided":
-        reason = f"the adjusted e-value is below {1 / alpha:.6g}"
     else:
-        reason = f"the adjusted e-value has reached {1 / alpha:.6g}"
+        reason = EValue(direction != "undecided", 1 / alpha)
     verdict: Verdict = "none" if refused else "undecided"
     if direction in ("larger", "smaller"):
         verdict = "better" if (direction == "larger") == first.higher_is_better else "worse"
@@ -427,7 +414,7 @@ ALL = ""
 
 
 def over_strata(sources: Mapping[str, Sequence[RunEvidence]], alpha: float) -> dict[str, tuple[Combined, ...]]:
-    """By stratum, and under `ALL` over all, what these hosts' runs say, judged together at level `alpha`.
+    """Judge the runs of hosts together at level `alpha`, by stratum, and under `ALL` over all.
 
     A comparison that one host of a stratum alone has is there too. Raises ValueError where two runs have the same
     coins, for an alpha out of range, and for a stratum named `ALL`.
@@ -437,12 +424,12 @@ def over_strata(sources: Mapping[str, Sequence[RunEvidence]], alpha: float) -> d
     groups = dict(sources)
     if len(sources) != 1:
         groups[ALL] = [run for runs in sources.values() for run in runs]
-    found = {name: products(runs) for name, runs in groups.items()}
-    sides = [side for each in found.values() for one in each for side in one.sides]
+    per_stratum = {name: products(runs) for name, runs in groups.items()}
+    sides = [side for each in per_stratum.values() for one in each for side in one.sides]
     values = adjusted(sides)
     answered: dict[str, tuple[Combined, ...]] = {}
     at = 0
-    for name, each in found.items():
+    for name, each in per_stratum.items():
         answered[name] = tuple(
             with_conclusion(one, (values[at + 2 * place], values[at + 2 * place + 1]), alpha)
             for place, one in enumerate(each)

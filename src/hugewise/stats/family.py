@@ -1,19 +1,12 @@
 """The verdicts of a whole study: how its comparisons share the error rate.
 
-The method `sequential` has a fixed split: each end point of each judged comparison has an equal share from the start,
+`sequential` and `exact` have a fixed split: each end point of each judged comparison has an equal share from the start,
 so that it can stop on its own at any time, and the chance of any wrong verdict is at most their sum (Bonferroni).
+Arms that a study names `unjudged` are in no split, and `screening` claims nothing.
 
-Arms that a study names `unjudged` are in no split: nothing is claimed of them (`hugewise.stats.sequential`). A study
-that asks whether arms are `not_worse` has the same shares, and another end of its comparisons
-(`hugewise.stats.sequential`).
-
-The method `exact` has the same split; what a comparison has is shared by its two ways (`hugewise.stats.exact`).
-
-The method `screening` claims nothing, so that nothing is shared (`hugewise.stats.screening`).
-
-The method `fixed-n` has Holm's procedure over all comparisons, with intervals that agree with it. Let m be the number
-of judged comparisons (fixed by the plan; neutral metrics are not judged, and a comparison without data counts with p
-= 1) and a = 1 - confidence.
+`fixed-n` has Holm's procedure over all comparisons, with intervals that agree with it. Let m be the number of judged
+comparisons (fixed by the plan; neutral metrics are not judged, and a comparison without data counts with p = 1) and
+a = 1 - confidence.
 
 Differences. Holm's step-down (Holm 1979, Scand. J. Statist. 6:65-70) on the m two-sided p values: the r-th smallest
 is held against a/(m-r+1), and the first that is above its level ends it. *The chance that any comparison without a
@@ -25,9 +18,9 @@ Intervals. A comparison that Holm rejects at step r is shown with its interval a
 with the level at which the procedure ended. As the interval at level l excludes 1 exactly when p <= l, an interval
 excludes 1 exactly when Holm rejects. Each interval alone covers its ratio with its stated confidence; they do not all
 cover together with probability 1 - a, since the levels are chosen by the data (compare Benjamini and Yekutieli 2005,
-JASA 100:71; Strassburger and Bretz 2008, Stat. Med. 27:4914). The intervals at 1 - a/m would. Where undelivered pairs
-were taken out, p is that of two analyses and the interval shown that of one (see `fixed`): it may then exclude 1 where
-Holm does not reject, and the verdict is undecided.
+JASA 100:71; Strassburger and Bretz 2008, Stat. Med. 27:4914). The intervals at 1 - a/m would. p is the
+largest of several tests and the interval shown is Student's of the usable pairs (see `fixed`): it may then exclude 1
+where Holm does not reject, and the verdict is undecided.
 
 Equivalence. An interval within the margin is a pair of one-sided tests at half its level (Schuirmann 1987; Berger and
 Hsu 1996, Statist. Sci. 11:283). The levels above are ordered by the wrong p values for it, so equivalence has a Holm
@@ -37,9 +30,8 @@ interval lies within the margin but this procedure does not agree, the interval 
 it ended: it then reaches beyond the margin, and the verdict is read off what is shown. This can take the claim of a
 difference from an effect smaller than the margin; it happens only where most comparisons of a study are rejected.
 
-Both kinds of claim together: the chance of any wrong one is at most 2a. All of this rests on each p value being
-valid: see the method. The levels hold at the planned number of pairs only; before it p counts as 1 and the interval
-is provisional.
+Both kinds of claim together: the chance of any wrong one is at most 2a, where each p value is valid: see the method.
+The levels hold at the planned number of pairs only; before it p counts as 1 and the interval is provisional.
 """
 
 from __future__ import annotations
@@ -66,7 +58,7 @@ class _Named(Protocol):
 
 
 class ComparedCell(Protocol):
-    """What a comparison needs of a cell: a planned one, or one read back from a run."""
+    """Properties of a cell that a comparison needs: a planned one, or one read back from a run."""
 
     @property
     def id(self) -> str: ...
@@ -82,9 +74,10 @@ class ComparedCell(Protocol):
     def arms(self) -> Sequence[_Named]: ...
 
 
-def methods_for(study: Study, cells: Sequence[ComparedCell]) -> tuple[Method, ...]:
-    """A fresh method for every arm against the baseline of its cell, in the order of the plan: of the cell's metric
-    first, then of each that is judged beside it. A screening has the first alone: it chooses, and claims nothing.
+def methods_for(study: Study, cells: Sequence[ComparedCell], *, coins: bool = True) -> tuple[Method, ...]:
+    """Return a fresh method for every arm against the baseline of its cell, in the order of the plan: of the cell's
+    metric first, then of each that is judged beside it. A screening has the first alone: it chooses, and claims
+    nothing. `coins`: see `store.records.Opened`.
     """
     contrasts = [
         Contrast(cell.id, arm.name, cell.baseline, metric, cell.delivery.share > 0)
@@ -100,15 +93,11 @@ def methods_for(study: Study, cells: Sequence[ComparedCell]) -> tuple[Method, ..
     if study.method == "sequential":
         return tuple(_sequential(study, contrasts, firsts, alpha / (judged * (1 + len(study.end_points)))))
     if study.method == "exact":
-        counting = study.guest is not None and study.guest.counting
-        return tuple(
-            Exact(contrast, planned=planned, alpha=alpha / judged, margin=margin, counting=counting)
-            for contrast in contrasts
-        )
+        return tuple(Exact(each, planned=planned, alpha=alpha / judged, margin=margin) for each in contrasts)
     if study.method == "screening":
         return tuple(_screened(contrasts, planned, alpha, margin))
     return tuple(
-        FixedN(contrast, planned=planned, confidence=study.confidence, margin=margin, family=judged)
+        FixedN(contrast, planned=planned, confidence=study.confidence, margin=margin, family=judged, coins=coins)
         for contrast in contrasts
     )
 
@@ -116,7 +105,7 @@ def methods_for(study: Study, cells: Sequence[ComparedCell]) -> tuple[Method, ..
 def _sequential(
     study: Study, contrasts: Sequence[Contrast], firsts: Collection[tuple[str, str]], share: float
 ) -> Iterator[Method]:
-    """Each comparison with its share and its end points; what is unjudged has neither, and ends with its cell.
+    """Yield each comparison with its share and its end points; what is unjudged has neither, and ends with its cell.
 
     `firsts`: cell and metric of those whose end points are judged; the other metrics have their typical ratio alone.
     """
@@ -146,20 +135,20 @@ def _screened(contrasts: Sequence[Contrast], planned: int, alpha: float, margin:
 
 
 def conclude(methods: Sequence[Method], confidence: float, margin: float) -> tuple[Comparison, ...]:
-    """The comparisons of a study, in the order of `methods`, each with interval and verdict."""
+    """Return the comparisons of a study, in the order of `methods`, each with interval and verdict."""
     fixed = [method for method in methods if isinstance(method, FixedN)]
     levels = _holm_levels(fixed, 1 - confidence, margin)
-    found = []
+    concluded = []
     for method in methods:
         if isinstance(method, FixedN):
-            found.append(method.comparison(levels.get(id(method), 1 - confidence), margin))
+            concluded.append(method.comparison(levels.get(id(method), 1 - confidence), margin))
         elif isinstance(method, Sequential | EndPoint | Screened | Unjudged):
-            found.append(method.comparison())
-    return tuple(found)
+            concluded.append(method.comparison())
+    return tuple(concluded)
 
 
 def _holm_levels(methods: Sequence[FixedN], alpha: float, margin: float) -> dict[int, float]:
-    """The level of each judged comparison's interval, by the method's identity."""
+    """Return the level of each judged comparison's interval, by the method's identity."""
     judged = [method for method in methods if method.contrast.metric.better != "neutral"]
     equivalence = [method.p_equivalence(margin) for method in judged]
     _, levels = holm([method.p_difference() for method in judged], alpha)
@@ -171,7 +160,7 @@ def _holm_levels(methods: Sequence[FixedN], alpha: float, margin: float) -> dict
 
 
 def holm(p_values: Sequence[float], alpha: float) -> tuple[list[bool], list[float]]:
-    """Which hypotheses Holm rejects at familywise level `alpha`, and the level that each was held against.
+    """Return which hypotheses Holm rejects at familywise level `alpha`, and the level that each was tested at.
 
     Those after the first that is not rejected are held against the level at which the procedure ended.
     """

@@ -16,6 +16,12 @@ intention to treat; Hollis and Campbell 1999, BMJ 319:670). Both analyses have t
 two p values (an intersection-union test; Berger 1982, Technometrics 24:295), and 1 for a difference where they point
 different ways: where the analysis of all pairs is valid, so is the verdict. Where nothing was taken out they are one.
 
+The coins. Student's t takes differences for near normal: of three blocks in which the second place is 1% slower it
+claims a difference with a chance of a quarter, which is that of three equal coins. So a verdict also needs the
+sign-flip test of the blocks' coins at this fixed n (`signflip.chance`), which holds whatever the noise: p is the larger
+of the two, for a difference as for each end of the margin. No verdict is possible before ceil(log2(2/alpha)) blocks.
+Equivalence is a claim on the typical ratio, and says which share of stalling runs it cannot exclude.
+
 More than the planned number of blocks are asked for only to replace pairs that were taken out, and twice the planned
 at most.
 """
@@ -24,30 +30,68 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from hugewise.model.results import Comparison, Verdict
+from hugewise.model.reason import (
+    CoinOpen,
+    Failures,
+    FailuresAlone,
+    FewForInterval,
+    Known,
+    NotKeptIn,
+    Reason,
+    WithinMargin,
+)
+from hugewise.model.results import DECIDED, Comparison, Verdict
 from hugewise.model.trial import Block
+from hugewise.stats import campaign, signflip
 from hugewise.stats.method import Contrast, Decision, Effect
-from hugewise.stats.paired import Constant, Signs, Tests, paired
+from hugewise.stats.paired import Constant, Signs, Student, Tests, paired
 from hugewise.stats.pairs import Inference, PairLog, Pairs, ratio_of
+
+
+@dataclass(frozen=True)
+class _WithCoins(Student):
+    """Student's t and the sign-flip test of the coins together: both have to reject."""
+
+    values: tuple[float, ...]
+
+    def p_difference(self) -> float:
+        sign = math.copysign(1.0, self.centre)
+        return max(super().p_difference(), min(1.0, 2 * signflip.chance(sign * one for one in self.values)))
+
+    def p_equivalence(self, bound: float) -> float:
+        ends = (bound - one for one in self.values), (bound + one for one in self.values)
+        return max(super().p_equivalence(bound), *map(signflip.chance, ends))
 
 
 class FixedN:
     """The method `fixed-n` for one comparison.
 
     `confidence` and `margin` are the study's; `family` is the number of its comparisons, so that a verdict of
-    `decision()` (at the Bonferroni level) holds in the conclusion over the family too.
+    `decision()` (at the Bonferroni level) holds in the conclusion over the family too. Without `coins` it is Student's
+    t alone, as runs of before were judged.
     """
 
     name = "fixed-n"
 
-    def __init__(self, contrast: Contrast, *, planned: int, confidence: float, margin: float, family: int = 1) -> None:
+    def __init__(
+        self,
+        contrast: Contrast,
+        *,
+        planned: int,
+        confidence: float,
+        margin: float,
+        family: int = 1,
+        coins: bool = True,
+    ) -> None:
         if planned < 2 or family < 1 or not 0 < confidence < 1 or not 0 < margin < 1:
             raise ValueError("fixed-n needs planned >= 2, family >= 1, confidence and margin within 0 and 1")
         self.contrast = contrast
         self.planned = planned
         self._level = (1 - confidence) / family
         self._margin = margin
+        self._coins = coins
         self.pairs = Pairs(contrast)
 
     def observe(self, block: Block) -> Decision:
@@ -57,7 +101,7 @@ class FixedN:
         return self.decision()
 
     def decision(self) -> Decision:
-        """What is known, with the interval at the Bonferroni level of the family."""
+        """Return the decision so far, with the interval at the Bonferroni level of the family."""
         known = self.comparison(self._level, self._margin)
         effect = None
         if known.ratio is not None and known.p is not None:
@@ -81,14 +125,14 @@ class FixedN:
         return max(1.0 if tests is None else tests.p_equivalence(bound) for tests in self._analyses())
 
     def comparison(self, level: float, margin: float) -> Comparison:
-        """The result with its interval at confidence 1 - `level`."""
+        """Return the result with its interval at confidence 1 - `level`."""
         analyses = self._analyses()
         tests, kept = analyses[0], analyses[-1]
         interval = None if tests is None else tests.interval(level)
         low, high = (None, None) if interval is None else (ratio_of(interval[0]), ratio_of(interval[1]))
         verdict, reason = self._verdict(tests, low, high, level, margin)
         if len(analyses) > 1 and (lost := self._lost(verdict, kept, level, margin)):
-            verdict, reason = "undecided", f"{reason}; but with all pairs kept in, {lost}"
+            verdict, reason = "undecided", NotKeptIn(reason, lost)
         return self.pairs.comparison(
             self.name,
             self.planned,
@@ -100,28 +144,30 @@ class FixedN:
         )
 
     def _analyses(self) -> list[Tests | None]:
-        """The tests of the usable pairs, and where any were taken out those of all that have values too."""
+        """Return the tests of the usable pairs, and where any were taken out those of all that have values too."""
         usable, everything = self.pairs.usable, self.pairs.everything
         return [self._tests(each) for each in ([usable] if len(usable) == len(everything) else [usable, everything])]
 
-    def _lost(self, verdict: Verdict, kept: Tests | None, level: float, margin: float) -> str:
-        """Why a verdict on the usable pairs does not hold for all pairs; empty where it does, or there is none."""
-        if verdict not in ("better", "worse", "equivalent"):
-            return ""
+    def _lost(self, verdict: Verdict, kept: Tests | None, level: float, margin: float) -> Reason | None:
+        """Return why a verdict on the usable pairs does not hold for all pairs; None where it does, or there is
+        none.
+        """
+        if verdict not in DECIDED:
+            return None
         if kept is None:
-            return "there is no test"
+            return Known("no test")
         if verdict == "equivalent":
             if failures := self.pairs.failed:
-                return f"attempts failed in {failures} pairs: that is not equivalent"
+                return Failures(failures)
             inside = kept.p_equivalence(math.log1p(margin)) <= level / 2
-            return "" if inside else "the interval reaches beyond the margin"
+            return None if inside else Known("beyond margin")
         if not kept.p_difference() <= level:
-            return "the interval includes no change"
+            return Known("not excluded")
         same = self._direction(above=_side(kept) > 0) == verdict
-        return "" if same else "the effect has the other sign"
+        return None if same else Known("other sign")
 
     def _tests(self, pairs: PairLog) -> Tests | None:
-        """The tests for these pairs, failures scored."""
+        """Return the tests for these pairs, failures scored."""
         known = [ratio for ratio in pairs.log_ratios() if ratio is not None]
         worst = max((abs(value) for value in known), default=0.0)
         bad = -1 if self.contrast.metric.better == "higher" else 1
@@ -129,14 +175,18 @@ class FixedN:
         signs = [bad * (pair.arm_failed - pair.baseline_failed) for pair in failed if pair.log_ratio is None]
         if signs and worst == 0:
             return Signs(signs.count(1), signs.count(-1))
-        return paired([*known, *(worst * sign for sign in signs)])
+        values = (*known, *(worst * sign for sign in signs))
+        tests = paired(values)
+        if not (isinstance(tests, Student) and self._coins and self._final()):
+            return tests
+        return _WithCoins(tests.n, tests.centre, tests.standard_error, values)
 
     def _final(self) -> bool:
         return len(self.pairs.usable) >= self.planned
 
     def _verdict(
         self, tests: Tests | None, low: float | None, high: float | None, level: float, margin: float
-    ) -> tuple[Verdict, str]:
+    ) -> tuple[Verdict, Reason]:
         refusal = self.pairs.refusal(self.planned)
         if refusal is not None:
             return "none", refusal
@@ -145,25 +195,29 @@ class FixedN:
         if isinstance(tests, Signs):
             return self._by_signs(tests, level)
         if low is None or high is None:
-            few = f"{len(self.pairs.usable)} pairs are too few for an interval at this confidence"
-            # Student's t has nothing to go by, and the sign test that stands in sees directions alone.
-            counts = 'where nothing varies; of guests, method = "exact" judges counts that are the same in every boot'
-            return "undecided", f"{few}, {counts}" if isinstance(tests, Constant) else few
+            # Where nothing varies Student's t has nothing to go by, and the sign test sees directions alone.
+            return "undecided", FewForInterval(len(self.pairs.usable), isinstance(tests, Constant))
         failures = self.pairs.failures
         inside = 1 / (1 + margin) <= low and high <= 1 + margin
+        assert tests is not None
+        open_ = CoinOpen(tests.n, signflip.first_crossing(level))
         if inside and not failures:
-            return "equivalent", f"the whole interval lies within the margin of {margin:.3g}"
+            if tests.p_equivalence(math.log1p(margin)) > level / 2:
+                return "undecided", open_
+            unseen = campaign.unseen(tests.n, level)
+            return "equivalent", WithinMargin(margin, unseen=unseen)
         if low > 1 or high < 1:
-            return self._direction(above=low > 1), "the interval lies on one side of no change"
+            if tests.p_difference() > level:
+                return "undecided", open_
+            return self._direction(above=low > 1), Known("one side")
         if inside:
-            return "undecided", f"attempts failed in {failures} pairs: that is not equivalent"
-        return "undecided", "the interval includes no change and reaches beyond the margin"
+            return "undecided", Failures(failures)
+        return "undecided", Known("no change in interval")
 
-    def _by_signs(self, tests: Signs, level: float) -> tuple[Verdict, str]:
-        count = f"failed attempts alone decide it ({tests.positive + tests.negative} pairs with one failure)"
-        if tests.p_difference() > level:
-            return "undecided", f"{count}, and they are too few"
-        return self._direction(above=tests.positive > tests.negative), count
+    def _by_signs(self, tests: Signs, level: float) -> tuple[Verdict, Reason]:
+        few = tests.p_difference() > level
+        reason = FailuresAlone(tests.positive + tests.negative, few)
+        return "undecided" if few else self._direction(above=tests.positive > tests.negative), reason
 
     def _direction(self, *, above: bool) -> Verdict:
         return "better" if above == (self.contrast.metric.better == "higher") else "worse"
@@ -184,6 +238,6 @@ def _p_difference(analyses: Sequence[Tests | None]) -> float | None:
 
 
 def _side(tests: Tests) -> int:
-    """The sign of the estimated effect."""
+    """Return the sign of the estimated effect."""
     centre = tests.positive - tests.negative if isinstance(tests, Signs) else tests.centre
     return (centre > 0) - (centre < 0)

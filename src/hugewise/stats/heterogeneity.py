@@ -1,4 +1,4 @@
-"""How an effect differs between hosts: its typical size, its spread, and what the next host will have. Pure.
+"""Differences of an effect between hosts: its typical size, its spread, and the next host's effect. Pure.
 
 Model (random effects): host i has an effect theta_i of its own, a draw from N(mu, tau^2), and y_i was estimated of it
 with an error e_i (a standard deviation): y_i ~ N(mu, tau^2 + e_i^2). All are log-ratios.
@@ -41,10 +41,10 @@ It is the interval of the effect that the next host *has*, not of what a short r
 How many hosts of a stratum answer a question, before hours are spent. Pure.
 
 A host that makes n pairs knows its effect to e = deviation / sqrt(n), and hosts differ by tau; so each host's estimate
-is one draw with the deviation sqrt(tau^2 + e^2), and the typical effect is tested by Student's t over hosts
-(`pooling`). The hosts for a verdict are those of that test at the share of the error rate that one of `family` effects
-has (strata times comparisons; Bonferroni, which Holm never needs more than). More pairs on a host help while e is the
-larger of the two; after that only more hosts do.
+is one draw with the deviation sqrt(tau^2 + e^2), and the typical effect is tested by Student's t over hosts and by
+their signs (`pooling`). The hosts for a verdict are those of both tests at the share of the error rate that one of
+`family` effects has (strata times comparisons; Bonferroni, which Holm never needs more than). More pairs on a host help
+while e is the larger of the two; after that only more hosts do.
 
 The hosts for the spread are those with which the interval of tau, by Q-profile at 95%, is expected to end at no more
 than `factor` times tau: for equal errors its upper end is sqrt((k - 1)(tau^2 + e^2) / c - e^2), c the point of
@@ -87,9 +87,11 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from hugewise.model.results import Verdict
+from hugewise.model.reason import Reason, Transfer
+from hugewise.model.results import DECIDED, Verdict
 from hugewise.stats import power
 from hugewise.stats.method import Numbers
+from hugewise.stats.signflip import first_crossing
 
 FEWEST = 5
 """Hosts below which nothing is said of the next one."""
@@ -97,6 +99,7 @@ _NODES = 32
 _HALVINGS = 60
 _FINEST = 1e-9  # log-ratios are rounded to it: an error of 0 would have all of the weight
 _ATOM = 0.25
+_LEAST_OTHERS = 3
 
 
 class TypicalEffect(NamedTuple):
@@ -124,7 +127,7 @@ class Hosts:
         self._mixed: tuple[Numbers, Numbers, Numbers] | None = None
 
     def tau(self) -> float | None:
-        """The spread of true effects over hosts (a standard deviation); None for one host."""
+        """Return the spread of true effects over hosts (a standard deviation); None for one host."""
         return None if self.count < 2 else math.sqrt(float(self._variances(np.array([self.count - 1.0]))[0]))
 
     def tau_interval(self, confidence: float = 0.95) -> tuple[float, float] | None:
@@ -136,7 +139,7 @@ class Hosts:
         return math.sqrt(low), math.sqrt(high)
 
     def typical(self) -> TypicalEffect | None:
-        """The typical effect; None for one host."""
+        """Return the typical effect; None for one host."""
         tau = self.tau()
         if tau is None:
             return None
@@ -145,22 +148,42 @@ class Hosts:
         return TypicalEffect(float(centre[0]), math.sqrt(factor * float(variance[0])), self.count - 1)
 
     def next_host(self, confidence: float = 0.95) -> tuple[float, float] | None:
-        """The interval that has the effect of the next host; None below `FEWEST` hosts."""
+        """Return the interval that has the effect of the next host; None below `FEWEST` hosts."""
         if self.count < FEWEST:
             return None
         tail = (1 - confidence) / 2
         return self._quantile(tail), self._quantile(1 - tail)
 
     def chance_below(self, effect: float) -> float | None:
-        """The chance that the next host's effect is below this one; None below `FEWEST` hosts."""
+        """Return the chance that the next host's effect is below this one; None below `FEWEST` hosts."""
         if self.count < FEWEST:
             return None
         weights, centres, deviations = self._mixture()
         return _mixed(effect, weights, centres, deviations)
 
     def without(self, host: int) -> Hosts:
-        """The others."""
+        """Return the others."""
         return Hosts(np.delete(self.estimates, host).tolist(), np.delete(self.errors, host).tolist())
+
+    def outlying(self, error: float = 0.05) -> list[int]:
+        """Return the places of hosts whose estimate does not fit the others: beyond what the others foretell of it, at
+        this error over all of them (deleted residuals with Bonferroni's bound; Viechtbauer and Cheung 2010, Res. Synth.
+        Methods 1:112). Empty below four hosts.
+        """
+        from scipy.special import stdtrit  # noqa: PLC0415  (slow to load)
+
+        if self.count < _LEAST_OTHERS + 1:
+            return []
+        most = float(stdtrit(self.count - 2, 1 - error / (2 * self.count)))
+        found = []
+        for place in range(self.count):
+            others = self.without(place)
+            typical, tau = others.typical(), others.tau()
+            assert typical is not None and tau is not None
+            deviation = math.sqrt(tau**2 + typical.error**2 + float(self.errors[place]) ** 2)
+            if abs(float(self.estimates[place]) - typical.centre) > most * deviation:
+                found.append(place)
+        return found
 
     def _at(self, variances: Numbers) -> tuple[Numbers, Numbers, Numbers]:
         """Q, the mean and its variance at each of these tau^2."""
@@ -212,7 +235,7 @@ def _mixed(effect: float, weights: Numbers, centres: Numbers, deviations: Number
 
 
 def _chi_squared(freedom: int, chances: Numbers) -> Numbers:
-    """The points of chi-squared with so much above them."""
+    """Return the points of chi-squared with so much above them."""
     from scipy.special import chdtri  # noqa: PLC0415
 
     found: Numbers = chdtri(freedom, chances)
@@ -236,7 +259,7 @@ _TAIL = 0.025
 
 
 class HostNeed(NamedTuple):
-    """What a stratum needs for an `effect` (log-ratio) that differs between its hosts by `tau`.
+    """Hosts that a stratum needs for an `effect` (log-ratio) that differs between its hosts by `tau`.
 
     verdict   hosts with which the typical effect is shown with the chance that was asked for; None beyond `MOST`
     spread    hosts for an interval of tau that ends at twice tau at most; None where tau is too small for it
@@ -253,7 +276,7 @@ class HostNeed(NamedTuple):
 
     @property
     def hosts(self) -> int | None:
-        """For all of it."""
+        """Hosts that suffice for all of these."""
         known = [self.verdict, self.next_host, *([] if self.spread is None else [self.spread])]
         return None if self.verdict is None else max(one for one in known if one is not None)
 
@@ -261,7 +284,7 @@ class HostNeed(NamedTuple):
 def need(  # noqa: PLR0917
     effect: float, tau: float, deviation: float, pairs: int, level: float, seconds: float, chance: float = 0.9
 ) -> HostNeed:
-    """What a stratum needs where each host makes `pairs` pairs in `seconds` (all of a run, in all).
+    """Return the need of a stratum where each host makes `pairs` pairs in `seconds` (of a whole run).
 
     `deviation` is that of a pair's log-ratio (`paired.scale` of a pilot), `level` the share of the error rate. Raises
     ValueError on values out of range.
@@ -280,7 +303,8 @@ def need(  # noqa: PLR0917
 
 
 def hosts_for_verdict(effect: float, tau: float, error: float, level: float, *, chance: float = 0.9) -> int | None:
-    """Hosts with which Student's t at the two-sided `level` shows the typical effect with this chance; 2 at least.
+    """Return hosts with which Student's t and the sign test, at the two-sided `level`, each show the typical effect
+    with this chance.
 
     None beyond `MOST`, and for an effect of 0. Raises ValueError on a spread or an error below 0, and a level or a
     chance outside (0, 1).
@@ -291,13 +315,27 @@ def hosts_for_verdict(effect: float, tau: float, error: float, level: float, *, 
     spread = math.hypot(tau, error)
     if effect == 0:
         return None
+    fewest = first_crossing(level)
     if spread == 0:
-        return 2
-    return power.first_enough(lambda n: power.student_power(abs(effect) / spread, n, level) >= chance, 2, MOST)
+        return fewest
+    shift = abs(effect) / spread
+
+    def enough(hosts: int) -> bool:
+        return min(power.student_power(shift, hosts, level), _signs_power(shift, hosts, level)) >= chance
+
+    return power.first_enough(enough, fewest, MOST)
+
+
+def _signs_power(shift: float, hosts: int, level: float) -> float:
+    """Return the chance that the sign test finds this shift (in standard deviations) in its direction."""
+    from scipy.special import bdtrc, bdtrik, ndtr  # noqa: PLC0415  (slow to load)
+
+    most_by_chance = math.ceil(float(bdtrik(1 - level / 2, hosts, 0.5)))
+    return float(bdtrc(most_by_chance, hosts, float(ndtr(shift))))
 
 
 def hosts_for_spread(tau: float, error: float, factor: float = 2.0) -> int | None:
-    """Hosts with which the interval of tau is expected to end at `factor` times tau at most.
+    """Return hosts with which the interval of tau is expected to end at `factor` times tau at most.
 
     None beyond 1,000: the spread is too small against each host's error. Raises ValueError on a spread or an error
     below 0, or a factor of 1 or less.
@@ -319,12 +357,12 @@ def _check(tau: float, error: float) -> None:
 
 
 Confirmed = Literal["confirmed", "confirmed, other size", "contradicted", "prior"]
-"""What a short run makes of a prior."""
+"""Result of a short run for a prior."""
 _LEVEL = 0.05
 
 
 class Prior(NamedTuple):
-    """What is known of hosts like it: the verdict, the typical effect (log-ratio) and the spread over `hosts` hosts.
+    """Knowledge from similar hosts: the verdict, the typical effect (log-ratio) and the spread over `hosts` hosts.
 
     tau is None for one host.
     """
@@ -336,7 +374,7 @@ class Prior(NamedTuple):
 
 
 class Own(NamedTuple):
-    """What the short run found: its verdict, and its corrected estimate with its error; None where it has none."""
+    """Result of the short run: its verdict, and its corrected estimate with its error; None where it has none."""
 
     verdict: Verdict
     estimate: float | None
@@ -344,41 +382,33 @@ class Own(NamedTuple):
 
 
 class Transferred(NamedTuple):
-    """What follows for the host.
+    """Conclusion for the host.
 
     state     see `Confirmed`
     stranger  whether its estimate does not fit the stratum; None where that cannot be told
     centre, error   of the effect on this host, both put together; None for a prior, and for a stranger
-    reason    in words
     """
 
     state: Confirmed
     stranger: bool | None
     centre: float | None
     error: float | None
-    reason: str
+    reason: Reason
 
 
 def confirm(prior: Prior, own: Own) -> Transferred:
-    """What the short run on a host says of the stratum's verdict there."""
-    if prior.verdict not in ("better", "worse", "equivalent"):
-        return Transferred("prior", None, None, None, "there is no verdict that could hold on this host")
+    """Return the conclusion from the short run on a host for the stratum's verdict there."""
+    if prior.verdict not in DECIDED:
+        return Transferred("prior", None, None, None, Transfer(prior.verdict, own.verdict, stranger=False))
     stranger = _stranger(prior, own)
+    why = Transfer(prior.verdict, own.verdict, bool(stranger))
     if own.verdict == prior.verdict:
         if stranger:
-            why = "its own run ends in the same verdict; its effect is another than those of the hosts before"
             return Transferred("confirmed, other size", True, own.estimate, own.error, why)
-        centre, error = _together(prior, own)
-        why = "its own run ends in the same verdict, and its effect fits those of the hosts before"
-        return Transferred("confirmed", stranger, centre, error, why)
-    if own.verdict in ("better", "worse", "equivalent"):
-        return Transferred(
-            "contradicted", stranger, own.estimate, own.error, f"its own run ends in {own.verdict}, not {prior.verdict}"
-        )
-    why = "its own run is undecided" if own.verdict == "undecided" else "its own run allows no verdict"
-    if stranger:
-        why += ", and its effect is another than those of the hosts before"
-    return Transferred("prior", stranger, None, None, f"{why}: what is said of it is what hosts like it have shown")
+        return Transferred("confirmed", stranger, *_together(prior, own), why)
+    if own.verdict in DECIDED:
+        return Transferred("contradicted", stranger, own.estimate, own.error, why)
+    return Transferred("prior", stranger, None, None, why)
 
 
 def _stranger(prior: Prior, own: Own) -> bool | None:
@@ -392,7 +422,7 @@ def _stranger(prior: Prior, own: Own) -> bool | None:
 
 
 def _together(prior: Prior, own: Own) -> tuple[float | None, float | None]:
-    """The posterior mean of the host's effect and its deviation."""
+    """Return the posterior mean of the host's effect and its deviation."""
     if own.estimate is None or own.error is None:
         return None, None
     before = (prior.tau or 0.0) ** 2 + prior.typical.error**2

@@ -52,7 +52,7 @@ _FINEST = 1e-10  # log-ratios are given in whole multiples of 1e-9
 
 
 def point(differences: Iterable[float], weights: Iterable[float] | None = None) -> float:
-    """The theta at which the sum of the signed scores of D - theta * weight is 0; weights are 1 unless given.
+    """Return the theta at which the sum of the signed scores of D - theta * weight is 0; weights are 1 unless given.
 
     To 1e-7 of the range of the differences. +-inf where infinite ones (failures) outweigh all finite ones. With weights
     other than 1 the walk need not fall everywhere as theta rises; one of its zeros is found. Some 30 times the cost of
@@ -83,7 +83,7 @@ def point(differences: Iterable[float], weights: Iterable[float] | None = None) 
 
 
 def _last(holds: Callable[[float], bool], low: float, high: float, step: float) -> float:
-    """The last theta at which it holds, which it does at `low` and not at `high`, to `step`."""
+    """Return the last theta at which it holds, which it does at `low` and not at `high`, to `step`."""
     while high - low > step:
         middle = low + (high - low) / 2
         if middle in {low, high}:
@@ -204,13 +204,13 @@ class Inversion:
         return self.end(1, resolution), self.end(-1, resolution)
 
     def end(self, side: int, resolution: float = 1e-4, known: float | None = None) -> float:
-        """One of them: the low one for +1, the high one for -1. `known`: the same end as it was found before, for fewer
-        of the pairs or less closely: nothing beyond it is looked at again.
+        """Return one of them: the low one for +1, the high one for -1. `known`: the same end as it was found before,
+        for fewer of the pairs or less closely: nothing beyond it is looked at again.
         """
         return _end(self, side, resolution, known)
 
     def sign(self, theta: float) -> int:
-        """Which way the test on D - theta crossed first, 0 if it did not."""
+        """Return which way the test on D - theta crossed first, 0 if it did not."""
         if theta not in self._known:
             self._known[theta] = self._judge(theta)
         return self._known[theta]
@@ -249,7 +249,7 @@ class _Laws:
         self._known: OrderedDict[bytes, tuple[Numbers, Boundary]] = OrderedDict()
 
     def along(self, magnitudes: Integers) -> Iterator[Numbers]:
-        """The levels that a walk has to reach, infinite where none would do, part by part."""
+        """Yield the levels that a walk has to reach, infinite where none would do, part by part."""
         row, law = magnitudes.astype(np.uint8).tobytes(), self._fresh
         for end in range(self._part, len(row) + self._part, self._part):
             upto = row[:end]
@@ -266,7 +266,7 @@ class _Laws:
 
 
 def _first(walk: Integers, levels: Numbers) -> int:
-    """The sign of the first crossing, 0 for none."""
+    """Return the sign of the first crossing, 0 for none."""
     crossed = np.abs(walk) >= levels
     if not crossed.any():
         return 0
@@ -274,7 +274,7 @@ def _first(walk: Integers, levels: Numbers) -> int:
 
 
 def _end(tests: Inversion, side: int, step: float, known: float | None = None) -> float:
-    """The end of C_n where tests cross to `side`: the low one for +1, the high one for -1.
+    """Return the end of C_n where tests cross to `side`: the low one for +1, the high one for -1.
 
     `known`: an end found for fewer of these pairs, or with a larger step, which holds still.
     """
@@ -322,7 +322,7 @@ def _bisect(judge: Callable[[float], int], side: int, outer: float, inner: float
 
 
 def _seek(tests: Inversion, side: int, start: float, limit: float, step: float, *, rejected: bool) -> float:
-    """The first theta from `start` towards `limit`, by doubling steps, that is rejected (or kept)."""
+    """Return the first theta from `start` towards `limit`, by doubling steps, that is rejected (or kept)."""
     theta = start
     while (tests.sign(theta) == side) != rejected and theta != limit:
         theta = _towards(theta, limit, step)
@@ -331,7 +331,7 @@ def _seek(tests: Inversion, side: int, start: float, limit: float, step: float, 
 
 
 def _last_kept(tests: Inversion, side: int, start: float, limit: float, step: float) -> float | None:
-    """The last theta between `start` and `limit` that is kept, looking at doubling steps.
+    """Return the last theta between `start` and `limit` that is kept, looking at doubling steps.
 
     No boundary is computed for one whose walk goes far beyond those at 0.
     """

@@ -57,7 +57,7 @@ class GainKnee(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def knee(shares: Sequence[float], blocks: Sequence[Sequence[float]], alpha: float, keep: float = KEEP) -> GainKnee:
-    """The knee from the gains of each block at `shares`, which rise from above 0 to 1.
+    """Return the knee from the gains of each block at `shares`, which rise from above 0 to 1.
 
     Raises ValueError where there are fewer than three blocks, or shares are not so.
     """
@@ -71,7 +71,7 @@ def knee(shares: Sequence[float], blocks: Sequence[Sequence[float]], alpha: floa
     means = gains.mean(axis=0)
     whole, (low, high) = float(means[-1]), _t_interval(gains[:, -1], alpha)
     smooth = isotonic(means)
-    found = GainKnee(
+    curve = GainKnee(
         n=len(blocks),
         gains=tuple(map(float, means)),
         smooth=tuple(smooth),
@@ -80,11 +80,11 @@ def knee(shares: Sequence[float], blocks: Sequence[Sequence[float]], alpha: floa
         whole_high=high,
     )
     if low <= 0:
-        return found
+        return curve
     estimate = _crossing(shares, smooth, keep)
     ends = _kept(shares, gains, alpha, keep)
     share_low, share_high = min(ends[0], estimate), max(ends[1], estimate)
-    return msgspec.structs.replace(found, share=estimate, low=share_low, high=share_high)
+    return msgspec.structs.replace(curve, share=estimate, low=share_low, high=share_high)
 
 
 def isotonic(values: Sequence[float] | Numbers) -> list[float]:
@@ -100,7 +100,7 @@ def isotonic(values: Sequence[float] | Numbers) -> list[float]:
 
 
 def _crossing(shares: Sequence[float], smooth: Sequence[float], keep: float) -> float:
-    """Where a monotone curve from (0, 0) first has `keep` of its last value."""
+    """Return where a monotone curve from (0, 0) first has `keep` of its last value."""
     wanted = keep * smooth[-1]
     before_share = before = 0.0
     for share, gain in zip(shares, smooth, strict=True):
@@ -124,10 +124,10 @@ def _kept(shares: Sequence[float], gains: Numbers, alpha: float, keep: float) ->
     mean, error = apart.mean(axis=0), apart.std(axis=0, ddof=1) / math.sqrt(len(gains))
     inside = np.flatnonzero(np.abs(mean) <= _t(alpha, len(gains)) * error)
     turns = np.flatnonzero(np.diff(np.sign(mean)) != 0)  # a spread of nothing leaves only where it crosses
-    found = np.concatenate((inside, turns, turns + 1))
-    if not len(found):
+    candidates = np.concatenate((inside, turns, turns + 1))
+    if not len(candidates):
         return 1.0, 0.0
-    return float(grid[max(0, found.min() - 1)]), float(grid[min(_STEPS, found.max() + 1)])
+    return float(grid[max(0, candidates.min() - 1)]), float(grid[min(_STEPS, candidates.max() + 1)])
 
 
 def _t_interval(values: Numbers, alpha: float) -> tuple[float, float]:

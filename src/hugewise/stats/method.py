@@ -1,4 +1,4 @@
-"""What a statistical method is: an object for one comparison that sees closed blocks and says whether to go on.
+"""Statistical method: an object for one comparison that sees closed blocks and decides whether to go on.
 
 A method holds nothing but what it has observed, so that resuming a run is feeding it the stored blocks again.
 
@@ -14,12 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hugewise.model.metric import Metric
+from hugewise.model.reason import Reason
 from hugewise.model.results import Verdict
 from hugewise.model.trial import Block
 
 
 class Contrast(msgspec.Struct, frozen=True):
-    """What is compared: an arm with the baseline of its own blocks, on one metric of one cell.
+    """Comparison of an arm with the baseline of its own blocks, on one metric of one cell.
 
     proof_demanded  whether undelivered or unproven pages take a pair out; False judges the setting alone
                     (intention to treat; a study's delivery share of 0)
@@ -44,7 +45,7 @@ class Effect(msgspec.Struct, frozen=True):
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """Whether this comparison needs more blocks, and what is known so far.
+    """Decision whether this comparison needs more blocks, with the results so far.
 
     A verdict given here holds in the conclusion over the whole family too; that can only add verdicts, and call a
     difference equivalent when its narrower interval turns out to lie within the margin.
@@ -53,7 +54,7 @@ class Decision(msgspec.Struct, frozen=True):
     status: Literal["continue", "stop"]
     effect: Effect | None
     verdict: Verdict
-    reason: str
+    reason: Reason
 
 
 class Method(Protocol):
@@ -68,7 +69,7 @@ class Method(Protocol):
         ...
 
     def decision(self) -> Decision:
-        """What was decided last."""
+        """Return the last decision."""
         ...
 
 

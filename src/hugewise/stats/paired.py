@@ -1,28 +1,20 @@
-"""Estimates and tests on paired log-ratios: Student's t, and the exact sign test where t has no meaning.
+"""Estimates, tests and spread of paired log-ratios; Welch's comparison of two samples; dependence in time.
 
-All have a `centre` (the estimated log-ratio, None where only directions are known), `p_difference()` (two-sided p of
-"the centre is 0"), `p_equivalence(bound)` (p of "the centre lies outside (-bound, bound)": the larger of two one-sided
-tests) and `interval(level)` (two-sided, at confidence 1 - level; None where there is no bounded one).
+All estimates have a `centre` (the estimated log-ratio, None where only directions are known), `p_difference()`
+(two-sided p of "the centre is 0"), `p_equivalence(bound)` (p of "the centre lies outside (-bound, bound)": the larger
+of two one-sided tests) and `interval(level)` (two-sided, at confidence 1 - level; None where there is no bounded one).
+They are Student's t, and the exact sign test where t has no meaning. scipy is loaded at the first use (it is slow to
+load), and only its special functions are.
 
-scipy is loaded at the first use (it is slow to load), and only its special functions are.
+Welch. The estimand is the ratio of arithmetic means. Its interval is that of the difference of logarithms of the means,
+with standard errors by the delta method and Welch's degrees of freedom (Welch 1947, Biometrika 34:28; Satterthwaite
+1946). It holds at one fixed n that was chosen before looking, for independent values within and between the samples:
+nothing in it defends against drift, against correlation, or against looking repeatedly.
 
-Welch's comparison of two independent samples, on the scale of ratios.
-
-The estimand is the ratio of arithmetic means. Its interval is that of the difference of logarithms of the means, with
-standard errors by the delta method and Welch's degrees of freedom (Welch 1947, Biometrika 34:28; Satterthwaite 1946).
-It holds at one fixed n that was chosen before looking, for independent values within and between the samples: nothing
-in it defends against drift, against correlation, or against looking repeatedly.
-
-The spread of pair differences, as a pilot shows it: standard deviation, its interval, and the test's own scale.
-
-Differences are log-ratios; a spread of 0.01 is about 1%.
-
-How far measurements that follow each other depend on each other, and how many independent ones they are worth.
-
-Autocorrelation by Wiener-Khinchin, piece by piece, so that memory does not grow with the number of lags. The
-statistical inefficiency (integrated autocorrelation time) is 1 + 2 * sum of the autocorrelations, summed while Geyer's
-initial monotone positive sequence holds (Geyer 1992, Statist. Sci. 7:473-483); n divided by it is the effective n of
-the mean. It needs the order in time, and a series without drift: under drift it grows with n, and so it should.
+Dependence. Autocorrelation by Wiener-Khinchin, piece by piece, so that memory does not grow with the number of lags.
+The statistical inefficiency (integrated autocorrelation time) is 1 + 2 * sum of the autocorrelations, summed while
+Geyer's initial monotone positive sequence holds (Geyer 1992, Statist. Sci. 7:473-483); n divided by it is the effective
+n of the mean. It needs the order in time, and a series without drift: under drift it grows with n, and so it should.
 """
 
 from __future__ import annotations
@@ -93,7 +85,7 @@ class Constant:
         return math.ldexp(1.0, -self.n) if abs(self.centre) < bound else 1.0
 
     def interval(self, level: float) -> tuple[float, float] | None:
-        """The value, or None."""
+        """Return the value, or None."""
         return (self.centre, self.centre) if 2.0 ** (1 - self.n) <= level else None
 
 
@@ -110,11 +102,11 @@ class Signs:
         return sign_test(self.positive, self.negative)
 
     def p_equivalence(self, bound: float) -> float:
-        """Without magnitudes nothing is equivalent."""
+        # without magnitudes nothing is equivalent
         return 1.0
 
     def interval(self, level: float) -> tuple[float, float] | None:
-        """Without magnitudes there is none."""
+        # without magnitudes there is no interval
         return None
 
 
@@ -123,13 +115,16 @@ Tests = Student | Constant | Signs
 
 def sign_test(positive: int, negative: int) -> float:
     """Two-sided p of the exact sign test (Arbuthnot 1710; Conover, Practical Nonparametric Statistics, 3.4)."""
-    n, least = positive + negative, min(positive, negative)
-    below = sum(math.comb(n, k) for k in range(least + 1))
-    return min(1.0, 2 * below / (1 << n))
+    return min(1.0, 2 * chance_of_heads(max(positive, negative), positive + negative))
+
+
+def chance_of_heads(least: int, coins: int) -> float:
+    """Return the chance of at least so many heads of fair coins."""
+    return sum(math.comb(coins, k) for k in range(least, coins + 1)) / (1 << coins)
 
 
 def paired(log_ratios: Sequence[float]) -> Student | Constant | None:
-    """The tests for these log-ratios; None when there are none."""
+    """Return the tests for these log-ratios; None when there are none."""
     n = len(log_ratios)
     if n == 0:
         return None
@@ -201,7 +196,7 @@ def deviation_interval(differences: Sequence[float], confidence: float = 0.95) -
 
 
 def scale(differences: Sequence[float]) -> float | None:
-    """The standard deviation that normal differences would have for which the normal-scores test is as sharp.
+    """Return the standard deviation that normal differences would have for which the normal-scores test is as sharp.
 
     sqrt(n) times half the width of the interval that inverts the signed normal-scores test at 1 standard error (Lehmann
     1963, Ann. Math. Statist. 34:1507; Sen 1966, ibid. 37:1759: the width estimates what the test can resolve). Equal to
@@ -270,7 +265,7 @@ def _trimmed(values: Sequence[float], share: float) -> float:
 
 
 def _crossing(values: Numbers, finite: Numbers, level: float) -> float:
-    """The shift at which the standardised signed-rank score of `values - shift` falls through `level`."""
+    """Return the shift at which the standardised signed-rank score of `values - shift` falls through `level`."""
     from scipy.special import ndtri  # noqa: PLC0415  (slow to load)
 
     n = len(values)
@@ -291,7 +286,7 @@ _PIECES = 1 << 16
 
 
 class Dependence(msgspec.Struct, frozen=True):
-    """Of a series in its order in time.
+    """Dependence within a series in its order in time.
 
     lags          autocorrelation at lag 1, 2, ... (at most 1,000 of them), without unit
     limit         two-sided 95% limit of each under independence, 1.96/sqrt(n)
@@ -334,7 +329,7 @@ def autocorrelation(values: Numbers, lags: int) -> Numbers:
 
 
 def dependence(values: Numbers) -> Dependence | None:
-    """What the order of finite `values`, shape (n,), shows; None below 10 of them, or where all are the same.
+    """Return the dependence in finite `values`, shape (n,); None below 10 of them, or where all are the same.
 
     The longest lag looked at is a tenth of n, at least 2,048 or all there are.
     """

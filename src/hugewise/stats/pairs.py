@@ -1,4 +1,4 @@
-"""From closed blocks to pairs: which attempts of an arm and its baseline make one, and when there can be no verdict.
+"""Pairs from closed blocks: which attempts of an arm and its baseline make a pair, and when no verdict is possible.
 
 The same for every method. Of each block whose coin drew both the arm and the baseline:
 
@@ -12,28 +12,13 @@ The same for every method. Of each block whose coin drew both the arm and the ba
   which nobody can tell whether its clock ran (`Block.lost`); one that started at a later try may have waited for a
   better moment; and a block may break off, or be disturbed.
 
-All of that is known after the coin, and may hang on it: were an arm undelivered, absent or not started in slow moments
-alone, what is left of it would look fast. Two rules answer that:
+All of that is known after the coin, and may hang on it ("Which pairs reach the test" in docs/concepts/sequential.md).
+So `kept` has a pair for each of these blocks, in their order; undelivered ones have their times, and a pair is `lost`
+where it has none. `against` scores lost pairs as the largest difference *against* the claim that is made. (A lost pair
+scored 0 would be a dropped pair, and one scored against the side that lost it makes verdicts by itself.) And above 1%
+of the attempts that were made of either side there is no verdict but the reason; `spared` attempts are always allowed.
 
-1. *The kept-in test.* `kept` has a pair for each of these blocks, in their order. Undelivered ones have their times. A
-   pair is `lost` where it has none: a side absent, not started, started late or made anew after hugewise had ended
-   under it, both failed, or the block not complete. `against` scores lost pairs as the largest difference *against*
-   the claim that is made. Where nothing is lost, every |D| is what it would have been under the other labels if the
-   label makes no difference to the times: a sign-flip test is exact under Fisher's sharp null, whatever was undelivered
-   (intention to treat). Where something is lost, the difference that it hides is replaced by the one that speaks
-   most against the claim, whichever label lost it: conservative but for the ranks of the other pairs. (A lost pair
-   scored 0 would be a dropped pair, and one scored against the side that lost it makes verdicts by itself.)
-2. *The share.* Above 1% of the attempts that were made of either side there is no verdict but the reason; `spared`
-   attempts are always allowed. Absent values, starts that failed, late starts and lost attempts count like undelivered
-   pages. This keeps the estimate, which is of the usable pairs, close to what was asked; it alone would not keep the
-   error rate.
-
-One pair: what an arm and its baseline took in the same block.
-
-Many pairs in little memory: columns of numbers, and a `Pair` made anew for whoever looks.
-
-A run of days has tens of thousands of blocks, and each of its comparisons keeps every pair: as objects they were most
-of what a long run grew by (180 bytes a pair; as columns 60).
+`PairLog` keeps columns of numbers, and makes a `Pair` for whoever looks: 60 bytes a pair instead of 180.
 """
 
 from __future__ import annotations
@@ -48,6 +33,7 @@ from typing import Literal, NamedTuple, overload
 import msgspec
 
 from hugewise.model import metric
+from hugewise.model.reason import Absent, FewPairs, Lack, Lacking, LeftOut, NotJudged, NotPositive, Reason, Unknown
 from hugewise.model.results import Comparison, Verdict
 from hugewise.model.trial import Attempt, Block
 from hugewise.stats.method import Contrast
@@ -71,7 +57,7 @@ class Pair(msgspec.Struct, frozen=True, gc=False):
     lost: bool = False
 
     def difference(self, *, higher_is_better: bool) -> float:
-        """The log-ratio, with a failure as the worst: infinitely far on the bad side; 0 where both failed."""
+        """Return the log-ratio, with a failure as the worst: infinitely far on the bad side; 0 where both failed."""
         if self.log_ratio is not None:
             return self.log_ratio
         bad = -1 if higher_is_better else 1
@@ -89,7 +75,7 @@ class _Columns:
         self._last: Pair | None = None
 
     def add(self, pair: Pair) -> int:
-        """Its place. The pair that was added last has a place already."""
+        """Add the pair, and return its place. The pair that was added last has a place already."""
         if pair is not self._last:
             self._blocks.append(pair.block)
             self._sessions.append(pair.session)
@@ -139,13 +125,13 @@ class PairLog(Sequence[Pair]):
         self._places.append(self._columns.add(pair))
 
     def log_ratios(self) -> list[float | None]:
-        """Those of all pairs, at a tenth of the time that the pairs themselves take."""
+        """Return the log-ratios of all pairs, at a tenth of the time that the pairs themselves take."""
         return list(map(self._columns.log_ratio, self._places))
 
     def failures(self) -> tuple[int, int]:
-        """In how many pairs the arm failed, and the baseline."""
+        """Return in how many pairs the arm failed, and the baseline."""
         flags = list(map(self._columns.flags, self._places))
-        return sum(each & 1 for each in flags), sum(each >> 1 & 1 for each in flags)
+        return sum(flag & 1 for flag in flags), sum(each >> 1 & 1 for each in flags)
 
     def __len__(self) -> int:
         return len(self._places)
@@ -177,10 +163,10 @@ def log_ratio(arm: float, baseline: float) -> float:
 
 
 class Inference(msgspec.Struct, frozen=True):
-    """What a method says of the pairs so far; ratios are arm/baseline."""
+    """Result of a method for the pairs so far; ratios are arm/baseline."""
 
     verdict: Verdict
-    reason: str
+    reason: Reason
     ratio: float | None = None
     low: float | None = None
     high: float | None = None
@@ -190,9 +176,8 @@ _Lack = Literal["not delivered", "unproven", "absent", "not started", "late", "l
 
 
 class _Turn(NamedTuple):
-    """What a side's turn in a block gave: a value, a workload failure, nothing (`missing`), or no turn (neither).
-
-    `out`: it takes its pair out of the usable ones.
+    """Turn of a side in a block: a value, a workload failure, nothing (`missing`), or no turn (neither). `out`: it
+    takes its pair out of the usable ones.
     """
 
     value: float | None = None
@@ -202,7 +187,7 @@ class _Turn(NamedTuple):
 
 
 @dataclass
-class _Side:
+class _SideTurns:
     """One side's turns: how many there were, in how many something was lacking, what, and why."""
 
     name: str
@@ -220,25 +205,17 @@ class _Side:
             self.lacking[what] += 1
             self.reasons.setdefault(what, Counter())[why] += 1
 
-    def refusal(self, future: int, spared: int) -> str | None:
-        """Why there is no verdict, even if `future` more turns lack nothing."""
-        return None if self.bad <= max(spared, _TOLERATED * (self.seen + future)) else self.said()
+    def refusal(self, future: int, spared: int) -> Lacking | None:
+        """Return why there is no verdict, even if `future` more turns lack nothing."""
+        return None if self.bad <= max(spared, _TOLERATED * (self.seen + future)) else Lacking(self.lacks())
 
-    def said(self) -> str:
-        """What is lacking, in words; empty where nothing is."""
-        return "; ".join(self._said(what) for what in self.lacking)
-
-    def _said(self, what: _Lack) -> str:
-        count, why = self.lacking[what], self.reasons[what].most_common(1)[0][0]
-        if what == "absent":
-            return f"{self.metric} of {self.name} absent from {count} of {self.seen} attempts: {why}"
-        if what == "late":
-            return f"{self.name} started only at a later try in {count} of {self.seen} blocks"
-        if what == "not started":
-            return f"{self.name} could not be started in {count} of {self.seen} blocks: {why}"
-        if what == "lost":
-            return f"an attempt of {self.name} was lost in {count} of {self.seen} blocks: {why}"
-        return f"pages of {self.name} {what} in {count} of {self.seen} attempts: {why}"
+    def lacks(self) -> tuple[Lack, ...]:
+        """Return what the turns lack; empty where nothing is lacking."""
+        return tuple(
+            Lack(what, self.name, self.metric, count, self.seen, self.reasons[what].most_common(1)[0][0])
+            for what, count in self.lacking.items()
+            if count
+        )
 
 
 class Pairs:
@@ -256,8 +233,8 @@ class Pairs:
         self.everything = PairLog(beside=self.kept)
         self.usable = PairLog(beside=self.kept)
         self._spared = spared
-        self._arm = _Side(contrast.arm, contrast.metric.name)
-        self._baseline = _Side(contrast.baseline, contrast.metric.name)
+        self._arm = _SideTurns(contrast.arm, contrast.metric.name)
+        self._baseline = _SideTurns(contrast.baseline, contrast.metric.name)
         self.lost = 0
         """Kept-in pairs of which nothing is known."""
         self.broken_off = 0
@@ -266,12 +243,11 @@ class Pairs:
         """Blocks in which a side failed, or could not be started."""
         self.failures = 0
         """Usable pairs in which a side failed."""
-        self._not_positive: str | None = None
-        self._not_positive_of = ""
+        self._not_positive: NotPositive | None = None
 
     @property
     def apart(self) -> bool:
-        """Whether the kept-in pairs are others than the usable ones."""
+        """True if the kept-in pairs differ from the usable ones."""
         return len(self.kept) > len(self.usable) or self.lost > 0
 
     @property
@@ -280,7 +256,7 @@ class Pairs:
         return max(self._arm.seen, self._baseline.seen)
 
     def take(self, block: Block) -> Pair | None:
-        """The usable pair of a closed block, or None; `kept` and `everything` grow by theirs.
+        """Return the usable pair of a closed block, or None; `kept` and `everything` grow by theirs.
 
         Blocks of other cells, or whose coin drew only one of the two, change nothing.
         """
@@ -315,8 +291,8 @@ class Pairs:
         self.failures += pair.arm_failed or pair.baseline_failed
         return pair
 
-    def _turn(self, side: _Side, attempt: Attempt | None, block: Block) -> _Turn:
-        """What a side's turn gave; counted, unless it had none because the other side could not be started."""
+    def _turn(self, side: _SideTurns, attempt: Attempt | None, block: Block) -> _Turn:
+        """Return a side's turn; counted, unless it had none because the other side could not be started."""
         name = self.contrast.metric.name
         if attempt is None:
             if (why := block.unstarted.get(side.name)) is not None:
@@ -335,8 +311,7 @@ class Pairs:
         if value is None:
             lacks["absent"] = attempt.absent.get(name, "it was not reported")
         elif not (value > 0 and math.isfinite(value)):
-            self._not_positive_of = side.name
-            self._not_positive = f"{name} was {value:g} under {attempt.arm}: such a value has no ratio"
+            self._not_positive = NotPositive(name, value, attempt.arm)
             value = None
         side.take({**lacks, **late})
         return _Turn(value=value, missing=value is None, out=bool(lacks))
@@ -344,7 +319,7 @@ class Pairs:
     def _pair(
         self, block: Block, arm: Attempt | None, baseline: Attempt | None, over: _Turn, under: _Turn
     ) -> Pair | None:
-        """The pair of two turns with a value or a failure."""
+        """Return the pair of two turns with a value or a failure."""
         if arm is None or baseline is None or over.missing or under.missing:
             return None
         known = over.value is not None and under.value is not None
@@ -363,7 +338,9 @@ class Pairs:
         p: float | None = None,
         final: bool = True,
     ) -> Comparison:
-        """What a method found on these pairs, as the report has it; `ratio_all` is the estimate on `everything`."""
+        """Return a method's result on these pairs, as the report has it; `ratio_all` is the estimate on
+        `everything`.
+        """
         low, high = finding.low, finding.high
         bounded = finding.verdict == "undecided" and low is not None and high is not None
         of_arm, of_baseline = self.usable.failures()
@@ -393,37 +370,44 @@ class Pairs:
         )
 
     def _constant(self) -> bool:
-        """Whether all usable pairs, two at least, have the same ratio (`log_ratio` rounds, so that equal ones tie)."""
+        """Return whether all usable pairs, two at least, have the same ratio (`log_ratio` rounds, so that equal ones
+        tie).
+        """
         ratios = set(self.usable.log_ratios())
         return len(self.usable) > 1 and len(ratios) == 1 and None not in ratios
 
-    def refusal(self, planned: int) -> str | None:
-        """Why there is no verdict on the attempts that were made. More of them can cure what is lacking in a few."""
+    def refusal(self, planned: int) -> Reason | None:
+        """Return why there is no verdict on the attempts that were made. More of them can cure lacks in a few."""
         metric = self.contrast.metric
         if metric.better == "neutral":
-            return f"{metric.name} is neither better high nor low: it is shown, never judged"
+            return NotJudged(metric.name)
         if not self.everything and self.seen >= planned and (why := self._absent_throughout()) is not None:
-            return f"{metric.name} was absent from every pair: {why}"
+            return Absent(metric.name, why)
         return self._never(0)
 
     def exhausted(self, planned: int) -> bool:
-        """Whether no more blocks are asked for: enough pairs, too many taken out, or no verdict possible any more."""
+        """Return whether no more blocks are asked for: enough pairs, too many taken out, or no verdict possible any
+        more.
+        """
         if len(self.usable) >= planned or self.seen >= 2 * planned:
             return True
         if self._never(max(0, planned - len(self.usable))) is not None:
             return self.seen >= min(planned, _SHOWN)
         return self.seen >= planned and self.contrast.metric.better == "neutral"
 
-    def _never(self, future: int) -> str | None:
-        """Why there is no verdict, even if nothing is lacking in `future` more blocks."""
+    def _never(self, future: int) -> Reason | None:
+        """Return why there is no verdict, even if nothing is lacking in `future` more blocks."""
         if self._not_positive is not None:
             return self._not_positive
         return self._arm.refusal(future, self._spared) or self._baseline.refusal(future, self._spared)
 
     def of_arm_alone(self, planned: int) -> bool:
-        """Whether what stands against a verdict for good is the arm's own doing: without the arm, nothing would."""
+        """Return whether the permanent obstacle to a verdict is the arm's alone: without the arm there would be
+        none.
+        """
         side, future = self._baseline, max(0, planned - len(self.usable)) if self.usable else 0
-        if self.contrast.metric.better == "neutral" or self._not_positive_of == side.name:
+        of_baseline = self._not_positive is not None and self._not_positive.arm == side.name
+        if self.contrast.metric.better == "neutral" or of_baseline:
             return False
         return not side.lacking["absent"] == side.seen > 0 and side.refusal(future, self._spared) is None
 
@@ -433,36 +417,32 @@ class Pairs:
                 return side.reasons["absent"].most_common(1)[0][0]
         return None
 
-    def shortfall(self, planned: int) -> str:
-        """How far the pairs are from the plan, and what is missing."""
-        known = f"{len(self.usable)} of {planned} planned pairs"
-        if len(self.usable) == 1:
-            known += ", and one shows no spread: an interval takes two at least"
-        return "; ".join(part for part in (known, self.taken_out()) if part)
+    def shortfall(self, planned: int, least: int | None = None) -> FewPairs:
+        """Return how far the pairs are from the plan, and what is missing."""
+        return FewPairs(len(self.usable), planned, self.left_out().lacks, least)
 
-    def taken_out(self) -> str:
-        """What was taken out of the usable pairs, in words; empty where nothing was."""
-        return "; ".join(text for side in (self._arm, self._baseline) if (text := side.said()))
+    def left_out(self) -> LeftOut:
+        """Return what was taken out of the usable pairs, and what is not known of the kept-in ones."""
+        return LeftOut((*self._arm.lacks(), *self._baseline.lacks()), self.unknown())
 
-    def kept_in(self) -> str:
-        """What the kept-in pairs have beyond what was taken out, in words; empty where that is nothing."""
-        if not self.lost:
-            return ""
-        broken = f", {self.broken_off} of them as their block was not completed" if self.broken_off else ""
-        return f"nothing is known of {self.lost} {'pair' if self.lost == 1 else 'pairs'}{broken}"
+    def unknown(self) -> Unknown | None:
+        """Return what is not known of the kept-in pairs; None where nothing is lacking."""
+        return Unknown(self.lost, self.broken_off) if self.lost else None
 
 
 def against(pairs: Iterable[Pair], claim: int, *, higher_is_better: bool) -> list[Pair]:
     """The pairs with each lost one as a failure of the side that speaks against `claim` (1: the arm is larger; -1)."""
     arm = (claim > 0) == higher_is_better  # a failed arm is smaller where higher is better, else larger
     return [
-        msgspec.structs.replace(one, arm_failed=arm, baseline_failed=not arm, lost=False) if one.lost else one
-        for one in pairs
+        msgspec.structs.replace(pair, arm_failed=arm, baseline_failed=not arm, lost=False) if pair.lost else pair
+        for pair in pairs
     ]
 
 
 def _undelivered(attempt: Attempt) -> Literal["not delivered", "unproven"] | None:
-    """What its delivery lacks; None where it is as promised, nothing was, or a failure left no proof."""
+    """Return what the attempt's delivery lacks; None where it is as promised, nothing was promised, or a failure left
+    no proof.
+    """
     delivery = attempt.delivery
     if delivery.target.kind == "any" or delivery.delivered is True:
         return None
@@ -472,7 +452,7 @@ def _undelivered(attempt: Attempt) -> Literal["not delivered", "unproven"] | Non
 
 
 def _last(block: Block, arm: str) -> Attempt | None:
-    """The attempt of `arm` that counts in this block."""
+    """Return the attempt of `arm` that counts in this block."""
     counted = [a for a in block.attempts if a.arm == arm and a.state in ("accepted", "failed")]
     return counted[0] if len(counted) == 1 else max(counted, key=lambda attempt: attempt.number, default=None)
 

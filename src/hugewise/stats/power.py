@@ -1,4 +1,4 @@
-"""How many pairs the sequential sign-flip test needs, and what it can see with those that there are.
+"""Pairs that the sequential sign-flip test needs, and effects that given pairs can show.
 
 The forecast is for differences D that are normal with mean `shift` times their standard deviation. With heavier tails
 fewer pairs are needed than forecast from the standard deviation, as the scores lose nothing to the t test (Chernoff and
@@ -82,13 +82,13 @@ MOST = 1_000_000
 WALKED = 2_000
 """Up to here the walk is followed exactly; beyond it is taken for a Brownian motion."""
 PIECES = (250, WALKED)
-"""So far it is followed first, as that is often far enough."""
+"""Numbers of pairs that are followed first, as these often suffice."""
 _SHORT = 400  # pairs up to which walks cost nothing
 
 
 @cache
 def least_pairs(alpha: float, budget: int) -> int | None:
-    """The fewest pairs after which a verdict is possible: all differences with one sign. None where none is.
+    """Return the fewest pairs after which a verdict is possible: all differences with one sign. None where none is.
 
     2 * 2^-n has to fit into what is spent by then: somewhat later than 2 * 2^-n <= alpha. With the
     scores of real data it can be one pair later.
@@ -101,7 +101,8 @@ def least_pairs(alpha: float, budget: int) -> int | None:
 
 
 def power(shift: float, pairs: int, alpha: float, budget: int | None = None) -> float:
-    """The chance of a verdict in the right direction within `pairs` pairs of the declared `budget` (default: `pairs`).
+    """Return the chance of a verdict in the right direction within `pairs` pairs of the declared `budget` (default:
+    `pairs`).
 
     `shift` is |mean| / standard deviation of the pair difference. Raises ValueError on numbers out of range.
     """
@@ -119,7 +120,7 @@ def power_curve(shift: float, alpha: float, budget: int, pairs: int = WALKED) ->
 
 
 def first_enough(enough: Callable[[int], bool], start: int, most: int) -> int | None:
-    """The least n from `start` to `most` that is enough, where enough for n is enough for all that are larger.
+    """Return the least n from `start` to `most` that is enough, where enough for n is enough for all that are larger.
 
     To 1 in 500.
     """
@@ -135,7 +136,7 @@ def first_enough(enough: Callable[[int], bool], start: int, most: int) -> int | 
 
 
 def least_effect(enough: Callable[[float], bool], low: float, high: float, *, to: float) -> float | None:
-    """The least effect between `low` and `high` that is enough, to this ratio; None where `high` is not."""
+    """Return the least effect between `low` and `high` that is enough, to this ratio; None where `high` is not."""
     if not enough(high):
         return None
     while high / low > to:
@@ -147,7 +148,7 @@ def least_effect(enough: Callable[[float], bool], low: float, high: float, *, to
 def least_own_budget(
     near: Callable[[int], float], exact: Callable[[int], float], alpha: float, *, chance: float
 ) -> int | None:
-    """The least n that gives this chance when it is the budget, up to `MOST`.
+    """Return the least n that gives this chance when it is the budget, up to `MOST`.
 
     `near` is the chance by the Brownian approximation, `exact` that of the walk. Where walks are long, one of them says
     by how much the other is wrong in normal scores, which changes slowly with n.
@@ -166,14 +167,14 @@ def least_own_budget(
 
 @cache
 def _quantiles() -> Numbers:
-    """The van der Corput sequence in base 2 (1935): 1/2, 1/4, 3/4, 1/8, ..."""
-    found = np.zeros(WALKED)
+    """Return the van der Corput sequence in base 2 (1935): 1/2, 1/4, 3/4, 1/8, ..."""
+    quantiles = np.zeros(WALKED)
     for index in range(1, WALKED + 1):
         rest, step = index, 0.5
         while rest:
-            found[index - 1] += step * (rest & 1)
+            quantiles[index - 1] += step * (rest & 1)
             rest, step = rest >> 1, step / 2
-    return found
+    return quantiles
 
 
 @lru_cache(maxsize=64)
@@ -185,7 +186,7 @@ def typical(alpha: float, budget: int, pairs: int) -> tuple[tuple[int, int | Non
 
 @lru_cache(maxsize=256)
 def _walked(shift: float, alpha: float, budget: int, pairs: int) -> Numbers:
-    """The chance of having crossed upwards after each of `pairs` pairs."""
+    """Return the chance of having crossed upwards after each of `pairs` pairs."""
     steps = typical(alpha, budget, pairs)
     grid, below = sizes(shift)
     lean = 1 / (1 + np.exp(-2 * shift * np.interp(_quantiles()[:pairs], below, grid)))
@@ -215,7 +216,7 @@ def _walked(shift: float, alpha: float, budget: int, pairs: int) -> Numbers:
 
 
 def sizes(shift: float) -> tuple[Numbers, Numbers]:
-    """A grid of |D| in standard deviations, and its distribution function there."""
+    """Return a grid of |D| in standard deviations, and its distribution function there."""
     from scipy.special import ndtr  # noqa: PLC0415  (slow to load)
 
     grid = np.linspace(0.0, shift + 9.0, 4001)
@@ -224,7 +225,7 @@ def sizes(shift: float) -> tuple[Numbers, Numbers]:
 
 @lru_cache(maxsize=256)
 def drift_of(shift: float) -> float:
-    """The expected score of a pair, in units of the scores' standard deviation under the null."""
+    """Return the expected score of a pair, in units of the scores' standard deviation under the null."""
     from scipy.special import ndtri  # noqa: PLC0415  (slow to load)
 
     grid, below = sizes(shift)
@@ -244,7 +245,7 @@ def _height(moved: Numbers, spent: float) -> Numbers:
 
 
 def brownian(drift: Numbers | float, pairs: int, alpha: float, budget: int, moving: Numbers | float = 1.0) -> Numbers:
-    """The chance of having crossed upwards by `pairs`, by the tangent of the boundary there.
+    """Return the chance of having crossed upwards by `pairs`, by the tangent of the boundary there.
 
     `drift` is the walk's in a pair that moves it, in standard deviations of its step; `moving` the share of such pairs.
     Both may be rows.
@@ -296,7 +297,7 @@ def averaged(chance: Callable[[float], float], freedom: float) -> float:
 def pairs_for_assurance(
     shift: float, freedom: float, alpha: float, *, chance: float = 0.9, budget: int | None = None
 ) -> int | None:
-    """Pairs after which the sequential test has a verdict with this chance, on average over sigma.
+    """Return pairs after which the sequential test has a verdict with this chance, on average over sigma.
 
     Of the declared `budget`; without one, the smallest budget that gives this chance when it is the one declared. None
     where that is beyond the budget, or `power.MOST`.
@@ -321,7 +322,7 @@ def pairs_for_assurance(
 
 @lru_cache(maxsize=256)
 def shift_shown(pairs: int, freedom: float, alpha: float, *, chance: float = 0.9) -> float | None:
-    """The shift that `pairs` declared pairs show with this chance, on average over sigma, to 0.5%.
+    """Return the shift that `pairs` declared pairs show with this chance, on average over sigma, to 0.5%.
 
     None where even differences that all agree would not.
     """
@@ -337,31 +338,37 @@ def shift_shown(pairs: int, freedom: float, alpha: float, *, chance: float = 0.9
 
 @lru_cache(maxsize=256)
 def student_needed(shift: float, freedom: float, level: float, *, chance: float = 0.9) -> int | None:
-    """The pairs that a paired t test at a fixed number of them needs; None beyond `power.MOST`."""
+    """Return the pairs that a paired t test at a fixed number of them needs, at least those whose coins allow a
+    verdict; None beyond `power.MOST`.
+    """
     if shift <= 0:
         return None
     return first_enough(
         lambda n: averaged(lambda factor: student_power(shift * factor, n, level), freedom) >= chance,
-        2,
+        first_crossing(level),
         MOST,
     )
 
 
 @lru_cache(maxsize=256)
 def student_shift(pairs: int, freedom: float, level: float, *, chance: float = 0.9) -> float | None:
-    """The shift that a paired t test shows with this chance, to 0.5%; None where it is beyond 1,000."""
+    """Return the shift that a paired t test shows with this chance, to 0.5%; None where it is beyond 1,000, and where
+    the coins of so many pairs allow no verdict.
+    """
+    if pairs < first_crossing(level):
+        return None
     return _shown(lambda shift: student_power(shift, pairs, level), freedom, chance, 1e3)
 
 
 def _shown(power_of: Callable[[float], float], freedom: float, chance: float, most: float) -> float | None:
-    """The least shift up to `most` with this chance."""
+    """Return the least shift up to `most` with this chance."""
     return least_effect(
         lambda shift: averaged(lambda factor: power_of(shift * factor), freedom) >= chance, 1e-4, most, to=1.005
     )
 
 
 def _undeclared(shift: float, freedom: float, alpha: float, chance: float) -> int | None:
-    """The smallest budget with this chance."""
+    """Return the smallest budget with this chance."""
     weights, drifts = np.array([(weight, drift_of(shift * factor)) for weight, factor in nodes(freedom)]).T
     return least_own_budget(
         lambda n: float(weights @ brownian(drifts, n, alpha, n)),
@@ -398,7 +405,7 @@ Values = Sequence[float] | Numbers
 
 
 class UnplannableError(Exception):
-    """Why an end point cannot be planned from these values."""
+    """Reason why an end point cannot be planned from these values."""
 
 
 class EndPower(Protocol):
@@ -409,13 +416,13 @@ class EndPower(Protocol):
         """The fewest pairs that can have a verdict."""
 
     def power(self, effect: float, pairs: int, budget: int) -> float:
-        """The chance of a verdict by `pairs` of a declared `budget`, if the ratio is 1 + effect."""
+        """Return the chance of a verdict by `pairs` of a declared `budget`, if the ratio is 1 + effect."""
 
 
 def of_values(
     kind: str, arm: Values, baseline: Values, alpha: float, *, better: end_points.Better = "lower"
 ) -> EndPower:
-    """The power of the end point `kind` from a pilot's values, in the metric's unit, one of each side per pair.
+    """Return the power of the end point `kind` from a pilot's values, in the metric's unit, one of each side per pair.
 
     Raises UnplannableError with the reason, ValueError where no end point is called so.
     """
@@ -482,7 +489,7 @@ def _mean(arm: Numbers, baseline: Numbers, alpha: float) -> _Mean:
 
 @dataclass(frozen=True)
 class _Tail:
-    """How bad runs are, as logarithms: draws of their distribution, by the weights of the pilot's pairs.
+    """Distribution of bad runs, as logarithms: draws of it, by the weights of the pilot's pairs.
 
     values  sorted, shape (runs,)
     upto    the share of runs up to each value, shape (draws, runs)
@@ -497,7 +504,7 @@ class _Tail:
 
     @staticmethod
     def fitted(arm: Numbers, baseline: Numbers) -> _Tail:
-        """From two rows of as many values. Raises UnplannableError."""
+        """Fit the tail to two rows of as many values. Raises UnplannableError."""
         runs = 2 * len(arm)
         if runs < FEWEST:
             raise UnplannableError(
@@ -520,7 +527,7 @@ class _Tail:
         return _Tail(values, upto, start, excess / share)
 
     def beyond(self, limit: Numbers) -> Numbers:
-        """The share of runs beyond a limit for each draw."""
+        """Return the share of runs beyond a limit for each draw."""
         place = np.searchsorted(self.values, limit, "right")
         draws = np.arange(len(limit))
         below = np.where(place > 0, self.upto[draws, place - 1], 0.0)
@@ -528,7 +535,7 @@ class _Tail:
         return np.where(limit >= self.start, far, np.maximum(_TAIL, 1 - below))
 
     def quantile(self, share: float, effect: float) -> Numbers:
-        """The limit that this share of runs is beyond, if those of the arm are worse by `effect`."""
+        """Return the limit that this share of runs is beyond, if those of the arm are worse by `effect`."""
         low = np.full_like(self.start, self.values[0])
         high = self.start + effect - self.mean * math.log(min(1.0, share / _TAIL)) + 1e-9
         for _ in range(40):
@@ -559,7 +566,7 @@ class _Signs:
         return float(brownian(drift, pairs, self.alpha, budget, moving * self._judged(pairs) / pairs).mean())
 
     def _judged(self, pairs: int) -> float:
-        """The pairs after the start. A quantile of few runs is exceeded more often: counted as more pairs.
+        """Return the pairs after the start. A quantile of few runs is exceeded more often: counted as more pairs.
 
         A run exceeds the quantile p of 2t earlier ones with chance (floor(2t (1-p)) + 1)/(2t + 1), which is about
         (1 - p) + (p - 1/2)/(2t): this is summed.
@@ -571,7 +578,7 @@ class _Signs:
 
 @lru_cache(maxsize=64)
 def _signs(of: _Signs, effect: float) -> tuple[Numbers, Numbers]:
-    """How often a pair has one run beyond the threshold, and the drift that it then gives the walk."""
+    """Return how often a pair has one run beyond the threshold, and the drift that it then gives the walk."""
     if of.kind == "slow":
         limit = of.tail.quantile(0.5, effect) + math.log(end_points.FACTOR)
     else:

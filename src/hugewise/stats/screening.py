@@ -3,13 +3,15 @@
 All arms of a cell, the baseline among them, are held against each other, pair by pair of the same blocks. Of each two
 the sequential sign-flip test (`signflip`) watches "no difference" and both ends of the margin. After each block
 
-1. an arm that some other arm beats (the test of no difference has crossed) drops out: it is not measured any more;
+1. an arm that some other arm beats (the test of no difference has crossed) drops out: it is not measured any more. An
+   arm that comes before the other in the study must be worse by more than the margin for that;
 2. an arm is *in front* when the tests have rejected, of each arm still in, that it is better by more than the margin,
    which is a share of what the baseline takes: whoever gains 80% does not ask which of two ways gains 80 or 81%.
    The screening is over when an arm is in front, and each that comes before it in the study is beaten: of arms that are
    alike the first goes on, so that whoever writes the study puts the narrowest and cheapest first;
-3. else it goes on, to the declared number of pairs or the end of the time. Then the first arm in front is chosen; where
-   there is none it is unsure, and takes the arm with the best estimate.
+3. else it goes on, to the declared number of pairs or the end of the time. Then the first arm in front is chosen. Where
+   there is none the screening is unsure: it takes the arm with the best estimate, or the first arm that this one is not
+   clearly ahead of (by more than the margin, after a standard error of the mean of their pairs).
 
 Error. The chance that the leader of a screening that was not unsure is worse than the best arm by more than the margin
 is at most alpha: for that a test must have crossed on the wrong side, either "the best arm is worse than" another, so
@@ -31,27 +33,39 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from itertools import combinations
+from statistics import fmean, stdev
 from typing import NamedTuple
 
 import msgspec
 
+from hugewise.model.reason import (
+    Beaten,
+    BestEstimate,
+    InFront,
+    NotClearlyBeaten,
+    NothingChosen,
+    NotJudged,
+    OfScreening,
+    Reason,
+)
 from hugewise.model.results import Comparison
 from hugewise.model.trial import Block
 from hugewise.stats.method import Contrast, Decision
 from hugewise.stats.pairs import Inference, Pairs, ratio_of
-from hugewise.stats.sequential import Watched
+from hugewise.stats.sequential import PairTests
 
 _FASTEST = 20.0  # log of how many times faster an arm may be: beyond, a share of the baseline is any share of it
 _WIDER = 1.25
+_FEWEST = 3  # pairs that rank two arms
 _SEEN = 3  # blocks without a usable pair after which an arm is given up
 
 
 class Chosen(NamedTuple):
-    """What a screening has chosen, and why: `unsure` where the time or the pairs were over before it was clear."""
+    """Choice of a screening, with its reason: `unsure` where the time or the pairs were over before it was clear."""
 
     arm: str
     unsure: bool
-    reason: str
+    reason: Reason
 
 
 class _Duel:
@@ -59,19 +73,19 @@ class _Duel:
 
     def __init__(self, contrast: Contrast, alpha: float, planned: int, edge: float) -> None:
         self.pairs = Pairs(contrast, spared=1)
-        self.watched = Watched(alpha, planned, edge)
+        self.tests = PairTests(alpha, planned, edge)
         self._sign = -1 if contrast.metric.better == "higher" else 1  # a larger value is worse by so much
 
     def take(self, block: Block) -> None:
         pair = self.pairs.take(block)
         if pair is not None:
             higher = self._sign < 0
-            self.watched.add(self._sign * pair.difference(higher_is_better=higher), None)
+            self.tests.add(self._sign * pair.difference(higher_is_better=higher), None)
 
     @property
     def winner(self) -> int:
         """-1: `arm` is better; 1: `other` is; 0: not known."""
-        return self.watched.test.sign
+        return self.tests.test.sign
 
 
 class Screening:
@@ -85,7 +99,7 @@ class Screening:
         if not contrasts:
             raise ValueError("a screening has two arms or more")
         first = contrasts[0]
-        self.arms = [first.baseline, *(each.arm for each in contrasts)]
+        self.arms = [first.baseline, *(contrast.arm for contrast in contrasts)]
         self.planned = planned
         each, edge = 2 * alpha / (len(self.arms) - 1), round(math.log1p(margin), 9)
         self._margin = margin
@@ -93,12 +107,12 @@ class Screening:
             (arm, other): _Duel(msgspec.structs.replace(first, arm=arm, baseline=other), each, planned, edge)
             for other, arm in combinations(self.arms, 2)
         }
-        self.dropped: dict[str, str] = {}
+        self.dropped: dict[str, Reason] = {}
         """Arms that are out, and why."""
         self._by: dict[str, str] = {}  # whom the tests have beaten of them, and who beat it
-        self._void: str | None = None
+        self._void: Reason | None = None
         if first.metric.better == "neutral":
-            self._void = f"{first.metric.name} is neither better high nor low"
+            self._void = NotJudged(first.metric.name)
         self.ended = self._void is not None
         self._seen = 0
 
@@ -113,19 +127,31 @@ class Screening:
         self.ended = self._over()
 
     def chosen(self) -> Chosen:
-        """Whom it chooses with what is known: unsure, as long as none is in front."""
+        """Return the choice so far: unsure, as long as no arm is in front."""
         if self._void is not None:
-            return Chosen(self.arms[0], True, f"nothing can be chosen: {self._void}")
+            return Chosen(self.arms[0], True, NothingChosen(self._void))
         if (front := next(self._in_front(), None)) is not None:
-            return Chosen(front, False, f"no other is better by more than {100 * self._margin:.3g}%")
+            return Chosen(front, False, InFront(self._margin))
         left = [arm for arm in self.arms if arm not in self.dropped]
         best = min(left, key=lambda arm: self._level(arm, left[0]))
-        return Chosen(best, True, "it has the best estimate, and the screening was over before more was clear")
+        for arm in left[1 : left.index(best)]:
+            if self._alike(best, arm):
+                return Chosen(arm, True, NotClearlyBeaten(best))
+        return Chosen(best, True, BestEstimate())
+
+    def _alike(self, best: str, arm: str) -> bool:
+        """Return whether the mean of the pairs, less a standard error, has `best` ahead of the earlier `arm` by the
+        margin at most. Of too few pairs nothing is known.
+        """
+        ahead = [-one for one in self._duels[best, arm].tests.pairs.values]
+        if not all(map(math.isfinite, ahead)):
+            return False
+        return len(ahead) < _FEWEST or fmean(ahead) - stdev(ahead) / math.sqrt(len(ahead)) <= self._edge(best)
 
     def behind(self, arm: str, other: str) -> bool:
-        """Whether "`arm` is better than `other` by more than the margin" is rejected."""
+        """Return whether "`arm` is better than `other` by more than the margin" is rejected."""
         straight = (arm, other) in self._duels
-        watched = self._duels[(arm, other) if straight else (other, arm)].watched
+        watched = self._duels[(arm, other) if straight else (other, arm)].tests
         if watched.above if straight else watched.below:
             return True
         if other == self.arms[0] or self._duels[other, self.arms[0]].winner >= 0:  # it gains nothing that is known
@@ -136,8 +162,8 @@ class Screening:
         return watched.sign(-edge) > 0 if straight else watched.sign(edge) < 0
 
     def _edge(self, arm: str) -> float:
-        """The margin beside that arm, as a log-ratio: it is a share of what the baseline takes, and beside an arm that
-        takes a fraction of that it is more of it.
+        """Return the margin beside that arm, as a log-ratio: it is a share of what the baseline takes, and beside an
+        arm that takes a fraction of that it is more of it.
         """
         level = self._level(arm, self.arms[0])
         return round(math.log1p(self._margin / math.exp(level) if -_FASTEST < level < 0 else self._margin), 9)
@@ -148,24 +174,34 @@ class Screening:
                 self._refuse(arm, why)
             elif duel.winner and not {arm, other} & set(self.dropped):
                 worse, better = (arm, other) if duel.winner > 0 else (other, arm)
-                if worse != self.arms[0]:  # the baseline is in every block all the same
-                    self.dropped[worse] = f"{better} is better, after {len(duel.pairs.usable)} pairs"
+                if worse != self.arms[0] and self._by_enough(
+                    worse, better
+                ):  # the baseline is in every block all the same
+                    self.dropped[worse] = Beaten(better, len(duel.pairs.usable))
                     self._by[worse] = better
 
+    def _by_enough(self, worse: str, better: str) -> bool:
+        """Return whether the arm that is beaten comes behind the better one, or is worse by more than the margin: of
+        arms that are alike the first goes on.
+        """
+        if (better, worse) not in self._duels:
+            return True
+        return self._duels[better, worse].tests.sign(-self._edge(worse)) < 0
+
     def _refusals(self) -> set[str]:
-        """Arms that have no part in it."""
+        """Return arms that have no part in it."""
         return self.dropped.keys() - self._by.keys()
 
-    def _refuse(self, arm: str, why: str) -> None:
+    def _refuse(self, arm: str, why: Reason) -> None:
         """Take an arm out for good; whom it alone had beaten would else be passed over for nobody."""
         self._by.pop(arm, None)
         self.dropped[arm] = why
         for beaten in [worse for worse, better in self._by.items() if better == arm]:
             del self.dropped[beaten], self._by[beaten]
 
-    def _refused(self, duel: _Duel) -> str | None:
-        """Why an arm has no part in it: nothing usable in the first blocks, or too little for good. What holds of the
-        baseline, or of the metric, holds of all arms, and makes it void.
+    def _refused(self, duel: _Duel) -> Reason | None:
+        """Return why an arm has no part in it: nothing usable in the first blocks, or too little for good. Reasons of
+        the baseline, or of the metric, hold for all arms, and make the screening void.
         """
         hopeless = duel.pairs.exhausted(self.planned) or (duel.pairs.seen >= _SEEN and not duel.pairs.usable)
         why = duel.pairs.refusal(self.planned) if hopeless else None
@@ -175,7 +211,7 @@ class Screening:
         return why
 
     def _in_front(self) -> Iterator[str]:
-        """Arms that no arm still in is better than by more than the margin, in the order of the study."""
+        """Return arms that no arm still in is better than by more than the margin, in the order of the study."""
         left = [arm for arm in self.arms if arm not in self.dropped]
         return (arm for arm in left if all(self.behind(other, arm) for other in left if other != arm))
 
@@ -193,33 +229,31 @@ class Screening:
         refused = self._refusals()
         return arm in self.dropped or any(
             duel.winner == (1 if arm == mine else -1)
+            and (arm == mine or arm == self.arms[0] or self._by_enough(arm, mine))
             for (mine, other), duel in self._duels.items()
             if arm in (mine, other) and not {mine, other} & refused
         )
 
     def _level(self, arm: str, reference: str) -> float:
-        """How much worse than `reference`, as a log-ratio; infinite where no pair is known."""
+        """Return how much worse than `reference` the arm is, as a log-ratio; infinite where no pair is known."""
         if arm == reference:
             return 0.0
         duel = self._duels[arm, reference]
-        return duel.watched.pairs.centre() if duel.pairs.usable else math.inf
+        return duel.tests.pairs.centre() if duel.pairs.usable else math.inf
 
     def comparison(self, contrast: Contrast) -> Comparison:
-        """The arm against the baseline as it is known: an estimate, an interval, no verdict."""
+        """Return the arm against the baseline as it is known: an estimate, an interval, no verdict."""
         duel = self._duels[contrast.arm, contrast.baseline]
-        pairs, alpha = duel.pairs, duel.watched.test.alpha
+        pairs, alpha = duel.pairs, duel.tests.test.alpha
         chosen = self.chosen()
         said = self.dropped.get(contrast.arm)
-        if said is None and self._void is not None:
-            said = chosen.reason
-        elif said is None:
-            said = f"chosen: {chosen.reason}" if contrast.arm == chosen.arm else "not the one that goes on"
-        reason = f"a screening claims nothing; {said}"
+        goes_on = said is None and self._void is None and contrast.arm == chosen.arm
+        reason = OfScreening(said or (chosen.reason if goes_on or self._void is not None else None), goes_on)
         finding = Inference("none", reason)
         if pairs.usable:
             higher = contrast.metric.better == "higher"
-            ends = duel.watched.interval()
-            low, centre, high = (ends[0], duel.watched.pairs.centre(), ends[1])
+            ends = duel.tests.interval()
+            low, centre, high = (ends[0], duel.tests.pairs.centre(), ends[1])
             if higher:
                 low, centre, high = -high, -centre, -low
             ratios = [ratio_of(each) for each in (centre, low, high)]
@@ -246,10 +280,10 @@ class Screened:
         return self.decision()
 
     def decision(self) -> Decision:
-        """Whether this arm is measured any more."""
+        """Return whether this arm is measured any more."""
         over = self.screening.ended or self.contrast.arm in self.screening.dropped
-        return Decision("stop" if over else "continue", None, "none", "a screening claims nothing")
+        return Decision("stop" if over else "continue", None, "none", OfScreening(None))
 
     def comparison(self) -> Comparison:
-        """What is known of it, without a verdict."""
+        """Return the comparison so far, without a verdict."""
         return self.screening.comparison(self.contrast)

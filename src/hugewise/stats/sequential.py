@@ -7,7 +7,10 @@ One object watches one comparison of one end point with its own fixed share of t
    sequence of the campaign average, where there are pairs enough for one, does not contradict it;
 2. equivalent: on both sets of pairs the same test has rejected both "the ratio is at least 1 + margin" and "at most
    1/(1 + margin)", which is the interval by inversion lying within the margin; the estimate lies in that interval; and
-   the campaign average is known to lie within the margin too. Never where an attempt failed or could not be started;
+   the campaign average is known to lie within the margin, too (`Campaign.within`). Never where an attempt failed or
+   could not be started. It is a claim on the typical ratio, and says which share of stalling runs it cannot exclude
+   (`campaign.unseen`); its reach is the campaign average where the mean stays within the margin even with these
+   (`Campaign.bounded`);
 3. otherwise the comparison goes on, to the declared budget of pairs; then it is undecided.
 
 Error. Every verdict needs the kept-in test, so that the chance of a better or worse under the sharp null is at most
@@ -16,55 +19,25 @@ verdicts away. That is why the share of undelivered attempts may be held against
 data could have chosen. Pairs of which nothing is known are scored against whatever is claimed: so there are two walks
 of kept-in pairs, one for "larger" and one for "smaller", which part at the first such pair.
 
-How far a verdict reaches is named with it (`hugewise.model.results.Tier`): this campaign (the sign test), the campaign
-average (`campaign`; from 100 pairs), beyond these sessions (`sessions`). A tier that the data cannot carry says so. The
-intervals of the last two have an error of alpha each of their own, outside the study's split.
+The estimand is the typical ratio of the usable pairs, with its interval (`inversion`). How far a verdict reaches is
+named with it (`model.results.Tier`): this campaign (the sign test), the campaign average (`campaign`), beyond these
+sessions (`sessions`). The intervals of the last two have an error of alpha each of their own, outside the study's
+split. Beside all this an e-process (`evidence`) sees the kept-in pairs and stops with the comparison.
 
-The estimand is the typical ratio of the usable pairs: where the test's own walk is zero (`inversion`). Its interval is
-the set of ratios that the test has not rejected (`inversion`), so that it excludes 1 exactly when the test on the
-usable pairs has crossed. It only ever narrows, while the estimate moves with all pairs: where differences are not
-symmetric, or drift, the estimate can leave it. The pairs then share no one effect, and nothing is claimed.
+A covariate (`covariate`) is taken out of all differences. What is kept by inversion need not be an interval then, so
+every verdict also asks that the interval shown bears it out, by more than the largest bias that has not been excluded
+(`bias`): until it does, the comparison goes on. A covariate that differs by arm ends it without a verdict. Campaign
+average, session means and evidence stay those of the plain differences.
 
-A study may name a covariate (`covariate`). Tests, interval and estimate are then all made on the same differences with
-it taken out. What is kept by inversion need not be an interval then, so every verdict also asks that the interval
-shown bears it out: all of it above 1, below 1, or within the margin. The arm may have moved the covariate without that
-being noticed, and a moved covariate makes an effect where there is none; so the interval has to bear the verdict out by
-more than the largest bias that has not been excluded (`bias`). Until it does, the comparison goes on. A covariate that
-differs by arm is refused by a check of its own, and the comparison ends without a verdict. Campaign average, session
-means and evidence stay those of the plain differences.
+`Unjudged` is an arm beside the judged ones: it has an interval, no verdict, no share of the error rate, and no say in
+when its blocks end. Its interval is by inversion of the same test at the study's confidence: it holds whenever one
+looks, so also at an end that others choose. That it and the interval of a judged arm hold *together* is not promised.
 
-Beside it an e-process (`evidence`) sees the kept-in pairs, and stops with the comparison. An e-value counts at any
-stopping time, so at this one too: what it is when the sign test ends the comparison is what multiplies over runs
-(`evidence`). It has no part in the verdict here.
-
-The tiers of a claim: how far it reaches (`model.results.Tier`), and what the usable pairs say at that reach.
-
-The verdict is made within the comparison's share of alpha. The intervals of the campaign average and of what lies
-beyond these sessions are made with an error of the same size each, of their own: outside the study's split.
-
-One set of pairs under the eyes of `sequential`: its tests as pairs come, its estimate, and its interval.
-
-An arm that is measured beside those that are judged: it has an interval, no verdict, and no say in when it ends.
-
-Its error. Whoever shows the second best beside the best has not asked whether it is better: so it has no share of the
-study's error rate, and the judged comparisons have theirs whole, whatever the unjudged arm does. Its blocks end when
-the last judged comparison of its cell ends, which the data of the judged arms decide. Its interval is by inversion of
-the same exact test at the study's confidence: it holds whenever one looks, so also at an end that others choose, and
-misses its own ratio with a chance of at most 1 - confidence. That it and the interval of a judged arm hold *together*
-is not promised: whoever claims both has twice that chance of being wrong.
-
-The sequential method for whoever asks whether an arm is no worse: it ends when that is known, either way.
-
-An arm is *not worse* when the test has rejected, on the usable pairs and on the kept-in ones, that it is worse by the
-margin or more; it is *worse by more* when "worse by the margin at most" is rejected on both. A smaller effect in either
-direction ends nothing: that an arm is 1% slower says nothing against it where 2% are allowed for.
-
-Error. Both claims are tests of an end of the margin by the same exact test (`sequential`), of which each side has half
-of alpha: under "worse by the margin or more" the chance of ever having ended with "not worse" is at most alpha/2, for
-an effect that is the same in every pair or symmetric around it. Better, worse and equivalent stay what `sequential`
-makes of the same pairs: to look on for the other claim costs them nothing, as their tests hold whenever one looks.
-
-What is said of it is read off the interval: "not worse" holds exactly when the interval ends before the margin.
+`NotWorse` ends a comparison by another question. An arm is *not worse* when the test has rejected, on both sets of
+pairs, that it is worse by the margin or more; it is *worse by more* when "worse by the margin at most" is rejected on
+both. Each side has half of alpha: under "worse by the margin or more" the chance of ever having ended with "not worse"
+is at most alpha/2, for an effect that is the same in every pair or symmetric around it. Better, worse and equivalent
+stay what `sequential` makes of the same pairs. "Not worse" holds exactly when the interval ends before the margin.
 """
 
 from __future__ import annotations
@@ -76,7 +49,27 @@ from typing import Literal
 
 import msgspec
 
-from hugewise.model.results import Comparison, Reach, Spread, Tier, Verdict
+from hugewise.model.reason import (
+    AverageOf,
+    BiasOpen,
+    Bounded,
+    BudgetTooSmall,
+    CovariateMoved,
+    CovariateTest,
+    CovariateUsed,
+    Crossed,
+    Exactly,
+    Failures,
+    Known,
+    LeftOut,
+    NoOneEffect,
+    NotShown,
+    NotWithAll,
+    OverSessions,
+    Reason,
+    WithinMargin,
+)
+from hugewise.model.results import DIRECTIONS, Comparison, Reach, Spread, Tier, Verdict
 from hugewise.model.trial import Block
 from hugewise.stats import campaign, inversion, sessions, stopping
 from hugewise.stats.campaign import Campaign
@@ -91,55 +84,47 @@ from hugewise.stats.signflip import SignFlip
 
 
 def campaign_ratio(campaign: Campaign, *, failures: int) -> Tier:
-    """The campaign average of the log-ratio: as a ratio, one of geometric means."""
-    found = None if failures else campaign.interval()
-    if found is None:
-        return _unsupported("campaign average", _FAILED if failures else campaign.reason())
-    reason = f"geometric mean; asymptotic, by the design's coins; {_own_error(campaign.alpha)}"
-    return _tier("campaign average", campaign.mean, found, reason)
+    """Return the campaign average of the log-ratio: as a ratio, one of geometric means."""
+    bounds = None if failures else campaign.interval()
+    if bounds is None:
+        return _unsupported("campaign average", Failures(failures, "average") if failures else campaign.reason())
+    return _tier("campaign average", campaign.mean, bounds, AverageOf(campaign.alpha))
 
 
 def beyond_sessions(pairs: Sequence[Pair], alpha: float) -> Tier:
-    """The mean over sessions like these, from the mean log-ratio of each."""
+    """Return the mean over sessions like these, from the mean log-ratio of each."""
     by_session: dict[int, list[float]] = {}
     for pair in pairs:
         if pair.log_ratio is not None:
             by_session.setdefault(pair.session, []).append(pair.log_ratio)
     means = [math.fsum(values) / len(values) for values in by_session.values()]
-    found = sessions.interval(means, alpha)
-    if found is None:
+    bounds = sessions.interval(means, alpha)
+    if bounds is None:
         return _unsupported("beyond these sessions", sessions.reason(means, alpha))
-    reason = f"over {len(means)} session means; {_own_error(alpha)}"
-    return _tier("beyond these sessions", math.fsum(means) / len(means), found, reason)
+    return _tier("beyond these sessions", math.fsum(means) / len(means), bounds, OverSessions(len(means), alpha))
 
 
-_FAILED = "attempts failed, and a failure has no ratio"
-
-
-def _own_error(alpha: float) -> str:
-    return f"with an error of {alpha:.3g} of its own, outside the study's"
-
-
-def _tier(name: Reach, centre: float, found: tuple[float, float], reason: str) -> Tier:
+def _tier(name: Reach, centre: float, found: tuple[float, float], reason: Reason) -> Tier:
     low, high = found
     return Tier(
         name=name, supported=True, ratio=ratio_of(centre), low=ratio_of(low), high=ratio_of(high), reason=reason
     )
 
 
-def _unsupported(name: Reach, reason: str | None) -> Tier:
-    return Tier(name=name, supported=False, ratio=None, low=None, high=None, reason=reason or "no interval is known")
+def _unsupported(name: Reach, reason: Reason | None) -> Tier:
+    assert reason is not None
+    return Tier(name=name, supported=False, ratio=None, low=None, high=None, reason=reason)
 
 
-class Watched:
-    """The tests of no difference and of both ends of the margin (log-ratio), each at `alpha` over `planned` pairs."""
+class PairTests:
+    """The tests of no difference and of both ends of the margin (log-ratio), each at `alpha` over `budget` pairs."""
 
-    def __init__(self, alpha: float, planned: int, margin: float) -> None:
-        self._alpha, self._planned, self._margin = alpha, planned, margin
+    def __init__(self, alpha: float, budget: int | None, margin: float) -> None:
+        self._alpha, self._budget, self._margin = alpha, budget, margin
         self.pairs = Controlled()
-        self.test = SignFlip(alpha, planned)
-        self._below_upper = SignFlip(alpha, planned)
-        self._above_lower = SignFlip(alpha, planned)
+        self.test = SignFlip(alpha, budget)
+        self._below_upper = SignFlip(alpha, budget)
+        self._above_lower = SignFlip(alpha, budget)
 
     def add(self, difference: float, covariate: float | None) -> None:
         """Take a pair's difference, and that of its covariate."""
@@ -150,12 +135,12 @@ class Watched:
 
     @property
     def below(self) -> bool:
-        """Whether "arm/baseline is 1 + margin or more" is rejected."""
+        """True if "arm/baseline is 1 + margin or more" is rejected."""
         return self._below_upper.sign < 0
 
     @property
     def above(self) -> bool:
-        """Whether "1/(1 + margin) or less" is rejected."""
+        """True if "1/(1 + margin) or less" is rejected."""
         return self._above_lower.sign > 0
 
     @property
@@ -164,26 +149,26 @@ class Watched:
         return 1 if self._below_upper.sign > 0 else -1 if self._above_lower.sign < 0 else 0
 
     def sign(self, theta: float) -> int:
-        """Which way the test of this log-ratio has crossed, 0 where it has not."""
-        return self.pairs.sign(theta, self._alpha, self._planned)
+        """Return which way the test of this log-ratio has crossed, 0 where it has not."""
+        return self.pairs.sign(theta, self._alpha, self._budget)
 
     def fits(self, low: float, high: float) -> bool:
-        """Whether the estimate lies between these, and its own test has not rejected it."""
+        """Return whether the estimate lies between these, and its own test has not rejected it."""
         centre = self.pairs.centre()
         if math.isinf(centre):
             return low <= centre <= high
         return low < centre < high and self.sign(centre) == 0
 
     def interval(self) -> tuple[float, float]:
-        """The interval (`closely`)."""
-        return closely(self.pairs, self._alpha, self._planned, self._margin)
+        """Return the interval (`closely`)."""
+        return closely(self.pairs, self._alpha, self._budget, self._margin)
 
 
-def closely(pairs: Controlled, alpha: float, planned: int, margin: float) -> tuple[float, float]:
-    """The interval of these pairs' log-ratio, by inversion of the test at `alpha` over `planned` pairs; an end that
-    rounding put on "no change" or the margin (a log-ratio), or beyond it, is looked at closely.
+def closely(pairs: Controlled, alpha: float, budget: int | None, margin: float) -> tuple[float, float]:
+    """Return the interval of these pairs' log-ratio, by inversion of the test at `alpha` over `budget` pairs; an end
+    that rounding put on "no change" or the margin (a log-ratio), or beyond it, is looked at closely.
     """
-    tests = inversion.Inversion(pairs.values, alpha, planned, pairs.weights)
+    tests = inversion.Inversion(pairs.values, alpha, budget, pairs.weights)
     low, high = (
         tests.end(side, 1e-7, end) if any(abs(end - known) <= 2e-4 for known in (0.0, margin, -margin)) else end
         for side, end in zip((1, -1), tests.ends(), strict=True)
@@ -201,7 +186,8 @@ class Sequential:
     `alpha` is its share of the study's error rate, `planned` the declared budget of pairs: both fixed before the first
     block. With `width` a better or worse does not end it until the interval of the ratio is at most as wide; the
     interval holds whenever one looks, so that waiting for it costs no error. `covariate` is a name of
-    `hugewise.model.metric.COVARIATES`, taken out of the differences.
+    `hugewise.model.metric.COVARIATES`, taken out of the differences. `open_ended`: no budget was declared; `planned` is
+    the number of blocks that there are.
     """
 
     name = "sequential"
@@ -215,44 +201,52 @@ class Sequential:
         margin: float,
         width: float | None = None,
         covariate: str | None = None,
+        open_ended: bool = False,
     ) -> None:
         self.contrast = contrast
         self.planned = planned
         self.alpha = alpha
         self._margin = margin
+        self._budget = budget = None if open_ended else planned
         self.width = width
         self._covariate = covariate
         self.pairs = Pairs(contrast, covariate, spared=1)
         # By how much is the covariate different under the arm?
-        self._moved = inversion.Interval(FALSIFICATION_ALPHA, planned)
+        self._moved = inversion.Interval(FALSIFICATION_ALPHA, budget)
         self._edge = round(math.log1p(margin), 9)  # as log-ratios are rounded: an effect of the margin itself ties
         # On the usable pairs, and on the kept-in ones with what is lost scored against "the arm is larger", or against
         # "smaller"; one and the same until they differ.
-        self.usable = self._larger = self._smaller = Watched(alpha, planned, self._edge)
+        self.usable = self._larger = self._smaller = PairTests(alpha, budget, self._edge)
         self._average = campaign.Campaign(alpha)
         self._for_larger = self._for_smaller = EProcess()
-        self._spread = Dispersion(alpha, planned)
+        self._spread = Dispersion(alpha, budget)
         self._narrow_at: int | None = None
-        self._known: tuple[Verdict, str, Reach | None] | None = None
-        self._asked: dict[tuple[float, float], tuple[int, str]] = {}  # claims withheld: after which pair, and why
+        self._known: tuple[Verdict, Reason, Reach | None] | None = None
+        self._asked: dict[
+            tuple[float, float], tuple[int, Reason | None]
+        ] = {}  # claims withheld: after which pair, and why
 
     def observe(self, block: Block) -> Decision:
         """Take in a closed block; after the stop nothing is taken in any more."""
         if not self._stopped():
-            before = len(self.pairs.kept)
-            pair = self.pairs.take(block)
-            self._known = None
-            for kept in self.pairs.kept[before:]:
-                self._add(kept, pair)
+            self.take(block)
         return self.decision()
 
+    def take(self, block: Block) -> None:
+        """Take in a closed block, whatever has been decided: of measurements whose end nobody asked this method for."""
+        before = len(self.pairs.kept)
+        pair = self.pairs.take(block)
+        self._known = None
+        for kept in self.pairs.kept[before:]:
+            self._add(kept, pair)
+
     def decision(self) -> Decision:
-        """What is known; cheap, so the interval is left to `comparison`."""
+        """Return the decision so far; cheap, as the interval is left to `comparison`."""
         verdict, reason, _ = self._verdict()
         return Decision("stop" if self._stopped() else "continue", None, verdict, reason)
 
     def comparison(self) -> Comparison:
-        """The result with interval, tiers and the alpha spent. Some seconds at thousands of pairs."""
+        """Return the result with interval, tiers and the alpha spent. Some seconds at thousands of pairs."""
         verdict, reason, reach = self._verdict()
         effect, bias = self.effect(), self._bias()
         finding = Inference(verdict, reason)
@@ -270,7 +264,7 @@ class Sequential:
             tiers=self._tiers(effect),
             warnings=self._warnings(),
             **e_values(verdict, self._for_larger.up, self._for_smaller.down),
-            corrected=self._corrected() if verdict in ("better", "worse") and self.width is None else None,
+            corrected=self._corrected() if verdict in DIRECTIONS and self.width is None else None,
             spread=self._spread_found(),
             bias=None if bias is None or not math.isfinite(bias) else math.expm1(min(bias, 99)),
             provisional=self._provisional() if verdict == "undecided" and found.low is found.high is None else None,
@@ -336,10 +330,10 @@ class Sequential:
         if self.pairs.exhausted(self.planned) or self._moved.test.sign:
             return True
         verdict = self._verdict()[0]
-        return verdict == "equivalent" or (verdict in ("better", "worse") and self._narrow())
+        return verdict == "equivalent" or (verdict in DIRECTIONS and self._narrow())
 
     def _narrow(self) -> bool:
-        """Whether the interval is as narrow as was asked for. Remembered for each pair: it is asked again and again."""
+        # remembered for each pair: it is asked again and again
         if self.width is None or self._narrow_at == len(self.pairs.usable):
             return True
         effect = self.effect()
@@ -349,74 +343,79 @@ class Sequential:
         self._narrow_at = len(self.pairs.usable)
         return True
 
-    def _verdict(self) -> tuple[Verdict, str, Reach | None]:
-        """What is known after the last block; remembered until the next, as it is asked again and again."""
+    def _verdict(self) -> tuple[Verdict, Reason, Reach | None]:
+        # remembered until the next block, as it is asked again and again
         if self._known is None:
             self._known = self._judged()
         return self._known
 
-    def _judged(self) -> tuple[Verdict, str, Reach | None]:
+    def _judged(self) -> tuple[Verdict, Reason, Reach | None]:
         refusal = self.pairs.refusal(self.planned)
         if refusal is not None:
             return "none", refusal, None
         if self._moved.test.sign:
-            return "none", f"{self._covariate}: {self._falsification()}", None
-        usable, withheld = self.usable, ""
+            assert self._covariate is not None
+            return "none", CovariateMoved(self._covariate, self._falsification()), None
+        usable = self.usable
+        withheld: Reason | None = None
         within = usable.below and usable.above and self._smaller.below and self._larger.above
         if within and not self.pairs.failed:
             # What costs least is asked first: while a verdict is withheld, all of it is asked after every block.
             if not self._average.within(self._edge):
-                withheld = "the campaign average is not known to lie within the margin, as the interval does"
-            elif not (withheld := self._withheld(-self._edge, self._edge)):
-                reason = f"the whole interval lies within the margin of {self._margin:.3g}, the campaign average too"
-                return "equivalent", reason + self._also_kept(), "this campaign"
+                withheld = Known("average open")
+            elif (withheld := self._withheld(-self._edge, self._edge)) is None:
+                return self._equivalent()
         if usable.test.sign:
             kept = self._larger if usable.test.sign > 0 else self._smaller
             if kept.test.sign != usable.test.sign:
-                withheld = f"the test has crossed, but with all pairs kept in it has not{self._taken_out()}"
+                withheld = NotWithAll(self.pairs.left_out())
             else:
                 sides = (0.0, math.inf) if usable.test.sign > 0 else (-math.inf, 0.0)
-                if not (withheld := self._withheld(*sides)):
+                if (withheld := self._withheld(*sides, crossed=True)) is None:
                     return self._crossed()
-                withheld = f"the test has crossed, but {withheld}"
         return "undecided", withheld or self._open(), None
 
-    def _open(self) -> str:
-        """Why nothing is decided, though nothing stands against it."""
+    def _equivalent(self) -> tuple[Verdict, Reason, Reach | None]:
+        mean = self._average.bounded(self._edge)
+        unseen = campaign.unseen(len(self.pairs.usable), self.alpha)
+        reason = WithinMargin(self._margin, mean, self._apart(), unseen)
+        return "equivalent", reason, "campaign average" if mean else "this campaign"
+
+    def _open(self) -> Reason:
+        """Return why nothing is decided, though nothing prevents it."""
+        if self._budget is None:
+            return NotShown(len(self.pairs.usable))
         least, pairs = least_pairs(self.alpha, self.planned), len(self.pairs.usable)
         if least is None:
-            return f"{pairs} pairs; {self.planned} declared ones can decide nothing at this error rate: declare more"
+            return BudgetTooSmall(pairs, self.planned)
         if pairs < self.planned:
-            early = f"; no verdict is possible before pair {least}" if pairs < least else ""
-            return self.pairs.shortfall(self.planned) + early
-        return "the declared budget of pairs is used up and the test has not crossed"
+            return self.pairs.shortfall(self.planned, least if pairs < least else None)
+        return Known("budget used")
 
-    def _withheld(self, low: float, high: float) -> str:
-        """Why a claim that the log-ratio lies between these is not made, though the tests make it; empty if it is.
+    def _withheld(self, low: float, high: float, *, crossed: bool = False) -> Reason | None:
+        """Return why a claim that the log-ratio lies between these is not made, though the tests make it, or None.
 
         All pairs are gone through for it. So what was withheld is looked at again after a fiftieth more pairs, and at
         the last one.
         """
-        pairs, (at, reason) = len(self.pairs.usable), self._asked.get((low, high), (0, ""))
-        if not reason or pairs >= min(self.planned, at * 1.02 + 1):
-            reason = self._objection(low, high)
+        pairs, (at, reason) = len(self.pairs.usable), self._asked.get((low, high), (0, None))
+        if reason is None or pairs >= min(self.planned, at * 1.02 + 1):
+            reason = self._objection(low, high, crossed=crossed)
             self._asked[low, high] = pairs, reason
         return reason
 
-    def _objection(self, low: float, high: float) -> str:
+    def _objection(self, low: float, high: float, *, crossed: bool) -> Reason | None:
         bias = self._bias()
         if bias is not None and not self._borne_out(low, high, bias):
-            return (
-                f"its interval without {self._covariate} is not beyond the bias of {math.expm1(min(bias, 99)):.2%} "
-                "that the arm could have put there unnoticed by moving it"
-            )
-        return "" if self._fits(low, high) else "the estimate lies outside its interval: pairs share no one effect"
+            assert self._covariate is not None
+            return BiasOpen(self._covariate, math.expm1(min(bias, 99)), crossed)
+        return None if self._fits(low, high) else NoOneEffect(crossed)
 
     def _fits(self, low: float, high: float) -> bool:
         return self.usable.fits(low, high)
 
     def _borne_out(self, low: float, high: float, bias: float) -> bool:
-        """Whether the interval lies between these log-ratios by more than `bias`, with all pairs kept in too.
+        """Return whether the interval lies between these log-ratios by more than `bias`, with all pairs kept in too.
 
         Ends that their own tests have not rejected need no interval: most looks end there.
         """
@@ -428,7 +427,8 @@ class Sequential:
         return low + bias < ends[0] <= ends[1] < high - bias
 
     def _bias(self) -> float | None:
-        """The largest bias of the log-ratio that a covariate moved by the arm could make without having been noticed.
+        """Return the largest bias of the log-ratio that a covariate moved by the arm could make without having been
+        noticed.
 
         |b| times the largest shift of the covariate within its anytime interval, which holds with the error of its
         check. Infinite until that interval is bounded; None without a covariate, or where it has taken out nothing.
@@ -438,53 +438,42 @@ class Sequential:
             return None
         return abs(coefficient) * max(abs(self._moved.low), abs(self._moved.high))
 
-    def _falsification(self) -> str:
+    def _falsification(self) -> CovariateTest:
         moved = [pair.covariate for pair in self.pairs.kept if pair.covariate is not None]
-        return falsification(moved, FALSIFICATION_ALPHA, budget=self.planned)[1]
+        return falsification(moved, FALSIFICATION_ALPHA, budget=self.planned)
 
-    def _warnings(self) -> tuple[str, ...]:
-        """What the reader should know beside the verdict."""
-        broken = self.pairs.kept_in()
-        said = (f"{broken}: they count against every claim in the test of all pairs",) if broken else ()
+    def _warnings(self) -> tuple[Reason, ...]:
+        """Return warnings for the reader beside the verdict."""
+        unknown = self.pairs.unknown()
+        warnings = () if unknown is None else (unknown,)
         if self._covariate is None or self._moved.test.sign:
-            return said
-        return *said, *self._of_covariate()
+            return warnings
+        return *warnings, *self._of_covariate(self._covariate)
 
-    def _of_covariate(self) -> tuple[str, ...]:
+    def _of_covariate(self, name: str) -> tuple[Reason, ...]:
         pairs = self.pairs.usable
         missing = sum(pair.covariate is None for pair in pairs)
-        if missing == len(pairs):
-            return (f"the covariate {self._covariate} was measured in no pair: nothing was taken out",)
         if not any(pair.covariate for pair in pairs):
-            return (f"the covariate {self._covariate} was the same on both sides of every pair: nothing was taken out",)
+            return (CovariateUsed(name, len(pairs), missing, constant=True),)
         bought = variance_ratio([self._difference(pair) for pair in pairs], self.usable.pairs.values)
-        said = f"the covariate {self._covariate} was taken out of the differences"
-        if bought is not None:
-            said += f": their variance is {bought:.3g} times that of the plain ones"
-        if missing:
-            said += f"; it was missing in {missing} of {len(pairs)} pairs, which stay as they are"
-        return said, self._falsification()
+        return CovariateUsed(name, len(pairs), missing, variance=bought), self._falsification()
 
-    def _also_kept(self) -> str:
-        return f"; also with all pairs kept in{self._taken_out()}" if self.pairs.apart else ""
+    def _apart(self) -> LeftOut | None:
+        return self.pairs.left_out() if self.pairs.apart else None
 
-    def _taken_out(self) -> str:
-        said = "; ".join(part for part in (self.pairs.taken_out(), self.pairs.kept_in()) if part)
-        return f" ({said})" if said else ""
-
-    def _crossed(self) -> tuple[Verdict, str, Reach | None]:
+    def _crossed(self) -> tuple[Verdict, Reason, Reach | None]:
         sign = self.usable.test.sign
         average = self._campaign_interval()
         verdict: Verdict = "better" if (sign > 0) == (self.contrast.metric.better == "higher") else "worse"
-        crossed = f"the exact test crossed at pair {self.usable.test.crossed_at}{self._also_kept()}"
+        at, apart = self.usable.test.crossed_at, self._apart()
         if average is None:
-            return verdict, f"{crossed}: in this campaign", "this campaign"
+            return verdict, Crossed(at, None, apart), "this campaign"
         low, high = average
         if (high < 0) if sign > 0 else (low > 0):
-            return "undecided", f"{crossed}, but the campaign average contradicts it", None
+            return "undecided", Crossed(at, "contradicts", apart), None
         if (low > 0) if sign > 0 else (high < 0):
-            return verdict, f"{crossed}, and the campaign average agrees", "campaign average"
-        return verdict, f"{crossed}; the campaign average does not contradict it", "this campaign"
+            return verdict, Crossed(at, "agrees", apart), "campaign average"
+        return verdict, Crossed(at, "open", apart), "this campaign"
 
     def _campaign_interval(self) -> tuple[float, float] | None:
         """Interval of the campaign average of the log-ratio; None where there is none (too few pairs, failures)."""
@@ -492,21 +481,21 @@ class Sequential:
 
     def _spread_found(self) -> Spread:
         """The finding on spread; none where pairs were lost, as what is lost may be what lies far out on one side."""
-        found = self._spread.finding()
-        return msgspec.structs.replace(found, shown=None, pairs=None) if self.pairs.lost else found
+        spread = self._spread.finding()
+        return msgspec.structs.replace(spread, shown=None, pairs=None) if self.pairs.lost else spread
 
     def _corrected(self) -> float | None:
-        """The ratio corrected for having stopped when it looked decided."""
+        """Return the ratio corrected for having stopped when it looked decided."""
         pairs, values = len(self.pairs.usable), self.usable.pairs
-        if pairs > self.planned:
+        if pairs > self.planned or self._budget is None:
             return None
-        found = stopping.corrected(
+        estimate = stopping.corrected(
             values.centre(), scale(values.values), self.usable.test.crossed_at, self.alpha, self.planned, pairs=pairs
         )
-        return None if found is None else ratio_of(found)
+        return None if estimate is None else ratio_of(estimate)
 
     def _ratio_all(self) -> float | None:
-        """The estimate with the pairs of undelivered pages, which have their times."""
+        """Return the estimate with the pairs of undelivered pages, which have their times."""
         if not self.pairs.everything:
             return None
         if len(self.pairs.everything) == len(self.pairs.usable) and not self._moved.test.sign:
@@ -514,7 +503,7 @@ class Sequential:
         return ratio_of(self._centre(self.pairs.everything))
 
     def _centre(self, pairs: Sequence[Pair]) -> float:
-        """The typical log-ratio of these pairs, with the covariate taken out unless the arm moves it."""
+        """Return the typical log-ratio of these pairs, with the covariate taken out unless the arm moves it."""
         controlled = Controlled()
         for pair in pairs:
             controlled.add(self._difference(pair), None if self._moved.test.sign else pair.covariate)
@@ -529,9 +518,7 @@ class Sequential:
             ratio=effect.ratio,
             low=effect.low,
             high=effect.high,
-            reason="exact: by the coin of each block alone, for an effect that is the same in every pair"
-            + (f"; without {self._covariate}" if self._covariate else "")
-            + ("; of the usable pairs, and exact with the others kept in" if self.pairs.apart else ""),
+            reason=Exactly(self._covariate, self.pairs.apart),
         )
         return (
             here,
@@ -540,7 +527,7 @@ class Sequential:
         )
 
 
-_REASON = "measured beside what is judged: it claims nothing, and its interval holds by itself"
+_BESIDE = Known("beside")
 
 
 class Unjudged:
@@ -577,14 +564,14 @@ class Unjudged:
         return self.decision()
 
     def decision(self) -> Decision:
-        """Whether it is measured any more: as long as something judged is, and something can come of it."""
+        """Return whether the arm is measured any more: as long as a judged one is, and more blocks can help."""
         going = any(one.decision().status == "continue" for one in self._judged)
         wanted = going and not self._pairs.exhausted(self.planned)
-        return Decision("continue" if wanted else "stop", None, "none", _REASON)
+        return Decision("continue" if wanted else "stop", None, "none", _BESIDE)
 
     def comparison(self) -> Comparison:
         """Estimate and interval, and nothing that could be taken for a claim."""
-        finding = Inference("none", self._pairs.refusal(self.planned) or _REASON)
+        finding = Inference("none", self._pairs.refusal(self.planned) or _BESIDE)
         if self._pairs.usable:
             low, high = closely(self._controlled, self.alpha, self.planned, self._margin)
             finding = Inference(
@@ -602,7 +589,7 @@ class NotWorse(Sequential):
 
     @property
     def settled(self) -> Literal["not worse", "worse by more"] | None:
-        """What is known of that; never where an attempt failed or could not be started."""
+        """Result on the margin; None where an attempt failed or could not be started."""
         usable, smaller, larger = self.usable, self._smaller, self._larger
         if self.pairs.failed or self.pairs.refusal(self.planned) is not None:
             return None
@@ -615,16 +602,14 @@ class NotWorse(Sequential):
         return "worse by more" if usable.beyond > 0 and larger.beyond > 0 else None
 
     def comparison(self) -> Comparison:
-        """The result, as `sequential` gives it; what that corrects for is another stop than this one."""
+        """Return the result, as `sequential` gives it; what that corrects for is another stop than this one."""
         return msgspec.structs.replace(super().comparison(), corrected=None)
 
     def _stopped(self) -> bool:
         return self.pairs.exhausted(self.planned) or bool(self._moved.test.sign) or self.settled is not None
 
-    def _judged(self) -> tuple[Verdict, str, Reach | None]:
+    def _judged(self) -> tuple[Verdict, Reason, Reach | None]:
         verdict, reason, reach = super()._judged()
         if verdict in ("better", "equivalent", "none") or self.settled is None:
             return verdict, reason, reach
-        by = f"the margin of {self._margin:.3g}"
-        known = f"not worse by {by} or more" if self.settled == "not worse" else f"worse by more than {by}"
-        return verdict, f"{known}; {reason}", reach
+        return verdict, Bounded(self.settled != "not worse", self._margin, reason), reach

@@ -24,6 +24,8 @@ import math
 from collections.abc import Sequence
 from statistics import fmean
 
+from hugewise.model.reason import FewSessions, Known, Reason
+
 _PRECISION = 0.5  # phi: tightest for 8 to 20 sessions
 _WIDEST = 1.5  # half-width, in standard deviations between sessions, above which an interval says nothing
 
@@ -42,8 +44,8 @@ def interval(session_means: Sequence[float], alpha: float) -> tuple[float, float
     return centre - half, centre + half
 
 
-def reason(session_means: Sequence[float], alpha: float) -> str:
-    """Why nothing can be said beyond these sessions; empty when something can.
+def reason(session_means: Sequence[float], alpha: float) -> Reason | None:
+    """Return why nothing can be said beyond these sessions, or None.
 
     Raises ValueError for a NaN or an alpha outside (0, 1).
     """
@@ -51,10 +53,10 @@ def reason(session_means: Sequence[float], alpha: float) -> str:
         raise ValueError("a session mean is NaN: a session without pairs is no session")
     least = needed(alpha)
     if len(session_means) < least:
-        return f"not enough sessions: {len(session_means)} of the {least} that {1 - alpha:.6g} confidence needs"
+        return FewSessions(len(session_means), least, 1 - alpha)
     if not all(math.isfinite(mean) for mean in session_means):
-        return "an attempt failed in a session, so that the session has no mean log-ratio"
-    return ""
+        return Known("failed session")
+    return None
 
 
 def needed(alpha: float) -> int:
@@ -74,7 +76,7 @@ def needed(alpha: float) -> int:
 def pairs_per_session(
     variance_between: float, variance_within: float, cost_session: float, cost_pair: float, *, most: int = 1000
 ) -> int:
-    """Pairs per session that make the mean over sessions most precise for its cost.
+    """Return pairs per session that make the mean over sessions most precise for its cost.
 
     Kalibera and Jones 2013, section 6: sqrt(cost_session / cost_pair * variance_within / variance_between), rounded
     up; between 1 and `most`, which is also the answer where sessions do not differ. Variances are the components of

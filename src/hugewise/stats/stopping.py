@@ -1,11 +1,8 @@
 """The winner's curse: an estimate made when a test has just stopped is too large on average, and by how much.
 
 A sequential test stops while its walk is high, by luck too, so that the estimate at that pair is not centred on the
-truth. With a deviation of 5% in a pair, an alpha of 1% and 2,000 pairs declared, a true 1% reads 1.23% on average, 2%
-reads 2.3%, 5% reads 5.3%, and 20%, where all of the first pairs agree anyhow, reads 20%.
-
-Whitehead's bias adjustment (Whitehead 1986, Biometrika 73:573) answers with the theta whose own expected estimate is
-the one that was seen:
+truth (figures: docs/concepts/sequential.md). Whitehead's bias adjustment (Whitehead 1986, Biometrika 73:573) answers
+with the theta whose own expected estimate is the one that was seen:
 
     E_theta[estimate at the stop] = estimate
 
@@ -23,23 +20,15 @@ Walks are followed for at least five times the pairs that there were, one by one
 Beyond, k pairs make one: the walk is near a Brownian motion, for which theta sqrt(k) over n/k steps, with an equal rate
 of spending over log n, is the same problem (Siegmund 1985, Sequential Analysis, ch. 4).
 
-Plain Whitehead is enough; neither a second round of it nor the pair at which the test stopped is taken in. Over
-streams that stopped at their crossing (`verification.stopping`), corrected estimates average 0.99 to 1.04 of the truth
-at 1% to 20%, also where differences have the tails of Student's t with 3 degrees of freedom.
-
 `scale` should be `paired.scale` of the differences: the deviation that the test itself sees. For normal differences it
 does as well as the standard deviation. With heavy tails the test stops earlier than the standard deviation says, and
-an outlier would make the correction too large.
+an outlier would make the correction too large. Corrected estimates average 0.99 to 1.04 of the truth at 1% to 20%, also
+for Student's t with 3 degrees of freedom (`tools.verification.stopping`).
 
-What the corrected value is not:
-- It has no interval of its own. The interval by inversion holds at every look and needs no correction.
-- It is not conditional on having stopped early. Averaged over all stops it is right; the earliest tenth of them still
-  reads too large (1.75 times at a true 2%, where uncorrected it is 1.9 times), and the late ones too small.
-- It is not conditional on a verdict. Where a true effect is so small that most comparisons end undecided, the few that
-  do not read far too large, corrected or not: 1.5 times where one in three ends in a verdict, more than 3 times where
-  one in ten does.
-A sharper estimate costs more pairs: with `width` in the budget a comparison goes on past the crossing, and the
-correction shrinks as it does.
+The corrected value has no interval of its own: the interval by inversion holds at every look and needs no correction.
+It is right averaged over all stops, and neither conditional on having stopped early nor on a verdict: where a true
+effect is so small that most comparisons end undecided, the few that do not read far too large, corrected or not (1.5
+times where one in three ends in a verdict, more than 3 times where one in ten does).
 """
 
 from __future__ import annotations
@@ -66,7 +55,7 @@ _LEAST, _FARTHEST = 0.4, 4.0  # standard errors of all pairs; deviations: all of
 def corrected(
     centre: float, scale: float | None, crossed_at: int | None, alpha: float, budget: int, *, pairs: int | None = None
 ) -> float | None:
-    """The log-ratio `centre`, estimated at the stop, corrected for the stopping; between 0 and `centre`.
+    """Return the log-ratio `centre`, estimated at the stop, corrected for the stopping; between 0 and `centre`.
 
     `scale` is the deviation of a pair's difference (log-ratio; `paired.scale`), `crossed_at` the pair at which the test
     of `alpha` over `budget` pairs crossed, `pairs` the number at which the comparison ended, where it went on. None
@@ -87,7 +76,7 @@ def corrected(
 
 
 class EndLaw:
-    """How estimates lie where comparisons end, over all ends, whatever they were; in units of `scale`.
+    """Law of the estimates where comparisons end, over all ends, whatever they were; in units of `scale`.
 
     It is made of the same walks as `corrected`, at thetas between which all is taken to be straight. About a second to
     make.
@@ -106,13 +95,13 @@ class EndLaw:
         self._errors = np.array([errors[0], *errors])
 
     def corrected(self, estimate: float) -> float:
-        """The theta whose expected estimate is this one; as `corrected`, to 2% of the estimate."""
+        """Return the theta whose expected estimate is this one; as `corrected`, to 2% of the estimate."""
         size = abs(estimate) * self._unit
-        found = min(size, float(np.interp(size, self._expected, self._thetas, right=size)))
-        return math.copysign(found / self._unit, estimate)
+        size_corrected = min(size, float(np.interp(size, self._expected, self._thetas, right=size)))
+        return math.copysign(size_corrected / self._unit, estimate)
 
     def error(self, theta: float) -> float:
-        """The standard deviation of the corrected estimate where theta is true."""
+        """Return the standard deviation of the corrected estimate where theta is true."""
         return float(np.interp(abs(theta) * self._unit, self._thetas, self._errors)) / self._unit
 
     def _spread(self, theta: float, ends: Numbers, sums: Numbers) -> float:
@@ -123,8 +112,8 @@ class EndLaw:
 
 @lru_cache(maxsize=64)
 def end_law(alpha: float, budget: int, last: int) -> EndLaw:
-    """The law for a test of `alpha` over `budget` pairs that is given up after `last` pairs at the latest. Far more of
-    them than there were make it coarse: beyond 2,000 pairs come in groups.
+    """Return the law for a test of `alpha` over `budget` pairs that is given up after `last` pairs at the latest. Far
+    more of them than there were make it coarse: beyond 2,000 pairs come in groups.
 
     Raises ValueError on an alpha or a budget out of range, and unless 1 <= last <= budget.
     """
@@ -134,7 +123,9 @@ def end_law(alpha: float, budget: int, last: int) -> EndLaw:
 
 
 class _Stop(NamedTuple):
-    """When walks end: at the crossing, not before pair `least`, and at `last` at the latest. Pairs come in groups."""
+    """Rule of a walk's end: at the crossing, not before pair `least`, and at `last` at the latest. Pairs come in
+    groups.
+    """
 
     alpha: float
     budget: int
@@ -164,7 +155,7 @@ def _until(least: int, last: int, alpha: float, budget: int) -> _Stop:
 
 @lru_cache(maxsize=64)
 def _shares(alpha: float, budget: int, pairs: int) -> Numbers:
-    """The boundary after each pair, as a share of the sum of the scores up to it."""
+    """Return the boundary after each pair, as a share of the sum of the scores up to it."""
     steps = typical(alpha, budget, pairs)
     sums = np.cumsum([score for score, _ in steps])
     levels = np.array([math.inf if boundary is None else boundary for _, boundary in steps])
@@ -182,8 +173,8 @@ def _solve(stop: _Stop, estimate: float) -> float:
         if expected <= estimate:
             break
         high, above, place = theta, expected, place - 1
-    found = theta + (high - theta) * (estimate - expected) / (above - expected) if math.isfinite(high) else theta
-    return min(estimate, found)  # beyond it lies the simulation's own error: a correction never makes more of it
+    solution = theta + (high - theta) * (estimate - expected) / (above - expected) if math.isfinite(high) else theta
+    return min(estimate, solution)  # beyond it lies the simulation's own error: a correction never makes more of it
 
 
 @lru_cache(maxsize=4096)
@@ -201,7 +192,7 @@ def _mean(theta: float, ends: Numbers, sums: Numbers) -> float:
 
 
 def _walks(stop: _Stop, theta: float) -> tuple[Numbers, Numbers]:
-    """Of each stream, the pairs at its stop and the sum of D - theta over them."""
+    """Return, for each stream, the pairs at its stop and the sum of D - theta over them."""
     edges, every = _edges(theta), _shares(stop.alpha, stop.budget, stop.last)
     streams = min(_STREAMS, _WORK // stop.last)
     ends, sums = np.empty((2, streams))
@@ -237,17 +228,17 @@ def _noise(start: int) -> Numbers:
 
 
 def _edges(theta: float) -> Numbers:
-    """The |D| at which each score begins when all of the distribution is known."""
+    """Return the |D| at which each score begins when all of the distribution is known."""
     grid, below = sizes(theta)
     return np.interp(STEPS, below, grid)
 
 
 def _ranked(rows: Numbers) -> Integers:
-    """The scores of `signflip.magnitudes` for each row of sizes without ties, of 32 pairs at most."""
-    found = np.empty(rows.shape, dtype=np.int64)
+    """Return the scores of `signflip.magnitudes` for each row of sizes without ties, of 32 pairs at most."""
+    ranks = np.empty(rows.shape, dtype=np.int64)
     for place, table in enumerate(_by_rank()[: rows.shape[1]]):
-        found[:, place] = table[np.count_nonzero(rows[:, :place] < rows[:, place : place + 1], axis=1)]
-    return found
+        ranks[:, place] = table[np.count_nonzero(rows[:, :place] < rows[:, place : place + 1], axis=1)]
+    return ranks
 
 
 @cache

@@ -31,7 +31,7 @@ class FiniteMean(msgspec.Struct, frozen=True):
 
 
 def finite_mean(values: Sequence[float], population: int, confidence: float) -> FiniteMean:
-    """Of `population` values in [0, 1] those that were drawn, in the order of the draw.
+    """Return the mean of `population` values in [0, 1] from those that were drawn, in the order of the draw.
 
     Raises ValueError for no value, more values than there are, or one outside of [0, 1].
     """
@@ -49,7 +49,7 @@ def finite_mean(values: Sequence[float], population: int, confidence: float) -> 
 
 
 def _lower(drawn: npt.NDArray[np.float64], population: int, alpha: float) -> float:
-    """The lower end: the largest mean that is refused for being too small."""
+    """Return the lower end: the largest mean that is refused for being too small."""
     count = len(drawn)
     before = np.concatenate([[0.0], np.cumsum(drawn)[:-1]])  # the sum of those drawn earlier
     left = population - np.arange(count)

@@ -1,11 +1,10 @@
-"""Data of workloads: made once by their recipe, kept below the results folder, and the same for every attempt and run.
+"""Data of workloads, made once by their recipe and kept below the results folder; and series over time of attempts.
 
     results/data/<name>-<hash of the key>/{manifest.json, tree/}
 
 Data are made in a hidden folder and renamed, so that they are there whole or not at all. Two runs that need the same
-data share them; `rm -r results/data` makes them anew.
-
-What an attempt's folder has over time: written before the attempt is stored, and held against the digest in it.
+data share them; `rm -r results/data` makes them anew. A series is written before its attempt is stored, and held
+against the digest in the attempt.
 """
 
 from __future__ import annotations
@@ -45,18 +44,16 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def tree(self) -> Path:
-        """The folder that is copied."""
         return Path(self.folder) / "tree"
 
 
 def _folder(results: Path, data: Data) -> Path:
-    exact = msgspec.json.encode([data.name, data.key], order="deterministic")
     name = _UNSAFE.sub("_", data.name)[:60]
-    return results / "data" / f"{name}-{hashlib.sha256(exact).hexdigest()[:12]}"
+    return results / "data" / f"{name}-{reading.key_digest([data.name, data.key])[:12]}"
 
 
 def find(results: Path, data: Data) -> Kept | None:
-    """The data as they were kept, or None where they must be made."""
+    """Return the data as they were kept, or None where they must be made."""
     folder = _folder(results, data)
     try:
         kept = reading.stored(folder / "manifest.json", Kept)
@@ -84,10 +81,7 @@ def keep_dataset(results: Path, data: Data, made: Path) -> Kept:
 
 
 def lay_out(kept: Kept, place: scratch.Scratch) -> Path:
-    """A fresh copy of the data for an attempt, its own when it is whole.
-
-    Raises StorageError where the bytes are not those that were kept, UserError where there is no room.
-    """
+    """Lay out a fresh, verified copy of the data for an attempt. Raises StorageError, UserError for no room."""
     return place.folder("data", lambda target: _fill(target, kept, place))
 
 
@@ -102,7 +96,7 @@ def _fill(target: DirFd, kept: Kept, place: scratch.Scratch) -> None:
 
 
 FILE = "samples.json.gz"
-"""Its name in the folder of an attempt."""
+"""Name of the file in the folder of an attempt."""
 
 _UNSAFE_NAMES = re.compile(r"[^A-Za-z0-9._=-]+")
 _EVENTS, _SERIES = "events.jsonl", b'{"ev":"series"'
@@ -111,7 +105,7 @@ _MOST = 32 << 20  # bytes of the text: 2,048 readings of 300 changing counters h
 
 
 def folder_of(run: Path, attempt: Attempt) -> Path:
-    """The folder of an attempt in that of its run."""
+    """Return the folder of an attempt in that of its run."""
     name = f"b{attempt.block:05d}-{attempt.order}-{attempt.arm}-{attempt.number}"
     return run / "attempts" / _UNSAFE_NAMES.sub("-", name)
 
@@ -121,7 +115,7 @@ def keep_samples(folder: Path, stored: bytes) -> None:
     events = folder / _EVENTS
     with storing(str(folder)):
         (folder / FILE).write_bytes(gzip.compress(stored, mtime=0))
-        # There it is once more, in ten times the room.
+        # Remove the event: it holds the same series in ten times the room.
         said = events.read_bytes().splitlines(keepends=True)
         kept = [line for line in said if not line.startswith(_SERIES)]
         if len(kept) < len(said):
@@ -129,7 +123,7 @@ def keep_samples(folder: Path, stored: bytes) -> None:
 
 
 def samples(run: Path, attempt: Attempt) -> SampleSeries | None:
-    """What was kept over time; None where nothing was. Raises RunError where it is not what was stored."""
+    """Read an attempt's series over time, or None. Raises RunError where the file is not what was stored."""
     if attempt.sampled is None:
         return None
     path = folder_of(run, attempt) / FILE

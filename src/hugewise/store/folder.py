@@ -13,13 +13,13 @@ An attempt is written into a hidden folder, whole and on disk; then a record wit
 then its folder is renamed. Killed before the record there is no attempt, and after it the attempt is there under either
 name. No other state exists.
 
-The attempts of a run that has ended, in one Parquet file: each record as it was, beside columns to choose it by.
+The attempts of a run that has ended are gathered in one Parquet file: each record as it was, beside columns to choose
+it by.
 
-What the records of a log say one after the other, together with the attempts: the blocks. Pure.
-
-A record that cannot stand where it does is an error that names its line. Salvaging passes it over, and closes what its
-loss leaves open as incomplete. A block whose opening is lost is lost with it, so what is left is no base of a verdict:
-a salvaged run has none (`analysis`).
+The records of a log, one after the other, and the attempts make the blocks (`in_blocks`). A record that cannot stand
+where it does is an error that names its line. Salvaging passes it over, and closes what its loss leaves open as
+incomplete. A block whose opening is lost is lost with it, so what is left is no base of a verdict: a salvaged run has
+none (`analysis`).
 """
 
 from __future__ import annotations
@@ -45,8 +45,7 @@ from hugewise.errors import HugewiseError, RunError, StorageError, StudyError, U
 from hugewise.files import made_folder, own, storing, sync, write_whole
 from hugewise.model import guest
 from hugewise.model.host import Clock
-from hugewise.model.randomisation import commitment
-from hugewise.model.trial import Attempt, Block
+from hugewise.model.trial import Attempt, Block, commitment
 from hugewise.store.log import ANEW, PERMISSIONS, LogContents, RunLog
 from hugewise.store.records import (
     AttemptStored,
@@ -80,43 +79,58 @@ max(strlen(name) + strlen(record)),
 sum(strlen(name) + strlen(record) + {_ROW})
 """
 _MOST = 1 << 30  # bytes of all records: one of a small workload has 2 KB, so those of 400,000 attempts
+_ATTEMPTS, _FOR_A_RECORD = 1_000, 100  # attempts of a run at most: some, and for each record of its log
 _CONFIG: dict[str, str | bool | int | float | list[str]] = {"memory_limit": "2GiB", "temp_directory": ""}
+HEAD, TAIL = 4 << 20, 1 << 20  # bytes that are kept of a program's stdout or stderr
+_STREAM = re.compile(r"(?:.*[.])?(?:probe-)?(?:stdout|stderr)(?:[-.].*)?", re.DOTALL)
 _SHOWN = 100
 _AT_ONCE = 2_000
 
 
-def write_compacted(path: Path, records: Mapping[str, str], *, most: int | None = None) -> None:
-    """Keep `records` by the names of their folders; the file is there whole or not at all. Raises StorageError.
-
-    `most`: bytes that the file may have; else UserError, and what was there stays.
-    """
+def write_compacted(
+    path: Path,
+    records: Mapping[str, str],
+    *,
+    most: int | None = None,
+    owner: tuple[int, int] | None = None,
+    called: Path | None = None,
+) -> None:
+    """Keep `records` by folder name in one file. Raises StorageError; UserError for more than `most` bytes."""
     import duckdb  # noqa: PLC0415  (150 ms that only its users should pay)
     import numpy as np  # noqa: PLC0415
 
-    draft = path.with_name(f".{path.name}")
-    with storing(str(path)):
+    called, draft = called or path, path.with_name(f".{path.name}")
+    with storing(str(called)):
         try:
-            with duckdb.connect() as connection:
+            draft.unlink(missing_ok=True)
+            # DuckDB opens names through links: it is given the descriptor of a file that was not there before.
+            with draft.open("xb") as file, duckdb.connect(config={"temp_directory": ""}) as connection:
                 columns = {"name": list(records), "record": list(records.values())}
                 connection.register("given", {name: np.array(each, dtype=object) for name, each in columns.items()})
-                connection.sql(_ROWS).write_parquet(str(draft), compression="zstd")
-            if most is not None and (size := draft.stat().st_size) > most:
-                raise UserError(
-                    f"{path} would have {size:,} bytes, more than {most:,}", hint="keep fewer attempts in it"
+                connection.execute(
+                    f"copy ({_ROWS}) to '/proc/self/fd/{file.fileno()}' (format parquet, compression zstd,"
+                    " use_tmp_file false)"
                 )
-            sync(draft)
+                size = os.fstat(file.fileno()).st_size
+                if most is not None and size > most:
+                    raise UserError(
+                        f"{called} would have {size:,} bytes, more than {most:,}", hint="keep fewer attempts in it"
+                    )
+                if owner is not None:
+                    os.fchown(file.fileno(), *owner)
+                sync(Path(f"/proc/self/fd/{file.fileno()}"))
             draft.replace(path)
             sync(path.parent)
         except duckdb.Error as error:
-            raise StorageError(f"cannot write {path}: {_first_line(error)}") from None
+            raise StorageError(f"cannot write {called}: {_first_line(error)}") from None
         finally:
             draft.unlink(missing_ok=True)
 
 
-def read_compacted(path: Path) -> dict[str, bytes]:
-    """The records by the names of their folders; none where there is no such file. Raises OSError, and RunError.
+def read_compacted(path: Path, most_rows: int = _MOST // _ROW) -> dict[str, bytes]:
+    """Return the records by folder name; none without a file. Raises OSError, RunError.
 
-    Kilobytes of Parquet can hold gigabytes of text, so what it would be is asked before any of it is taken.
+    Kilobytes of Parquet can hold billions of rows: the row count at its end is checked first.
     """
     if not os.path.lexists(path):
         return {}
@@ -124,21 +138,24 @@ def read_compacted(path: Path) -> dict[str, bytes]:
         with reading.opened(path) as file:
             if os.fstat(file.fileno()).st_size > reading.MOST:
                 raise _unreadable(path, f"larger than {reading.MOST:,} bytes")
-            return _records(path, file.fileno())
+            return _records(path, file.fileno(), most_rows)
     except reading.UnreadableError as error:
         raise _unreadable(path, str(error)) from None
 
 
-def _records(path: Path, descriptor: int) -> dict[str, bytes]:
+def _records(path: Path, descriptor: int, most_rows: int) -> dict[str, bytes]:
     import duckdb  # noqa: PLC0415
 
     try:
         with duckdb.connect(config=_CONFIG) as connection:
-            # By its number: a name is a pattern to DuckDB.
+            # By descriptor: DuckDB takes a name for a pattern.
             table = connection.read_parquet(f"/proc/self/fd/{descriptor}").project("name, record")
             for column, kind in zip(table.columns, map(str, table.types), strict=True):
                 if kind != "VARCHAR":
                     raise _unreadable(path, f"its column {column} is of {kind[:_SHOWN]}, not of texts")
+            (rows,) = table.aggregate("count(*)").fetchone() or (0,)
+            if rows > most_rows:
+                raise _unreadable(path, f"{rows:,} attempts, more than the {most_rows:,} that there can be")
             rows, names, most, total = table.aggregate(_ASKED).fetchone() or (0, 0, 0, 0)
             if rows != names:
                 raise _unreadable(path, "an attempt has no name, no record, or a name that another has")
@@ -168,10 +185,7 @@ _DAMAGED = "its records are damaged"
 
 @dataclass
 class Found:
-    """The closed blocks in order, the one that is still open, and what cannot be: the line and what is wrong with it.
-
-    Line 0 is none of them: an attempt that is gone.
-    """
+    """The closed blocks in order, the open one, and what cannot be: line (0: none) and what is wrong with it."""
 
     closed: list[Block] = field(default_factory=list)
     left_open: OpenBlock | None = None
@@ -179,7 +193,7 @@ class Found:
 
 
 def in_blocks(records: Sequence[tuple[int, Record]], attempts: Sequence[Attempt]) -> Found:
-    """What the records, each with its line, and the attempts make."""
+    """Group the records, each with its line number, and the attempts into blocks."""
     made: dict[int, list[Attempt]] = defaultdict(list)
     for attempt in attempts:
         made[attempt.block].append(attempt)
@@ -209,7 +223,7 @@ def in_blocks(records: Sequence[tuple[int, Record]], attempts: Sequence[Attempt]
 
 
 def read_before(records: Sequence[Record], known: Run) -> dict[str, Attempt]:
-    """The attempts of `known` by the names of their folders, where these records of the same log go on from its own."""
+    """Return the attempts of `known` by folder name, where these records continue the same log."""
     if not known.chained or known.left_out or tuple(records[: len(known.records)]) != known.records:
         return {}
     names = dict.fromkeys(record.attempt for record in known.records if isinstance(record, AttemptStored))
@@ -217,7 +231,6 @@ def read_before(records: Sequence[Record], known: Run) -> dict[str, Attempt]:
 
 
 def _wrong(record: Record, block: OpenBlock | None, last: int, *, first: bool, ended: bool) -> str | None:
-    """Why the record cannot come after those before it; None where it can."""
     number = None if block is None else block.opened.block
     if ended:
         return "nothing comes after the last record"
@@ -293,7 +306,7 @@ class RunFolder:
         seed: bytes,
         clock: Clock | None = None,
     ) -> RunFolder:
-        """A new folder `results/<study>/<run-id>/`. Raises StorageError, and UserError where others could change it."""
+        """Make a new folder `results/<study>/<run-id>/`. Raises StorageError, UserError."""
         run = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{secrets.token_hex(2)}"
         folder = cls(results / _UNSAFE.sub("-", study) / run, clock)
         with storing(f"the run's folder {folder.path}"):
@@ -330,12 +343,11 @@ class RunFolder:
         self._log = RunLog(self.path / "run.jsonl", self.place / "run.jsonl")
 
     def hand_over(self) -> None:
-        """Give all of it to who called sudo, where it is held for root: of a run that has ended. Raises OSError."""
+        """Give the whole ended run to the account that called sudo. Raises OSError."""
         if self.place != self.path:
             files.hand_over(self.place)
 
     def close(self) -> None:
-        """Let go of it."""
         self._log.close()
         self._held()
         self.place = self.path
@@ -357,8 +369,7 @@ class RunFolder:
 
     @property
     def run(self) -> str:
-        """The run's identity: its folder's name."""
-        return self.path.resolve().name  # as `.` it has none
+        return self.path.resolve().name  # the path `.` has no name
 
     def append(self, record: _Kind) -> _Kind:
         """Add a record; on disk when this returns, and returned as it stands there. Raises StorageError."""
@@ -370,7 +381,7 @@ class RunFolder:
         return record
 
     def draft(self, name: str) -> Path:
-        """A fresh hidden folder for an attempt that is not there yet. Raises StorageError."""
+        """Return a fresh hidden folder for an attempt that is not there yet. Raises StorageError."""
         path = self.place / "attempts" / f".{_UNSAFE.sub('-', name)}"
         with self.naming(), storing(f"the attempt's folder {path}"):
             discard(path)
@@ -384,6 +395,7 @@ class RunFolder:
         with self.naming(), storing(f"the attempt {self._named(draft)}"):
             (draft / "attempt.json").write_bytes(stored)
             for file in draft.iterdir():
+                _shorten(file)
                 sync(file)
             sync(draft)
             sync(draft.parent)
@@ -403,8 +415,8 @@ class RunFolder:
         return self.path / "attempts" / final.name
 
     def _with_knobs_kept(self, attempt: Attempt) -> Attempt:
-        """`attempt` as it is stored: its knobs are in the log before it is, and only if they are not there already."""
-        name = hashlib.sha256(msgspec.json.encode(attempt.knobs, order="deterministic")).hexdigest()[:12]
+        # an attempt's knobs are in the log before it is stored, and only if they are not there already
+        name = reading.key_digest(attempt.knobs)[:12]
         if name not in self._knobs:
             self.append(KnobSet(t=attempt.ended, id=name, values=attempt.knobs))
             self._knobs.add(name)
@@ -421,11 +433,11 @@ class RunFolder:
                     discard(draft)
 
     def opened(self) -> Opened:
-        """The first record; no more of the log is read. Raises RunError."""
+        """Return the first record; no more of the log is read. Raises RunError."""
         return self._log.first()
 
     def study(self, opened: Opened) -> Study:
-        """The study as the run began with it. Raises RunError when it is missing, or is not that study any more."""
+        """Return the study as the run began with it. Raises RunError when it is missing or changed."""
         path = self.path / "study.json"
         with _reading(path, hint=ANEW):
             text = reading.kept(path)
@@ -439,12 +451,12 @@ class RunFolder:
         return study
 
     def study_json(self) -> str:
-        """The SHA-256 of `study.json` as it stands. Raises RunError."""
+        """Return the SHA-256 of `study.json` as it stands. Raises RunError."""
         with _reading(self.path / "study.json"):
             return _digest(reading.kept(self.path / "study.json"))
 
     def seed(self, run: Run) -> bytes:
-        """The run seed of a run that has not ended. Raises RunError."""
+        """Return the run seed of a run that has not ended. Raises RunError."""
         # The record decides, not the file: a run killed between its last record and the removal has ended too.
         if run.closed is not None:
             raise RunError(f"{self.path} has ended: its seed is revealed", hint=ANEW)
@@ -456,14 +468,11 @@ class RunFolder:
         return seed
 
     def read(self, known: Run | None = None, *, salvage: bool = False) -> Run:
-        """All of the run, parsed once; what a kill or a full disk tore at its end is passed over.
-
-        `known`, where its log is as it was when it was read; of one that goes on from there, its attempts are taken as
-        they were read. Raises RunError where a file is unreadable or is not what was written: what was measured cannot
-        be left out unseen. With `salvage` it is left out, and told.
+        """Read the whole run; a torn end is passed over. `known`: as it was read before. Raises RunError where a file
+        is not what was written; with `salvage` that is left out, and told.
         """
         files = self.attempt_files()  # before the log: each of them has its record there
-        with contextlib.suppress(OSError):  # it is said below
+        with contextlib.suppress(OSError):  # the error is reported below
             same = known is not None and known.stamp == Stamp.of(self._log.path.stat()) and not salvage
             if known is not None and same and len(known.attempts) == len(files):
                 return known
@@ -506,7 +515,6 @@ class RunFolder:
 
     @contextlib.contextmanager
     def _told(self, problems: list[str], *, salvage: bool) -> Iterator[None]:
-        """Where what is wrong is left out and told, if that was asked for."""
         try:
             yield
         except RunError as error:
@@ -517,13 +525,13 @@ class RunFolder:
     def _stored(
         self, contents: LogContents, files: Sequence[Path], but: Collection[str], problems: list[str], *, salvage: bool
     ) -> dict[str, bytes]:
-        """What is stored of each attempt `but` these by the name of its folder, in order, as the log has its digest."""
-        records = self._attempt_records([file for file in files if file.parent.name not in but])
+        most = _ATTEMPTS + _FOR_A_RECORD * len(contents.records)
+        records = self._attempt_records([file for file in files if file.parent.name not in but], most)
         there = {name: text for name, text in records.items() if name not in but}
         if not contents.chained:
             return there
         found: dict[str, bytes] = {}
-        # Where nothing lies in folders, the attempts of a run that has ended were gathered.
+        # Without attempt folders, the attempts of an ended run were gathered.
         ended = any(isinstance(record, Closed) for _, record in contents.records)
         gone = f"{self._compacted}, which has all attempts of the run," if ended and not there else None
         stored = [record for _, record in contents.records if isinstance(record, AttemptStored)]
@@ -543,7 +551,7 @@ class RunFolder:
         return found
 
     def _not_yet_named(self, name: str) -> bytes | None:
-        """An attempt that was stored and not renamed, or is being renamed now."""
+        # the attempt was stored and not renamed, or is being renamed now
         for folder in (f".{name}", name):
             path = self.path / "attempts" / folder / "attempt.json"
             with contextlib.suppress(FileNotFoundError), _reading(path, hint=PERMISSIONS, but=FileNotFoundError):
@@ -551,16 +559,15 @@ class RunFolder:
         return None
 
     def _with_knobs(self, stored: Attempt, knobs: Mapping[str, Mapping[str, str]]) -> Attempt:
-        if stored.knobs_as is None:  # of a run that kept them with each attempt
+        if stored.knobs_as is None:  # a run that kept the knobs with each attempt
             return stored
         if stored.knobs_as not in knobs:
             raise RunError(f"{self._log.path}: the knobs {stored.knobs_as} of attempts are gone", hint=self._cure())
         return msgspec.structs.replace(stored, knobs=knobs[stored.knobs_as], knobs_as=None)
 
     def compact(self) -> None:
-        """Gather the attempts of a run that has ended in one file. Raises StorageError and RunError.
-
-        What else is in their folders stays there. Killed at any moment, each attempt is in the file or in its folder.
+        """Gather the attempts of a run that has ended in one file, killable at any moment. Raises StorageError,
+        RunError.
         """
         files = self.attempt_files()
         records = self._attempt_records(files)
@@ -574,22 +581,32 @@ class RunFolder:
                 if kept[path.parent.name] == records[path.parent.name]:
                     there = self.place / "attempts" / path.parent.name
                     (there / path.name).unlink()
-                    with contextlib.suppress(OSError):  # there is more in it
+                    with contextlib.suppress(OSError):  # the folder is not empty
                         there.rmdir()
 
-    def _attempt_records(self, files: Sequence[Path]) -> dict[str, bytes]:
-        """What is stored of each attempt, by the name of its folder, wherever it lies. Raises RunError."""
+    def _attempt_records(self, files: Sequence[Path], most: int = _MOST // _ROW) -> dict[str, bytes]:
         found = {}
         for path in files:
             with contextlib.suppress(FileNotFoundError), _reading(path, hint=PERMISSIONS, but=FileNotFoundError):
                 found[path.parent.name] = reading.kept(path)  # or it is below by now
         with _reading(self._compacted, hint=PERMISSIONS):
-            found |= read_compacted(self._compacted)
+            found |= read_compacted(self._compacted, most)
         return dict(sorted(found.items()))
 
     def attempt_files(self) -> list[Path]:
-        """The records of attempts that lie in folders of their own."""
         return sorted((self.path / "attempts").glob("[!.]*/attempt.json"))
+
+
+def _shorten(file: Path) -> None:
+    # Endless output fills no disk.
+    if not _STREAM.fullmatch(file.name) or (size := file.stat().st_size) <= HEAD + TAIL:
+        return
+    with file.open("r+b") as held:
+        held.seek(-TAIL, os.SEEK_END)
+        tail = held.read()
+        held.seek(HEAD)
+        held.write(b"\n[hugewise left out %d bytes here]\n" % (size - HEAD - TAIL) + tail)
+        held.truncate()
 
 
 def _digest(stored: bytes) -> str:
@@ -598,7 +615,6 @@ def _digest(stored: bytes) -> str:
 
 @contextlib.contextmanager
 def _reading(path: Path | str, hint: str = ANEW, *, but: type[OSError] | tuple[()] = ()) -> Iterator[None]:
-    """What cannot be read is a RunError; `hint` is the cure where the system refuses. `but` is passed on."""
     try:
         yield
     except but:

@@ -9,11 +9,9 @@ follow from the one before it; whoever noted the last hash can see that nothing 
 What is not the whole of a record is normal in one place: after the last newline, where a kill or a full disk tears.
 Logs of versions before there was a hash are read as they are; there a torn line also stands before a `resumed` one.
 
-Whether a run goes on: its process holds a lock on the run's log, which the kernel gives back when that process ends,
-however it ends. It keeps nobody out (`host.lock` does that), and whoever can read the log can ask.
-
-A lock of the open file description, fcntl_locking(2): those of a process would be lost with any other descriptor of the
-log that the process closes.
+A run goes on as long as its process holds a lock on the log, which the kernel gives back however the process ends.
+The lock keeps nobody out (`host.lock` does that), and whoever can read the log can ask. It is of the open file
+description, fcntl_locking(2): locks of a process would be lost with any other descriptor of the log that it closes.
 """
 
 from __future__ import annotations
@@ -48,7 +46,7 @@ def hold_lock(descriptor: int) -> None:
 
 
 def going_on(folder: Path) -> bool:
-    """Whether somebody holds the log of the run in the folder. False too where nobody can tell. Raises nothing."""
+    """Return whether a process holds the log of the run in the folder; False if unknown. Raises nothing."""
     with suppress(OSError, reading.UnreadableError), reading.opened(folder / "run.jsonl") as file:
         asked = _FLOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
         kind, *_ = _FLOCK.unpack(fcntl.fcntl(file.fileno(), fcntl.F_OFD_GETLK, asked))
@@ -69,7 +67,7 @@ _Kind = TypeVar("_Kind", bound=Record)
 
 
 class LogContents(NamedTuple):
-    """What a log holds.
+    """Contents of a log.
 
     opened    the first record
     records   all in their order, each with the number of its line, counted from 1
@@ -90,8 +88,6 @@ class LogContents(NamedTuple):
 
 
 class _Line(NamedTuple):
-    """A line: its record or what is wrong with it, and its running hash where it has one."""
-
     record: Record | None
     problem: str | None
     body: bytes
@@ -99,12 +95,12 @@ class _Line(NamedTuple):
 
 
 class RunLog:
-    """The file `run.jsonl`, reached at `place` where that is not `path`. One process writes it: who holds the host."""
+    """The file `run.jsonl`, reached at `place` where that is not `path`; the holder of the host writes it."""
 
     def __init__(self, path: Path, place: Path | None = None) -> None:
         self.path = path
         self._place = place or path
-        self._end = -1  # where this object's last line ended; another process may have gone on
+        self._end = -1  # end of this object's last line; another process may have appended
         self._head: str | None = None
         self._held: Callable[[], object] | None = None
 
@@ -139,14 +135,14 @@ class RunLog:
             self._held = None
 
     def chained(self) -> bool:
-        """Whether what is added gets a running hash: not in a run of before there was one. Raises StorageError."""
+        """Return whether new lines get a running hash: not in a run whose log began without. Raises StorageError."""
         if self._end < 0:
             with storing(str(self.path)), contextlib.suppress(FileNotFoundError), reading.opened(self._place) as file:
                 self._look(file.fileno())
         return self._head is not None
 
     def _prepared(self, descriptor: int, record: Record) -> bytes:
-        """The line that is to be written: what a kill or a full disk has torn before it is cut off."""
+        # a line that a kill or a full disk has torn is cut off before
         if os.fstat(descriptor).st_size != self._end:
             torn = self._look(descriptor)
             if torn:
@@ -160,7 +156,6 @@ class RunLog:
         return (b"" if ended else b"\n") + line + b"\n"
 
     def _look(self, descriptor: int) -> int:
-        """Find the last whole line; how many bytes stand behind it."""
         size = os.fstat(descriptor).st_size
         text = os.pread(descriptor, size, 0)
         start = text.rfind(b"\n") + 1
@@ -171,16 +166,16 @@ class RunLog:
         return size - self._end
 
     def first(self) -> Opened:
-        """The first record; no more is read. Raises RunError."""
+        """Return the first record; no more is read. Raises RunError."""
         with self._open() as file:
             return self._opened(_line(file.readline(reading.MOST_JSON).rstrip(b"\n")))
 
     def read(self, *, salvage: bool = False) -> LogContents:
-        """All of it. Raises RunError at the first line that is not what was written; with `salvage` it is left out."""
+        """Read the whole log. Raises RunError at the first damaged line; `salvage` leaves such lines out."""
         with self._open() as file:
             stamp, text = Stamp.of(os.fstat(file.fileno())), reading.within(file, _MOST)
         lines, torn = [_line(each) for each in text.split(b"\n")], False
-        if lines[-1].record is None:  # what stands behind the last newline is nothing, or torn
+        if lines[-1].record is None:  # nothing, or a torn line, stands behind the last newline
             torn = bool(lines.pop().body)
         opened = self._opened(lines[0] if lines else _line(b""))
         chained, previous = lines[0].chain is not None, opened.seed_hash
@@ -197,7 +192,7 @@ class RunLog:
                 if number == 1:
                     raise RunError(f"{self.path}, line 1: {problem}: nothing can be made of the rest", hint=ANEW)
                 left_out.append(f"{self.path.name}, line {number}: {problem}")
-            # After a line that cannot be read nothing is known of the hash before the next one.
+            # After an unreadable line the hash before the next line is unknown.
             known = line.chain
         if not chained and _stripped(found):
             problem = "its lines have no running hashes, and were written with them: these were taken out"
@@ -245,7 +240,7 @@ def _written(descriptor: int, line: bytes) -> None:
 
 
 def sealed(body: bytes, previous: str) -> tuple[bytes, str]:
-    """The line of a record with its running hash, and that hash; `previous` is the one before it."""
+    """Return the line of a record with its running hash, and that hash; `previous` is the one before it."""
     chain = hashlib.sha256(previous.encode() + body).hexdigest()
     return body[:-1] + _FIELD + chain.encode() + b'"}', chain
 
@@ -262,7 +257,6 @@ def _line(text: bytes) -> _Line:
 
 
 def _misplaced(line: _Line, previous: str | None, *, chained: bool) -> str | None:
-    """Why a line that can be read cannot stand where it does. `previous` is None where it is not known."""
     if chained != (line.chain is not None):
         return "it has no running hash" if chained else "it has a running hash, and the lines before it have none"
     if not chained or previous is None or sealed(line.body, previous)[1] == line.chain:
@@ -271,10 +265,7 @@ def _misplaced(line: _Line, previous: str | None, *, chained: bool) -> str | Non
 
 
 def _stripped(records: Sequence[tuple[int, Record]]) -> bool:
-    """Whether the records of a log without a running hash say that it had one: no version wrote such.
-
-    What a later version adds to a run of before stands behind a `resumed` one.
-    """
+    # Records that a later version adds to an old run stand behind a `resumed` one.
     if any(isinstance(record, AttemptStored) for _, record in records):
         return True
     first = itertools.takewhile(lambda record: not isinstance(record, Resumed), (record for _, record in records))
@@ -285,5 +276,5 @@ def _stripped(records: Sequence[tuple[int, Record]]) -> bool:
 
 
 def _resumed(after: Sequence[_Line]) -> bool:
-    """Whether a run goes on there: versions without a running hash ended a torn line when they did."""
+    # versions without a running hash ended a torn line when they resumed the run
     return bool(after) and isinstance(after[0].record, Resumed)

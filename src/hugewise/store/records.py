@@ -1,9 +1,7 @@
-"""What stands in a run's log, as types, and what the records say together with the attempts. Pure.
+"""Records of a run's log, as types, and the state that follows from them and the attempts. Pure.
 
 `OpenBlock` decides what a block is when it is closed, for the conductor and for whoever reads the log again; `Run` is
-all that a run's folder held when it was read.
-
-What the system says of a file, by which one look at it is known to be as good as the last.
+all that a run's folder held when it was read. A `Stamp` of a file tells whether it was written since the last look.
 """
 
 from __future__ import annotations
@@ -17,11 +15,11 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import msgspec
 
-from hugewise.model.age import MemoryAge
 from hugewise.model.design import Kind
 from hugewise.model.guest import Backing, GuestsRecord
-from hugewise.model.host import ClientHost, Moment
+from hugewise.model.host import ClientHost, EpochSeconds
 from hugewise.model.metric import Metric
+from hugewise.model.pages import MemoryAge
 from hugewise.model.policy import Deployment, Treatment
 from hugewise.model.results import EarlierComparison, LeftOut
 from hugewise.model.trial import Attempt, Block, BlockState, DeliveryThreshold, Judged, at_fault
@@ -30,7 +28,7 @@ from hugewise.study.study import Study
 
 
 class Stamp(NamedTuple):
-    """What tells a file from another one, and from itself once it was written again."""
+    """Identity of a file's contents: tells it from another file, and from itself after a write."""
 
     inode: int
     size: int
@@ -38,7 +36,6 @@ class Stamp(NamedTuple):
 
     @classmethod
     def of(cls, status: stat_result) -> Self:
-        """Of the file of which the system says that."""
         return cls(status.st_ino, status.st_size, status.st_mtime_ns)
 
 
@@ -86,16 +83,15 @@ class CellRecord(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(f"the cell {self.id} has the arms {names} and the baseline {self.baseline}")
 
     def metric_named(self, name: str) -> Metric:
-        """The metric of that name, of those that are judged; the cell's own where none has it."""
+        """Return the metric of that name, of those that are judged; the cell's own where none has it."""
         return next((metric for metric in self.also if metric.name == name), self.metric)
 
 
 class _Record(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag_field="record"):
-    """`t` is UTC epoch seconds, for the reader; `up` seconds since that session's boot, from which time spent is told
-    (`model.host`); None in runs that were made before it was kept.
-    """
+    # `t` is UTC epoch seconds, for the reader; `up` seconds since that session's boot (`model.host`), None in runs that
+    # were made before it was kept.
 
-    t: Moment
+    t: EpochSeconds
     up: Annotated[float, msgspec.Meta(ge=0, lt=1e11)] | None = None
 
 
@@ -111,7 +107,8 @@ class Opened(_Record, frozen=True, kw_only=True, tag="opened"):
     None in runs that did not look for any. `earlier_shared` has these comparisons, by the run; None in runs that looked
     for the same study alone. `earlier_unread` counts the folders there that could not be read. `guests` is the
     SHA-256 of `guests.json`, where there is one, and `study_json` that of `study.json`; None in runs that did not keep
-    it.
+    it. `coins` is whether `fixed-n` asks the coins of the blocks too (`stats.fixed`): runs that did not are judged as
+    they were.
     """
 
     format: int = 2
@@ -136,6 +133,7 @@ class Opened(_Record, frozen=True, kw_only=True, tag="opened"):
     study_json: str | None = None
     client: ClientHost | None = None
     command: tuple[str, ...] = ()
+    coins: bool = False
 
     def __post_init__(self) -> None:
         if len({cell.id for cell in self.cells}) < len(self.cells):
@@ -168,9 +166,7 @@ class BlockClosed(_Record, frozen=True, kw_only=True, tag="block_closed"):
 
 
 class Begun(_Record, frozen=True, kw_only=True, tag="begun"):
-    """Attempt `number` of these arms of the block is about to begin: one that leaves neither an attempt nor a record of
-    its failure was under way when hugewise ended, and whose it was is known.
-    """
+    """Attempt `number` of these arms is about to begin: without a stored attempt or failure, a kill interrupted it."""
 
     block: int
     arms: Sequence[str]
@@ -178,9 +174,7 @@ class Begun(_Record, frozen=True, kw_only=True, tag="begun"):
 
 
 class Unstarted(_Record, frozen=True, kw_only=True, tag="unstarted"):
-    """A try that could not start `arm` in this block: written when it happens, so that no way of ending the run loses
-    it. `given_up`: no try is left, and the block goes on without the arm.
-    """
+    """A try that could not start `arm` in this block; `given_up`: no try is left."""
 
     block: int
     arm: str
@@ -197,10 +191,8 @@ class Lost(_Record, frozen=True, kw_only=True, tag="lost"):
 
 
 class AttemptStored(_Record, frozen=True, kw_only=True, tag="stored"):
-    """An attempt is part of the run: the name of its folder, and the SHA-256 of its `attempt.json`.
-
-    On disk before the folder gets its name: so an attempt without such a record was put there by somebody else, and one
-    that was not renamed when hugewise was killed is found in its draft.
+    """An attempt is part of the run, by folder name and SHA-256 of its `attempt.json`: on disk before the folder's name
+    is.
     """
 
     attempt: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_=-][A-Za-z0-9._=-]*\Z")]
@@ -249,21 +241,21 @@ class OpenBlock:
     @property
     def unstarted(self) -> dict[str, str]:
         """The arms that were given up, with the reason."""
-        return {one.arm: one.reason for one in self.tried if isinstance(one, Unstarted) and one.given_up}
+        return {
+            attempt.arm: attempt.reason for attempt in self.tried if isinstance(attempt, Unstarted) and attempt.given_up
+        }
 
     @property
     def lost(self) -> dict[str, str]:
         """The arms with an attempt of which nobody can tell whether its clock ran, with the reason."""
-        return {one.arm: one.reason for one in self.tried if isinstance(one, Lost)}
+        return {attempt.arm: attempt.reason for attempt in self.tried if isinstance(attempt, Lost)}
 
     def closed(self, end: BlockClosed) -> Block:
-        """The block as it ended. Attempts of one that was not completed are `abandoned`.
-
-        A try that was rejected counts as one that failed even where its record is missing: hugewise may have been
-        killed between the two, and older runs have none.
+        """Return the ended block; attempts of an incomplete one are `abandoned`, a try without its record counts as
+        failed.
         """
         attempts, unstarted, lost = self.attempts, self.unstarted, self.lost
-        records = [one.arm for one in self.tried if isinstance(one, Unstarted)]
+        records = [attempt.arm for attempt in self.tried if isinstance(attempt, Unstarted)]
         failed = dict.fromkeys([*at_fault(attempts), *records])
         if end.state != "complete":
             attempts = [msgspec.structs.replace(attempt, state="abandoned") for attempt in attempts]
@@ -284,13 +276,13 @@ class OpenBlock:
     def _seconds(self, end: BlockClosed) -> float | None:
         if self.opened.up is not None:
             return None if self.paused or end.up is None else end.up - self.opened.up
-        # Of a run that kept no other clock.
+        # For a run that kept no other clock.
         if not self.attempts or len({attempt.session for attempt in self.attempts}) > 1:
             return None
-        return max(each.ended for each in self.attempts) - min(each.started for each in self.attempts)
+        return max(attempt.ended for attempt in self.attempts) - min(attempt.started for attempt in self.attempts)
 
     def broken_off(self) -> list[str]:
-        """The arms of which an attempt was under way when hugewise ended."""
+        """Return the arms of which an attempt was under way when hugewise ended."""
         kept = {(attempt.arm, attempt.number) for attempt in self.attempts}
         found: list[str] = []
         for one, after in pairwise([*self.tried, None]):
@@ -303,7 +295,7 @@ class OpenBlock:
 
 @dataclass(frozen=True)
 class Run:
-    """What a run's folder held when it was read.
+    """Contents of a run's folder when it was read.
 
     path        the folder
     records     of its log, in order
@@ -341,7 +333,7 @@ class Run:
         return first
 
     def goes_on_from(self, earlier: Run) -> bool:
-        """Whether this is `earlier` with more behind it: its records and its closed blocks are the first ones here."""
+        """Return whether this run continues `earlier`: the earlier records and closed blocks come first here."""
         return (
             (self.chained and earlier.chained and not (self.left_out or earlier.left_out))
             and self.records[: len(earlier.records)] == earlier.records
@@ -354,20 +346,16 @@ class Run:
 
     @property
     def sessions(self) -> int:
-        """How many sessions it has had."""
         return 1 + sum(isinstance(record, Resumed) for record in self.records)
 
     def began(self, session: int) -> Opened | Resumed:
-        """The record with which that session began, counted from 1; that of the first where there is none."""
-        found = (one for one in self.records if isinstance(one, Resumed) and one.session == session)
+        """Return the record with which that session began, counted from 1; that of the first where there is none."""
+        found = (record for record in self.records if isinstance(record, Resumed) and record.session == session)
         return next(found, self.opened)
 
     @property
     def active_seconds(self) -> float:
-        """Seconds that the run has spent running, pauses between its sessions left out.
-
-        A session that was killed lasted at least to its last record, or to the end of its last attempt.
-        """
+        """Return the seconds between begin and end of sessions; of a killed one until its last record or attempt."""
         starts = [place for place, one in enumerate(self.records) if isinstance(one, Opened | Resumed)]
         return sum(
             self._spent(number, self.records[start:end])
@@ -376,7 +364,7 @@ class Run:
 
     def _spent(self, session: int, records: Sequence[Record]) -> float:
         if (began := records[0].up) is not None:
-            return max(one.up for one in records if one.up is not None) - began
-        # Of a session that kept no clock but the wall's.
-        ends = [one.ended for one in self.attempts if one.session == session]
-        return max(*(one.t for one in records), *ends, records[0].t) - records[0].t
+            return max(record.up for record in records if record.up is not None) - began
+        # For a session that kept only the wall clock.
+        ends = [attempt.ended for attempt in self.attempts if attempt.session == session]
+        return max(*(record.t for record in records), *ends, records[0].t) - records[0].t

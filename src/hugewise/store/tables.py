@@ -81,12 +81,12 @@ create view facts as
 
 
 def tables(folder: Path) -> duckdb.DuckDBPyConnection:
-    """An in-memory DuckDB connection with the run's views. Raises RunError when `folder` is no run."""
+    """Return an in-memory DuckDB connection with the run's views. Raises RunError when `folder` is no run."""
     return tables_of(RunFolder(folder).read())
 
 
 def tables_of(run: Run) -> duckdb.DuckDBPyConnection:
-    """The same of a run that was read."""
+    """Return the tables of a run that was read."""
     import duckdb  # noqa: PLC0415  (150 ms that only its users should pay)
 
     connection = duckdb.connect()
@@ -104,7 +104,7 @@ def have_blocks(connection: duckdb.DuckDBPyConnection, run: Run) -> None:
 
 def have_attempts(connection: duckdb.DuckDBPyConnection, attempts: Sequence[Attempt]) -> None:
     """Have the table `attempts` with these, in this order, in place of the one that there was."""
-    rows = [{name: getattr(one, name) for name in _COLUMNS} for one in attempts]
+    rows = [{name: getattr(attempt, name) for name in _COLUMNS} for attempt in attempts]
     _from_json(connection, "attempts", _COLUMNS, rows)
 
 
@@ -114,7 +114,7 @@ def _from_json(
     import numpy as np  # noqa: PLC0415
 
     row = ", ".join(f'"{name}" {kind}' for name, kind in columns.items())
-    texts = [msgspec.json.encode(one).decode() for one in rows]
+    texts = [msgspec.json.encode(row).decode() for row in rows]
     connection.register("stored", {"record": np.array(texts, dtype=object)})
     connection.execute(
         f"create or replace table {table} as"  # noqa: S608  (two fixed names)

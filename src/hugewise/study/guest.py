@@ -115,14 +115,11 @@ class DiskUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def written(self) -> DiskFormat:
-        """The format that it has."""
         return disk_format(self.path, self.format)
 
 
 def disk_format(path: str, said: DiskFormat | None) -> DiskFormat:
-    """The format of a disk. Never by what is in it: a guest that writes a raw disk could make a qcow2 of it, which
-    names another file of the host.
-    """
+    """Return the format of a disk, never by its content: a guest could write another format into a raw disk."""
     return said or ("qcow2" if path.endswith((".qcow2", ".qcow")) else "raw")
 
 
@@ -318,7 +315,7 @@ def _concurrency(value: object, place: Place) -> tuple[Concurrency, ...]:
 CONCURRENCY = KeyKind('"alone" or "together", or a list of both', _concurrency)
 
 
-# Keys that came later, most of them with guests, and what a study that says nothing of them has.
+# Keys of later versions, most of them for guests, and the values of studies without them.
 _UNSAID: Mapping[str, tuple[Any, ...]] = {
     "guest": (None,),
     "kernel": (None, []),
@@ -345,7 +342,7 @@ _UNSAID_WITHIN: Mapping[str, frozenset[str]] = {
 
 
 def without_unsaid(said: Mapping[str, Any]) -> dict[str, Any]:
-    """A stored study without the later keys that say nothing, so that its digest is the one from before them."""
+    """Return a stored study without the later keys that say nothing, so that its digest is the one from before them."""
 
     def kept(table: Mapping[str, Any]) -> dict[str, Any]:
         within = {key: inner(key, value) for key, value in table.items()}
@@ -367,5 +364,5 @@ def without_unsaid(said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _declared(table: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What was once the default of how an arm is judged, where nothing is said of it."""
+    # studies recorded by earlier versions have null for the default of that time
     return {**table, "judged": "backing"} if table.get("judged", "") is None else table

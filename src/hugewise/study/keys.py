@@ -1,4 +1,4 @@
-"""What a key of a study file may hold: each kind of value reads itself, or says where, what and the cure.
+"""Kinds of values in a study file: each reads its value, or names the place, the mistake and the cure.
 
 A study's structs annotate every field with a `Key`, and with a `Kind` where its type does not say what it may hold. The
 reader and the generated reference both walk those annotations, so that neither can know a key that the other does not.
@@ -34,32 +34,29 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Place:
-    """Where in a study: the file and the dotted key; `[[workload]]` tables count from 1."""
+    """Place in a study: the file and the dotted key; `[[workload]]` tables count from 1."""
 
     file: str
     key: str = ""
 
     def at(self, key: str) -> Place:
-        """The place of `key` in the table here."""
         safe = key if _BARE.fullmatch(key) else json.dumps(_short(key))
         return Place(self.file, f"{self.key}.{safe}" if self.key else safe)
 
     def item(self, number: int) -> Place:
-        """The place of the `number`-th item (from 1) of the list here."""
         return Place(self.file, f"{self.key}[{number}]")
 
     def items(self, key: str, values: Iterable[T]) -> Iterator[tuple[Place, T]]:
-        """Each item of the list `key` in the table here, with its place."""
+        """Yield each item of the list `key` in the table here, with its place."""
         return ((self.at(key).item(number), value) for number, value in enumerate(values, 1))
 
     def once(self, values: Sequence[object], shown: Sequence[object] | None = None) -> None:
-        """That no item of the list here, written as in `shown`, stands twice. Raises StudyError."""
+        """Check that no item of the list here, written as in `shown`, stands twice. Raises StudyError."""
         for index, value in enumerate(values):
             if value in values[:index]:
                 raise self.item(index + 1).wrong("stands twice", (shown or values)[index], hint="remove one of them")
 
     def wrong(self, message: str, value: object = None, *, hint: str | None = None) -> StudyError:
-        """The error to raise for `value` here."""
         return StudyError(message, file=self.file, key=self.key or None, value=_shown(value), hint=hint)
 
 
@@ -74,16 +71,16 @@ class KeyKind:
 
 @dataclass(frozen=True)
 class Key:
-    """What a field of a study means: for the reader, and for the reference."""
+    """Meaning of a study's field: for the reader, and for the reference."""
 
     meaning: str
     example: str
-    default: str | None = None  # in words, where the default is not a value that can be written in the file
-    kind: KeyKind = KeyKind("any", lambda value, _: value)  # of the field; see `keys_of`
+    default: str | None = None  # in words, where the default cannot be written in the file
+    kind: KeyKind = KeyKind("any", lambda value, _: value)  # the field's kind; see `keys_of`
 
 
 def near(wanted: str, known: Collection[str], *, what: str = "known") -> str:
-    """A hint for a name that is not `known`: the near ones, else all of them."""
+    """Return a hint for a name that is not `known`: the near ones, else all of them."""
     close = difflib.get_close_matches(wanted[:100], known, n=3, cutoff=0.6)
     if close:
         return "did you mean " + " or ".join(close) + "?"
@@ -92,7 +89,7 @@ def near(wanted: str, known: Collection[str], *, what: str = "known") -> str:
 
 @functools.cache
 def keys_of(kind: type[msgspec.Struct]) -> Mapping[str, tuple[Key, msgspec.structs.FieldInfo]]:
-    """The documented keys of a struct by the name that stands in the file, in order of definition."""
+    """Return the documented keys of a struct by the name that stands in the file, in order of definition."""
     hints = typing.get_type_hints(kind, include_extras=True)
     found: dict[str, tuple[Key, msgspec.structs.FieldInfo]] = {}
     for field in msgspec.structs.fields(kind):
@@ -103,14 +100,12 @@ def keys_of(kind: type[msgspec.Struct]) -> Mapping[str, tuple[Key, msgspec.struc
 
 
 def _notes(hint: Any) -> Iterator[object]:
-    """The annotations of a type, those of `T` in `T | None` among them."""
     yield from getattr(hint, "__metadata__", ())
     if typing.get_origin(hint) in _UNIONS:
         yield from _notes(typing.get_args(hint)[0])
 
 
 def _kind(hint: Any) -> KeyKind:
-    """What a field of that type holds: the kind that it is annotated with, or that a type of its own stands for."""
     for note in _notes(hint):
         if isinstance(note, KeyKind):
             return note
@@ -125,7 +120,7 @@ def _kind(hint: Any) -> KeyKind:
 
 
 def read_table(kind: type[S], value: object, place: Place, **more: object) -> S:
-    """A struct from a TOML table; `more` gives fields that are no keys of the file. Raises StudyError."""
+    """Return a struct from a TOML table; `more` gives fields that are no keys of the file. Raises StudyError."""
     if not isinstance(value, Mapping):
         raise place.wrong("must be a table", value, hint="write [table] and its keys below, or { key = value }")
     keys = keys_of(kind)
@@ -140,7 +135,7 @@ def read_table(kind: type[S], value: object, place: Place, **more: object) -> S:
 
 
 def text(*, pattern: re.Pattern[str] | None = None, words: str = "text", cure: str | None = None) -> KeyKind:
-    """Text without control characters, of a `pattern` where one is given."""
+    """Return text without control characters, of a `pattern` where one is given."""
 
     def read(value: object, place: Place) -> str:
         if not isinstance(value, str):
@@ -166,7 +161,7 @@ def plain(value: str, place: Place) -> str:
 
 
 def name() -> KeyKind:
-    """A name that is also the name of a folder."""
+    """Return the kind of a name that is also the name of a folder."""
     return text(
         pattern=_NAME,
         words="a name",
@@ -178,7 +173,7 @@ Name = Annotated[str, name()]
 
 
 def choice(*known: str) -> KeyKind:
-    """One of a few words."""
+    """Return the kind of one of a few words."""
 
     def read(value: object, place: Place) -> str:
         if not isinstance(value, str) or value not in known:
@@ -190,7 +185,7 @@ def choice(*known: str) -> KeyKind:
 
 
 def flag() -> KeyKind:
-    """True or false."""
+    """Return the kind of true or false."""
 
     def read(value: object, place: Place) -> bool:
         if not isinstance(value, bool):
@@ -205,7 +200,7 @@ _PLAIN: Mapping[object, Callable[[], KeyKind]] = {bool: flag, str: text}
 
 
 def integer(low: int = 0, high: int = _LARGEST, *, few: str = "") -> KeyKind:
-    """A whole number within `low` and `high`; `few` says why `low` are needed, to who gave less."""
+    """Return the kind of a whole number within `low` and `high`; `few` tells why `low` are needed."""
 
     def read(value: object, place: Place) -> int:
         if isinstance(value, bool) or not isinstance(value, int):
@@ -219,7 +214,7 @@ def integer(low: int = 0, high: int = _LARGEST, *, few: str = "") -> KeyKind:
 
 
 def number(low: float = -math.inf, high: float = math.inf) -> KeyKind:
-    """A finite number within `low` and `high`."""
+    """Return the kind of a finite number within `low` and `high`."""
 
     def read(value: object, place: Place) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float):
@@ -234,18 +229,18 @@ def number(low: float = -math.inf, high: float = math.inf) -> KeyKind:
 
 
 def size(low: int = 0, high: int = 1 << 62) -> KeyKind:
-    """A number of bytes within `low` and `high`."""
+    """Return the kind of a number of bytes within `low` and `high`."""
     limits = f"from {low} to {high} bytes"
     return _quantity("size", parse_size, (str, int), lambda found: low <= found <= high, limits)
 
 
 def duration(low: float = 0.0) -> KeyKind:
-    """Seconds, from `low`; where `low` is 0 none may be asked for."""
+    """Return seconds, from `low`; where `low` is 0 none may be asked for."""
     return _quantity("duration", parse_duration, (str, int, float), lambda found: found >= low, f"at least {low:g} s")
 
 
 def share(*, above: float = -1.0, below: float = 2.0) -> KeyKind:
-    """A share of one, strictly between the limits."""
+    """Return the kind of a share of one, strictly between the limits."""
     limits = f"above {max(above, 0):g} and below {min(below, 1):g}"
     return _quantity("share", parse_share, (str, int, float), lambda found: above < found < below, limits)
 
@@ -275,7 +270,7 @@ _SAMPLES = {"size": '"64k" or "1g"', "duration": '"20ms" or "5m"', "share": '"0.
 
 
 def listing(kind: KeyKind, *, least: int = 1) -> KeyKind:
-    """A list of one kind."""
+    """Return the kind of a list of one kind."""
 
     def read(value: object, place: Place) -> tuple[Any, ...]:
         if not isinstance(value, list | tuple):
@@ -292,7 +287,7 @@ def listing(kind: KeyKind, *, least: int = 1) -> KeyKind:
 
 
 def mapping(key_pattern: re.Pattern[str], key_words: str, kind: KeyKind) -> KeyKind:
-    """A table from names of a pattern to values of one kind."""
+    """Return the kind of a table from names of a pattern to values of one kind."""
 
     def read(value: object, place: Place) -> dict[str, Any]:
         if not isinstance(value, Mapping):
@@ -306,7 +301,7 @@ def mapping(key_pattern: re.Pattern[str], key_words: str, kind: KeyKind) -> KeyK
 
 
 def table(struct: type[msgspec.Struct]) -> KeyKind:
-    """A nested table of documented keys."""
+    """Return the kind of a nested table of documented keys."""
     return KeyKind("table", lambda value, place: read_table(struct, value, place), struct)
 
 
@@ -324,7 +319,6 @@ def _short(value: str) -> str:
 
 
 def _shown(value: object) -> object:
-    """`value`, or words for it where its repr would be long, or not be possible (integers of thousands of digits)."""
     if value is None:
         return None
     try:

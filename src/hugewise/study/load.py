@@ -8,9 +8,8 @@
 Every mistake raises StudyError with file, key, value and cure. Names of policies, workloads, parameters and metrics
 are looked up in `hugewise.plan.cells` and `hugewise.plan.arms`, which sees the machine.
 
-The studies that come with hugewise: of a checkout its folder `studies`, else what the wheel brought.
-
-`hugewise run demo` means `demo.toml` of them, where no file is called `demo`.
+The packaged studies lie in a checkout's folder `studies`, else where the wheel put them. `hugewise run demo` means
+their `demo.toml`, where no file is called `demo`.
 """
 
 from __future__ import annotations
@@ -33,38 +32,35 @@ from hugewise.study.workload import SMALL, cell_of
 
 
 def folder() -> Path:
-    """Where they lie."""
+    """Return the folder of the packaged studies."""
     source = checkout()
     return source / "studies" if source is not None else Path(sys.prefix, "share", "hugewise", "studies")
 
 
 def checkout() -> Path | None:
-    """The project's folder, where this hugewise is run from its source; None where it came with a wheel."""
+    """Return the project's folder, where this hugewise is run from its source; None where it came with a wheel."""
     source = Path(__file__).parents[3]
     return source if (source / "studies").is_dir() else None
 
 
 def names() -> list[str]:
-    """Their names, in order."""
+    """Return the names of the packaged studies, in order."""
     return sorted(path.stem for path in folder().glob("*.toml"))
 
 
 def shipped_study(path: Path) -> Path | None:
-    """The file of the study that is called so, or None: a path with folders or an ending names none."""
+    """Return the file of the study that is called so, or None: a path with folders or an ending names none."""
     return folder() / f"{path}.toml" if str(path) in names() else None
 
 
 _MOST = 1 << 20  # bytes of a study
 
-# Of a command without a file: the pairs that the test is declared for, and the time after which it ends all the same.
+# For a command without a file: pairs that the test is declared for, and the time after which it ends in any case.
 _SEQUENTIAL, _MOST_BLOCKS, _TIME = "sequential", 1000, "10m"
 
 
 def load(path: Path, scale: str | None = None) -> Study:
-    """The study in the file at `path`, at the scale of that name where one is given. Raises StudyError, UserError.
-
-    Where there is no such file, `path` may be the name of a study that comes with hugewise, such as `demo`.
-    """
+    """Return the study in `path`, or the packaged one of that name, at a scale. Raises StudyError, UserError."""
     try:
         data = reading.content(path, _MOST)
     except reading.AbsentError:
@@ -82,7 +78,7 @@ def load(path: Path, scale: str | None = None) -> Study:
 
 
 def parse(text: str, file: str) -> Study:
-    """The study in `text`; `file` is named in errors. Raises StudyError."""
+    """Return the study in `text`; `file` is named in errors. Raises StudyError."""
     try:
         data = reading.toml(text)
     except reading.UnreadableError as error:
@@ -92,7 +88,7 @@ def parse(text: str, file: str) -> Study:
 
 
 def read(data: Mapping[str, Any], file: str) -> Study:
-    """The study in tables already parsed. Raises StudyError."""
+    """Return the study in tables already parsed. Raises StudyError."""
     place = Place(file)
     version = data.get("format", 1)
     if isinstance(version, int) and not isinstance(version, bool) and version != 1:
@@ -121,6 +117,7 @@ def command_study(
     share: str | float | None = None,
     values: Sequence[str] = (),
     prepare: Sequence[str] = (),
+    stdin: str = "",
     user: str | None = None,
     cpus: Sequence[int] | None = None,
 ) -> Study:
@@ -128,8 +125,8 @@ def command_study(
 
     By the sequential method it ends when all is decided, else when the time is over: 10 minutes where neither `time`
     nor `blocks` is given. Other options that are left out have the defaults of a study file; all are written as there.
-    `values` are metrics in the command's output, `prepare` is a command that is run before each attempt. Raises
-    StudyError.
+    `values` are metrics in the command's output, `prepare` is a command that is run before each attempt, `stdin` a file
+    that is the command's standard input. Raises StudyError.
     """
     method = _SEQUENTIAL if method is None else method
     if method == _SEQUENTIAL and blocks is None:
@@ -147,6 +144,7 @@ def command_study(
                 "pool_bytes": pool,
                 "prepare": list(prepare) or None,
                 "values": list(values) or None,
+                "stdin": stdin or None,
             }
         ),
         "delivery": _given({"share": share}),
@@ -161,24 +159,22 @@ def command_study(
         "margin": margin,
         "confidence": confidence,
         "budget": _given({"blocks": blocks, "time": time}),
+        "design": {"kind": "auto"},
         "workload": [_given(workload)],
     }
     return read(_given(data), "command line")
 
 
 def with_budget(study: Study, blocks: int | None, time: str | float | None) -> Study:
-    """The study with another budget, as `--blocks` and `--time` give it. Raises StudyError."""
+    """Return the study with another budget, as `--blocks` and `--time` give it. Raises StudyError."""
     before = {"blocks": study.budget.blocks, "time": study.budget.time, "width": study.budget.width}
     budget = keys.read_table(Budget, _given(before | _given({"blocks": blocks, "time": time})), Place("command line"))
     return msgspec.structs.replace(study, budget=budget)
 
 
 def part(study: Study, workloads: Sequence[str] = (), policies: Sequence[str] = ()) -> Study:
-    """The study with some of its workloads (by label, or by the name of a cell) and policies only; empty: all of them.
-    Raises UserError.
-
-    The baseline stays. A workload that would have nothing left to compare goes too. Whether cells of such names are
-    there is known when the study is planned.
+    """Return the study with some workloads (by label or cell name) and policies, and the baseline; empty: all. Raises
+    UserError.
     """
     where = study.file or study.name
     labels, names = [use.called for use in study.workload], [use.name for use in study.policies]
@@ -217,10 +213,7 @@ def part(study: Study, workloads: Sequence[str] = (), policies: Sequence[str] = 
 
 
 def at_scale(study: Study, scale: str) -> Study:
-    """The study with the values of one of its scales; `small` is as it is written. Raises UserError.
-
-    What is read from it afterwards (parameters, budget, ...) holds for that scale, and `scale` names it.
-    """
+    """Return the study with the values of one of its scales; `small` is as it is written. Raises UserError."""
     if scale == study.scale:
         return study
     known = {*study.scales, *(name for use in study.workload for name in use.scales)}

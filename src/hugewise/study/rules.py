@@ -1,14 +1,11 @@
-"""In what the keys of a study file must agree with each other, whatever the machine; those of guests apart. Pure.
-
-In what the keys of guests in a study file must agree with each other, whatever the machine. Pure.
-"""
+"""Rules by which the keys of a study file must agree, whatever the machine; also the keys of guests. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
 from hugewise import published
-from hugewise.model import age
+from hugewise.model import pages
 from hugewise.model.guest import PAGE_OF
 from hugewise.quantity import format_size
 from hugewise.study import keys
@@ -20,7 +17,7 @@ from hugewise.study.workload import ParameterInput, WorkloadUse
 
 
 def check(study: Study, place: Place) -> None:
-    """That the keys of the study agree with each other, at every scale. Raises StudyError."""
+    """Check that the keys of the study agree with each other, at every scale. Raises StudyError."""
     _check_method(study, place)
     _check_policies(study, place)
     _check_workloads(study, place)
@@ -37,27 +34,21 @@ def _check_method(study: Study, place: Place) -> None:
         raise place.at("end_points").wrong(
             f"names {twice[0]} twice", list(study.end_points), hint="name each end point once"
         )
-    if study.end_points and study.method != "sequential":
-        raise place.at("end_points").wrong(
-            f"cannot be judged by the method {study.method}", list(study.end_points), hint='write method = "sequential"'
+    if study.method != "sequential":
+        keys_of_it = (
+            ("end_points", list(study.end_points)),
+            ("covariate", study.covariate),
+            ("not_worse", study.not_worse),
         )
-    if study.covariate is not None and study.method != "sequential":
-        raise place.at("covariate").wrong(
-            f"has no part in the method {study.method}", study.covariate, hint='write method = "sequential"'
-        )
-
-    if study.not_worse and study.method != "sequential":
-        raise place.at("not_worse").wrong(
-            f"has no part in the method {study.method}", study.not_worse, hint='write method = "sequential"'
-        )
+        for key, value in (*keys_of_it, ("unjudged", list(study.unjudged))):
+            if value:
+                hint = 'write method = "sequential"'
+                raise place.at(key).wrong(f"has no part in the method {study.method}", value, hint=hint)
     _check_unjudged(study, place)
 
 
 def _check_unjudged(study: Study, place: Place) -> None:
-    """They are policies of the study beside those that are judged, in every workload."""
     here, given = place.at("unjudged"), list(study.unjudged)
-    if given and study.method != "sequential":
-        raise here.wrong(f"has no part in the method {study.method}", given, hint='write method = "sequential"')
     names = [use.name for use in study.policies]
     for number, name in enumerate(given, 1):
         if name not in names:
@@ -97,7 +88,6 @@ def _check_workloads(study: Study, place: Place) -> None:
 
 
 def _check_chosen(chosen: tuple[str, ...] | None, names: list[str], baseline: str, place: Place) -> None:
-    """A workload's own choice among the study's policies."""
     if chosen is None:
         return
     for number, policy in enumerate(chosen, 1):
@@ -110,7 +100,6 @@ def _check_chosen(chosen: tuple[str, ...] | None, names: list[str], baseline: st
 
 
 def _check_ages(study: Study, place: Place) -> None:
-    """Aged memory is this host's, wants a limit where it is short, and leaves nobody the pages that were promised."""
     for here, use in place.items("workload", study.workload):
         aged = [one for one in use.memory_age if one != "fresh"]
         if not aged:
@@ -119,7 +108,7 @@ def _check_ages(study: Study, place: Place) -> None:
         if study.guest is not None:
             raise there.wrong("ages the memory of this host, not of guests", aged[0], hint="remove it, or [guest]")
         limits = (use.memory, *(entry.workload.memory or use.memory for entry in use.scales.values()))
-        if any(age.pressed(one) for one in aged) and None in limits:
+        if any(pages.pressed(one) for one in aged) and None in limits:
             raise there.wrong("needs a limit that makes the programs swap", aged[0], hint='add: memory = "512m"')
         for arm, policy in place.items("policies", study.policies):
             if policy.judged == "backing" and (use.policies is None or policy.name in use.policies):
@@ -130,6 +119,10 @@ def _check_ages(study: Study, place: Place) -> None:
 
 
 def _check_design(layout: Design, here: Place) -> None:
+    if layout.kind == "resident":
+        raise here.at("kind").wrong(
+            "was renamed: its verdicts need no calibration any more", "resident", hint='write kind = "interleaved"'
+        )
     taken: set[int] = set()
     for (there, slot), cpus in zip(here.items("slots", layout.slots), layout.places, strict=True):
         if twice := taken & set(cpus):
@@ -140,14 +133,13 @@ def _check_design(layout: Design, here: Place) -> None:
             "a duet needs a CPU for each arm", list(layout.slots), hint="write for example slots = [0, 1]"
         )
 
-    if layout.kind == "resident" and layout.slots:
+    if layout.kind == "interleaved" and layout.slots:
         raise here.at("slots").wrong(
-            "all arms of a resident design have the same CPUs", list(layout.slots), hint="remove it"
+            "all arms that take turns have the same CPUs", list(layout.slots), hint="remove it"
         )
 
 
 def _check_published(study: Study, place: Place) -> None:
-    """The names are those of the source, and of the study."""
     named = [(here, use.published) for here, use in place.items("workload", study.workload) if use.published]
     if study.published is None:
         cure = f'name the source: published = "{published.names()[0]}", or remove this key'
@@ -177,7 +169,7 @@ _PEER, _BESIDE = "peer", "host"
 
 
 def check_guests(study: Study, place: Place) -> None:
-    """That the keys of guests agree with each other, at every scale. Raises StudyError."""
+    """Check that the keys of guests agree with each other, at every scale. Raises StudyError."""
     if study.guest is None:
         _check_host(study, place)
         return
@@ -202,7 +194,7 @@ def check_guests(study: Study, place: Place) -> None:
 
 
 def _check_host(study: Study, place: Place) -> None:
-    """Nothing is said of guests where there are none."""
+    # keys of guests mean nothing where there are no guests
     cure = "add a table [guest], or remove this key"
     if study.method == "exact":
         raise place.at("method").wrong(
@@ -271,7 +263,6 @@ def _check_kernels(study: Study, guest: GuestUse, place: Place) -> None:
 
 
 def _check_guest(guest: GuestUse, here: Place) -> None:
-    """One guest's own keys."""
     if guest.memory % _MIB:
         whole = format_size(-(-guest.memory // _MIB) * _MIB)
         cure = f'write for example memory = "{whole}"'
@@ -299,7 +290,6 @@ def _check_guest(guest: GuestUse, here: Place) -> None:
 
 
 def _check_nodes(guest: GuestUse, here: Place) -> None:
-    """The guest's NUMA nodes have all of its memory, and each of its CPUs once."""
     if not guest.node:
         return
     whole = sum(node.memory for node in guest.node)
@@ -319,7 +309,6 @@ def _check_nodes(guest: GuestUse, here: Place) -> None:
 
 
 def _check_disks(guest: GuestUse, here: Place) -> None:
-    """Somebody's own disk is the guest's user space, in place of packages."""
     if guest.image is None:
         for key, value in (("image_format", guest.image_format), ("root", guest.root)):
             if value is not None:
@@ -334,7 +323,6 @@ def _check_disks(guest: GuestUse, here: Place) -> None:
 
 
 def _check_arms(study: Study, guest: GuestUse, place: Place, here: Place) -> None:
-    """The guest's memory must be whole pages of every arm's pool; what an arm says of its workloads must be had."""
     for there, use in place.items("policies", study.policies):
         _check_peer(use.parameters, guest, there.at("parameters"))
         by_node = use.backed_by.by_node
@@ -357,7 +345,6 @@ def _check_arms(study: Study, guest: GuestUse, place: Place, here: Place) -> Non
 
 
 def _check_resident(study: Study, guest: GuestUse, place: Place, here: Place) -> None:
-    """What stands when a guest boots is the same in all arms of one that stays, and one that counts cannot stay."""
     if not guest.resident:
         return
     there = here.at("resident")
@@ -389,7 +376,6 @@ def _check_resident(study: Study, guest: GuestUse, place: Place, here: Place) ->
 
 
 def _check_workload(study: Study, used: WorkloadUse, here: Place) -> None:
-    """A workload's keys against the guests at every scale."""
     assert study.guest is not None
     for scale in ("", *dict.fromkeys([*study.scales, *used.scales])):
         changed = study.scales.get(scale)
@@ -406,6 +392,13 @@ def _check_workload(study: Study, used: WorkloadUse, here: Place) -> None:
                     )
         scaled = used.scales[scale].parameters if scale in used.scales else {}
         _check_peer(own.parameters, guest, here.at("scales").at(scale) if _PEER in scaled else here.at("parameters"))
+        if given := own.parameters.get("stdin"):
+            cure = "have the command read a file of the guest: its name as an argument"
+            raise (
+                here.at("parameters")
+                .at("stdin")
+                .wrong("the guest does not have the files of the host", given, hint=cure)
+            )
         if own.storage == NFS and not guest.nfs:
             raise where.at("storage").wrong(
                 "the host serves none to the guests", own.storage, hint="write nfs = true in [guest]"
@@ -421,7 +414,6 @@ def _check_workload(study: Study, used: WorkloadUse, here: Place) -> None:
 
 
 def _check_slots(slots: Slots, arms: int, cpus: int, at: str, here: Place) -> None:
-    """Each of the guests that run together has CPUs of its own, one for each of its virtual CPUs."""
     each = [f'"{n * cpus}-{n * cpus + cpus - 1}"' if cpus > 1 else str(n) for n in range(arms)]
     cure = f"write slots = [{', '.join(each)}] in [design]"
     if len(slots) < arms:
@@ -439,7 +431,6 @@ def _check_slots(slots: Slots, arms: int, cpus: int, at: str, here: Place) -> No
 
 
 def _check_peer(parameters: Mapping[str, ParameterInput], guest: GuestUse, here: Place) -> None:
-    """A server on the host is reached by a network. `here` is the table of the parameters."""
     given = parameters.get(_PEER)
     if guest.network == "none" and (given == _BESIDE or (isinstance(given, tuple) and _BESIDE in given)):
         raise here.at(_PEER).wrong(
@@ -450,7 +441,6 @@ def _check_peer(parameters: Mapping[str, ParameterInput], guest: GuestUse, here:
 
 
 def _storages(used: WorkloadUse, here: Place) -> Iterator[tuple[Place, str]]:
-    """Every storage that the workload names: its place, and what it says."""
     yield here.at("storage"), used.storage
     for scale, entry in used.scales.items():
         if entry.workload.storage is not None:

@@ -1,13 +1,7 @@
 """A study: a question about page sizes, typed. Nothing is known here of any machine.
 
-The table `[sampling]` of a study: what is read of the kernel's counters while an attempt runs, and after it.
-
-What a scale changes of a whole study (what it changes of a workload stands there).
-
-A study that was stored: what its keys may hold is what they may hold in a file.
-
-Only single values and lists of them are looked at. What they must agree in was so when the run began, or is no matter
-to who reads its results.
+A stored study is checked by single values and lists of them: rules over several keys held when the run began, or do not
+matter to readers of its results.
 """
 
 from __future__ import annotations
@@ -40,8 +34,6 @@ _LONGEST = 3600.0
 
 
 def _or_off(low: float) -> KeyKind:
-    """Seconds from `low`, or `off`, which is 0."""
-
     def read(value: object, place: Place) -> Any:
         if value == OFF:
             return 0.0
@@ -80,7 +72,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class StudyScale(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a scale changes of the whole study."""
+    """Changes of a scale to the whole study."""
 
     budget: Annotated[Budget | None, Key("In place of the whole table `[budget]`.", "budget = { blocks = 30 }")] = None
     guest: Annotated[
@@ -236,36 +228,29 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def compared_with(self) -> str:
-        """The baseline's name."""
         return self.baseline or self.policies[0].name
 
     def kernel_of(self, use: PolicyUse) -> KernelUse:
-        """The kernel that the arm's guests boot: its own, or the study's first. The study has guests."""
+        """Return the kernel that the arm's guests boot: its own, or the study's first. The study has guests."""
         return next((kernel for kernel in self.kernel if kernel.name == use.kernel), self.kernel[0])
 
     @property
     def resident(self) -> bool:
-        """Whether one guest is there for all attempts of a session."""
         return self.guest is not None and self.guest.resident
 
     @property
     def environment_pad(self) -> int:
-        """The most bytes that are added to an attempt's environment: none in guests that count, which differ in
-        QEMU's seed alone (it draws where the stack lies).
-        """
+        """Return the most bytes that are added to an attempt's environment: none in guests that count."""
         return 0 if self.guest is not None and self.guest.counting else self.attempt.environment_pad
 
     @property
     def digest(self) -> str:
-        """SHA-256 of what the study says, in hex: comments, spelling of values and the file's place do not count."""
+        """Return the SHA-256 of the study's contents, in hex, without comments, spelling and place."""
         return stored_digest(msgspec.json.encode(self))
 
 
 def stored_digest(text: bytes) -> str:
-    """The digest of a study that was stored as JSON, whatever keys later versions have added to studies since.
-
-    Later keys that say nothing do not count, nor what else there was to be chosen. Raises msgspec.DecodeError.
-    """
+    """Return the digest of a stored study, without later versions' empty keys. Raises msgspec.DecodeError."""
     said = without_unsaid(msgspec.json.decode(text, type=dict[str, Any]) | {"file": "", "whole": None})
     return hashlib.sha256(msgspec.json.encode(said, order="sorted")).hexdigest()
 
@@ -274,7 +259,7 @@ _SINGLE = (str, int, float)
 
 
 def check(table: msgspec.Struct, place: Place) -> None:
-    """That each value of a table of a study, and of those within it, is one that a file may give. Raises StudyError."""
+    """Check each value of a study's table, and of the tables within it. Raises StudyError."""
     for key, (note, field) in keys_of(type(table)).items():
         value = getattr(table, field.name)
         items = value if isinstance(value, tuple) else (value,)

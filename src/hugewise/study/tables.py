@@ -1,19 +1,16 @@
-"""The tables of a study file below its top: policies, budget, and the rules of the attempts. Not its workloads.
+"""Tables of a study file below its top: policies, budget, and the rules of the attempts. Not its workloads.
 
-What an arm says of the memory of its guests: a kind of pages, or a table.
+An arm's `backing` is a kind of pages, or a table (see `hugewise.model.guest`):
 
     backing = "hugetlb-1g"
     backing = { pages = "thp", share = true, nodes = [0] }
 
-What it means is said in `hugewise.model.guest`.
-
-A layout of a command's heap, as an arm of a study writes it: that of the layout library.
+A layout of a command's heap is written as the layout library reads it:
 
     none | base | thp | mosaic:FROM-TO=PAGES[+FROM-TO=PAGES...], and behind it ,heap=SIZE and ,children=no
 
-Pages are base, thp, hugetlb-2m or hugetlb-1g; those of all of a heap from a pool are a policy's, and `pool_bytes`.
-
-The library reads it again, as strictly, and ends a program whose layout is none; here it is known before anything runs.
+Pages are base, thp, hugetlb-2m or hugetlb-1g; a whole heap from a pool is a policy, with `pool_bytes`. The library
+checks the layout again, and ends a program whose layout is invalid; here the mistake is known before anything runs.
 """
 
 from __future__ import annotations
@@ -38,7 +35,7 @@ from hugewise.study.workload import PARAMETERS, ParameterInput
 
 
 class BackingUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the guest's memory is made of on the host. Only its page size: `backing = "hugetlb-1g"`."""
+    """Pages of the guest's memory on the host. With only a page size, written `backing = "hugetlb-1g"`."""
 
     pages: Annotated[
         Pages,
@@ -121,7 +118,7 @@ _HOW = "write base, thp, or a mosaic such as mosaic:0-25%=thp+50-75%=thp,heap=1g
 
 
 def check(words: str) -> None:
-    """Raises ValueError, with what is wrong, where `words` is no layout that an arm can have."""
+    """Raise ValueError, with the reason, where `words` is no layout that an arm can have."""
     kind, *options = words.split(",")
     mosaic = kind.removeprefix("mosaic:") if kind.startswith("mosaic:") else None
     if mosaic is None and kind not in ("none", "base", "thp"):
@@ -152,7 +149,6 @@ def check(words: str) -> None:
 
 
 def _heap(options: list[str]) -> int | None:
-    """What is behind a layout. Raises ValueError."""
     heap = None
     for each in options:
         name, _, value = each.partition("=")
@@ -168,7 +164,6 @@ def _heap(options: list[str]) -> int | None:
 
 
 def _edges(match: re.Match[str], heap: int) -> tuple[Fraction, Fraction, Fraction]:
-    """Where a range begins and ends, and what it ends at most at: in percent, or in bytes. Raises ValueError."""
     if match[1] is not None:
         return Fraction(match[1]), Fraction(match[2]), Fraction(100)
     begin, end = parse_size(match[3]), parse_size(match[4])
@@ -328,20 +323,17 @@ class PolicyUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     @property
     def backed_by(self) -> Backing:
-        """What the memory of the arm's guests is made of: its own, or `thp` where none is said (see `plan.arms`)."""
+        """Backing of the memory of the arm's guests: its own, or `thp` where none is given (see `plan.arms`)."""
         return self.backing or Backing()
 
     @property
     def changed(self) -> bool:
-        """Whether it does something else than the registered policy.
-
-        How it is judged changes nothing of that, nor do the kernel and the backing of its guests, which are factors.
-        """
+        """True if the use differs from the registered policy; judging, kernel and backing do not count."""
         return any((self.set, self.environment, self.parameters, self.thp_disable, self.layout, self.mechanism))
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How much to measure."""
+    """Amount of measurement."""
 
     blocks: Annotated[
         int,
@@ -388,16 +380,15 @@ _SLOT = keys.KeyKind('a CPU, or CPUs as in "0-3,8"', _slot)
 
 
 class Design(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How the arms of a block are laid out in time and over CPUs. See docs/concepts/designs.md."""
+    """Layout of a block's arms in time and over CPUs. See docs/concepts/designs.md."""
 
     kind: Annotated[
-        Literal["sequential", "duet", "crossover", "resident", "auto"],
+        Literal["sequential", "duet", "crossover", "resident", "interleaved", "auto"],
         Key(
-            "One after the other; all at once, each on a CPU of its own; in turns of milliseconds within one process"
-            " that has all layouts resident; or, of servers and commands, all arms resident with their own processes,"
-            " of which one at a time works for a slice. Each answers another question. With auto, servers are resident"
-            " where a calibration on this host has shown that it finds what sequential pairs find; all else is"
-            " sequential.",
+            "sequential: one arm after the other. interleaved: servers or commands of all arms side by side, which take"
+            " turns of 50 ms. duet: all arms at once, each on a CPU of its own. crossover: in turns within one process"
+            " that has all layouts. auto: interleaved where the workload can take turns and no arm is lost by that,"
+            " else sequential. (Runs of earlier versions call interleaved resident.)",
             'kind = "duet"',
         ),
     ] = "sequential"
@@ -419,7 +410,7 @@ class Design(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         float,
         keys.duration(0.02),
         Key(
-            "Of a resident design: how long one arm works before the next one's turn.",
+            "Of the interleaved design: how long one arm works before the turn of the next.",
             'slice = "100ms"',
             default='"50ms"',
         ),
@@ -427,7 +418,10 @@ class Design(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     wash_out: Annotated[
         float,
         keys.share(below=0.9),
-        Key("Of a resident design: the first part of each slice, which does not count.", 'wash_out = "20%"'),
+        Key(
+            "Of the interleaved design, for servers: the first part of each slice, which does not count.",
+            'wash_out = "20%"',
+        ),
     ] = 0.2
 
     @property
@@ -437,18 +431,17 @@ class Design(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def places(self) -> Slots:
-        """The CPUs of each slot."""
         return tuple((slot,) if isinstance(slot, int) else parse_cpus(slot) for slot in self.slots)
 
 
 class CalibrationRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What `hugewise calibrate` must have shown on this host before a verdict is given."""
+    """Calibration by `hugewise calibrate` that a verdict requires on this host."""
 
     required: Annotated[
         bool,
         Key(
             "Withhold every verdict unless a calibration of the same workloads passed on this host under this kernel. A"
-            " duet and a resident design always need one.",
+            " duet always needs one.",
             "required = true",
         ),
     ] = False
@@ -457,7 +450,7 @@ class CalibrationRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         keys.share(above=0, below=0.5),
         Key(
             "How far the effects of a duet and of sequential pairs may lie apart, with 95% confidence, for a duet to be"
-            " believed; for a resident design, twice as far, where no difference is seen.",
+            " believed; for the interleaved design, twice as far, where no difference is seen.",
             'agreement = "5%"',
         ),
     ] = 0.05

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from hugewise.model.age import AGES, MemoryAge
+from hugewise.model.pages import AGES, MemoryAge
 from hugewise.study import keys
 from hugewise.study.guest import CONCURRENCY, NFS, Concurrency
 from hugewise.study.keys import Key, KeyKind, Name, Place
@@ -50,7 +50,7 @@ def _parameter(value: object, place: Place) -> ParameterInput:
 
 
 def scales(kind: KeyKind) -> KeyKind:
-    """A table from the names of scales to what each changes."""
+    """Return the kind of a table from the names of scales to what each changes."""
 
     def read(value: object, place: Place) -> dict[str, Any]:
         found: dict[str, Any] = keys.mapping(_SCALE, "a scale's name", kind).read(value, place)
@@ -159,7 +159,7 @@ _Scales = Annotated[
 
 
 class DeliveryRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """When the pages that a policy promises count as delivered."""
+    """Share of a policy's promised pages at which they count as delivered."""
 
     share: Annotated[
         float | None,
@@ -282,7 +282,7 @@ class WorkloadUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     scales: _Scales = {}
 
     def at(self, scale: str) -> WorkloadUse:
-        """The workload at that scale; as it is where it has no entry for it."""
+        """Return the workload at that scale; as it is where it has no entry for it."""
         if scale not in self.scales:
             return self
         entry = self.scales[scale]
@@ -291,11 +291,10 @@ class WorkloadUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @property
     def called(self) -> str:
-        """The label, or the name where there is none."""
         return self.label or self.name
 
 
 def cell_of(labels: Sequence[str], cell: str) -> int | None:
-    """Which of a study's workloads the cell is of, by the label that its id begins with; None: of none."""
+    """Return the index of the study's workload whose label begins the cell's id, or None."""
     found = [n for n, label in enumerate(labels) if cell == label or cell.startswith(f"{label}-")]
     return max(found, key=lambda n: len(labels[n]), default=None)

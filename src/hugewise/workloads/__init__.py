@@ -2,7 +2,7 @@
 
 Imports `machine` and the model. A new workload goes here: a file with a `WORKLOAD`, and a row in
 docs/reference/workloads.md. What several share is in files that begin with an underscore: `_micro` for those of the
-probe, `_staged` for those with data, servers or outputs.
+probe, with the simplest of these, `_staged` for those with data, servers or outputs.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ import importlib
 import pkgutil
 
 from hugewise.model.workload import Workload
+from hugewise.workloads import _micro
 
 __all__ = ["discover"]
 
 
 def discover() -> dict[str, Workload]:
-    """All workloads by name, in a stable order."""
-    modules = sorted(info.name for info in pkgutil.iter_modules(__path__) if not info.name.startswith("_"))
+    """Return all workloads by name, sorted."""
+    modules = [info.name for info in pkgutil.iter_modules(__path__) if not info.name.startswith("_")]
     loaded = [importlib.import_module(f"{__name__}.{module}").WORKLOAD for module in modules]
-    return {workload.name: workload for workload in loaded}
+    loaded += _micro.WORKLOADS
+    return {workload.name: workload for workload in sorted(loaded, key=lambda each: str(each.name))}

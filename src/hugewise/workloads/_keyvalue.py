@@ -1,14 +1,12 @@
-"""What redis and memcached have in common: one server a CPU, filled anew for every attempt, and asked for its keys.
+"""Common parts of redis and memcached: one server a CPU, filled anew for every attempt, then asked for its keys.
 
-The load generator stores every key over a connection of the measured part, lets the mix run for a while, and only then
-says that it is ready: what is measured begins there, on memory that is all touched (a server is one process: its page
-tables do not depend on the connection, and faults in the measured part are counted). What is stored is drawn from a
-fixed seed, so that every attempt of every arm starts from the same keys and values.
+hugewise's own load generator stores every key over a connection of the measured part, lets the mix run for a while, and
+only then says that it is ready: what is measured begins there, on memory that is all touched (a server is one process:
+its page tables do not depend on the connection, and faults in the measured part are counted). What is stored is drawn
+from a fixed seed, so that every attempt of every arm starts from the same keys and values.
 
 The mix is that of the study of mTHP on Arm servers (Linux Plumbers Conference 2024): set:get 1:10, 95% hits, values of
 64 bytes on average; p99 is that of the worst instance.
-
-What hugewise's own load generator says of a key-value store: its event `load`, as metrics and facts. Pure.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ from hugewise.model.policy import Treatment
 from hugewise.model.procedure import Outputs, Places, Procedure, Reading, RemoteEndpoint, Server, Step, Write
 from hugewise.model.workload import Launch, Missing, Parameter
 from hugewise.workloads import _outputs, _staged
-from hugewise.workloads._staged import StagedWorkload, Values, float_value, integer
+from hugewise.workloads._staged import PartedWorkload, Values, float_value, integer
 
 FILL = "fill"
 """The step that fills the servers where one client visits those of all arms."""
@@ -41,7 +39,7 @@ _LOAD = msgspec.json.Decoder(Load)
 _EVENT = re.compile(r'^\{"ev":"load".*$', re.MULTILINE)
 _LEAST = {"p999_us": 10_000, "p9999_us": 100_000}  # operations, so that ten are slower
 _ERROR = re.compile(r'^\{"ev":"error".*$', re.MULTILINE)
-_OF_TIME = ("grid", "closed_loop_rate", "lowest_rate_that_failed", "rates_tried")  # of the facts
+_OF_TIME = ("grid", "closed_loop_rate", "lowest_rate_that_failed", "rates_tried")  # facts that depend on time
 
 METRICS = (
     Metric("ops_per_s", "operations/s", "higher", "operations a second over all instances (mode sla: highest rate)"),
@@ -58,7 +56,6 @@ METRICS = (
 
 
 def _told(said: str) -> Load:
-    """The event of hugewise's own load generator. Raises ValueError with what it said instead."""
     event = _EVENT.search(said)
     failure = _ERROR.search(said)
     if event is None and failure is not None:
@@ -70,7 +67,7 @@ def _told(said: str) -> Load:
 
 
 def read_load(outputs: Outputs) -> Reading:
-    """What hugewise's own load generator said. In turns it has filled the servers before, in a step of its own."""
+    """Read the report of hugewise's own load generator. In turns a step before has filled the servers."""
     load = _told(outputs.stdout())
     turns = None if load.timed is None else load.timed.turns
     stored = load.stored if turns is None else _told(outputs.stdout(FILL)).stored
@@ -101,14 +98,14 @@ def read_load(outputs: Outputs) -> Reading:
     if timed.sequence is not None:
         facts["sequence_hash"] = timed.sequence
     if load.search is not None:
-        found = load.search
-        facts |= {"closed_loop_rate": found.capacity, "rates_tried": len(found.steps)}
-        if found.failed is not None:
-            facts["lowest_rate_that_failed"] = found.failed
-        metrics["ops_per_s"] = found.rate
-        if found.rate is None:
+        search = load.search
+        facts |= {"closed_loop_rate": search.capacity, "rates_tried": len(search.steps)}
+        if search.failed is not None:
+            facts["lowest_rate_that_failed"] = search.failed
+        metrics["ops_per_s"] = search.rate
+        if search.rate is None:
             metrics = dict.fromkeys(metrics)
-            absent = dict.fromkeys(metrics, f"at no rate was p99 within {found.limit_ns / 1e6:g} ms")
+            absent = dict.fromkeys(metrics, f"at no rate was p99 within {search.limit_ns / 1e6:g} ms")
     return Reading(
         metrics={name: value for name, value in metrics.items() if value is not None},
         absent=absent,
@@ -120,7 +117,6 @@ def read_load(outputs: Outputs) -> Reading:
 
 
 def _latencies(timed: Timed) -> tuple[dict[str, float | None], dict[str, str]]:
-    """Quantiles in microseconds, or why there are none."""
     names = ("p50_us", "p90_us", "p99_us", "p999_us", "p9999_us", "max_us")
     if timed.latency is None or timed.worst is None:
         return dict.fromkeys(names), dict.fromkeys(names, "no operation was answered")
@@ -141,7 +137,6 @@ def _latencies(timed: Timed) -> tuple[dict[str, float | None], dict[str, str]]:
 
 
 def _quantile(buckets: Buckets | None, share: float) -> float | None:
-    """The smallest value with at least this share of the operations at or below it, in microseconds."""
     if buckets is None:
         return None
     wanted, seen = math.ceil(share * sum(buckets.counts) - 1e-9), 0
@@ -153,7 +148,6 @@ def _quantile(buckets: Buckets | None, share: float) -> float | None:
 
 
 def _pace(timed: Timed) -> Iterable[str]:
-    """What makes the figures those of something else than the servers."""
     if timed.client.saturated:
         yield f"the client was busy for {timed.client.busy:.0%} of the time: it may be what was measured"
     if timed.rate_met is False and timed.asked_rate is not None:
@@ -172,7 +166,7 @@ def _others(metrics: Mapping[str, object], why: str) -> dict[str, str]:
 GUARD = "guard"
 """The file in which a load generator elsewhere has the servers' password."""
 
-# By how much glibc's heap is made to grow at once: many huge pages fit.
+# Step by which glibc's heap grows: many huge pages fit.
 STEP = 64 << 20
 
 _PAYLOAD = re.compile(r"\d+:\d+(,\d+:\d+)*")
@@ -188,7 +182,7 @@ _NOT_IN_TURNS = {
 
 
 def parameters(keys: int, *own: Parameter) -> tuple[Parameter, ...]:
-    """The parameters of both servers, with `keys` as the default fill, and a server's own."""
+    """Return the parameters of both servers, with `keys` as the default fill, and a server's own."""
     return (
         Parameter("keys", "integer", keys, "keys that each instance holds"),
         Parameter("instances", "integer", 0, "servers, each on a CPU of its own; 0: one for each CPU that they have"),
@@ -216,16 +210,16 @@ def parameters(keys: int, *own: Parameter) -> tuple[Parameter, ...]:
     )
 
 
-_TOOLS = "/usr/share/memcached/scripts"  # where Debian puts memcached's own
+_TOOLS = "/usr/share/memcached/scripts"  # Debian's folder of memcached's own tools
 
 
 def program(name: str) -> str:
-    """The path of a program; its bare name where there is none."""
+    """Return the path of a program; its bare name where there is none."""
     return _staged.find(name, _TOOLS) or name
 
 
 def mean_payload(values: Values) -> float:
-    """Bytes of a value on average."""
+    """Return bytes of a value on average."""
     pairs = [tuple(map(int, pair.split(":"))) for pair in str(values["payload"]).split(",")]
     return sum(size * weight for size, weight in pairs) / max(1, sum(weight for _, weight in pairs))
 
@@ -238,12 +232,12 @@ def tunables(treatment: Treatment, *own: str) -> dict[str, str]:
 
 
 def facts(said: Mapping[str, str], names: Iterable[str]) -> dict[str, str | int | float]:
-    """Those of what a server told of itself that are there, numbers as such."""
-    found = {name: said[name] for name in names if name in said}
-    return {name: int(value) if _NUMBER.fullmatch(value) else value for name, value in found.items()}
+    """Return the facts of `names` that a server reported, numbers as numbers."""
+    named = {name: said[name] for name in names if name in said}
+    return {name: int(value) if _NUMBER.fullmatch(value) else value for name, value in named.items()}
 
 
-class KeyValue(StagedWorkload):
+class KeyValue(PartedWorkload):
     """A server that is filled and asked. A subclass gives names, its command, how much it takes, and what it says."""
 
     name: str
@@ -261,7 +255,6 @@ class KeyValue(StagedWorkload):
     of_servers: Collection[str] = ()
 
     def refuses(self, treatment: Treatment, values: Values) -> str | None:
-        """Values that cannot be."""
         if (reason := super().refuses(treatment, values)) is not None:
             return reason
         for name, form, example in (
@@ -281,11 +274,9 @@ class KeyValue(StagedWorkload):
         return None
 
     def stand_ins(self, values: Values) -> tuple[str, ...]:
-        """The client."""
         return ("hugewise's own load generator in place of memtier_benchmark",)
 
     def missing(self, values: Values) -> tuple[Missing, ...]:
-        """The server and what it is asked with."""
         return tuple(
             Missing(f"{name}: no such program", package)
             for name, package in self.programs
@@ -293,58 +284,38 @@ class KeyValue(StagedWorkload):
         )
 
     def instances(self, values: Values) -> int:
-        """How many servers there are: as given, or one for each CPU that the system under test has by default."""
         given = integer(values, "instances")
         return given or len(roles(True, None, None, list(range(at_hand.cpus())))[0])
 
     # -- a client on a host of its own
 
-    def parted_refused(self, values: Values) -> str | None:
-        """Nothing is against it: the load generator comes with hugewise."""
-        return None
-
     def far_ports(self, values: Values, places: Places) -> int:
-        """One for each server."""
         return _count(values, places)
 
-    def far_programs(self, values: Values) -> tuple[str, ...]:
-        """None: the load generator is sent there."""
-        return ()
-
-    def exposed(self, values: Values) -> str | None:
-        """Its servers have a password, unless a subclass says."""
-        return None
-
     def guards(self, far: RemoteEndpoint) -> tuple[Write, ...]:
-        """The files by which servers and client know the password."""
         return ()
 
-    # -- what a subclass says
+    # -- a subclass's part
 
     def server(self, number: int, treatment: Treatment, values: Values, places: Places) -> Server:
-        """The server with this number."""
         raise NotImplementedError
 
     def beside(self, values: Values, places: Places) -> tuple[Step, ...]:
-        """What is done when the measured part has begun."""
         return ()
 
     def ask(self, number: int, places: Places) -> tuple[str, ...]:
-        """The command by which a server tells how it is."""
         raise NotImplementedError
 
     def told(self, said: list[str], values: Values) -> Reading:
-        """Facts and metrics from what each server told at the end."""
         raise NotImplementedError
 
     def dictated(self, places: Places) -> str | None:
-        """The file by which the command of `ask` is told what to ask, where its words may not be seen."""
+        """Return the file of the command of `ask`, where its words must not be seen."""
         return None
 
     # -- turns
 
     def turns_refused(self, values: Values) -> str | None:
-        """It is visited by hugewise's own load generator, in a closed loop whose turns are sized by it."""
         if why := _NOT_IN_TURNS.get(str(values["mode"])):
             return f"mode = {values['mode']!r} {why}"
         if values["operations"]:
@@ -354,17 +325,15 @@ class KeyValue(StagedWorkload):
         return None
 
     def visited(self, values: Values) -> bool:
-        """Always: the load generator asks the servers of all arms."""
+        # the load generator asks the servers of all arms
         return True
 
     def fill(self, values: Values, places: Places) -> tuple[Step, ...]:
-        """Every key, by the load generator."""
         argv = (*self._generator(values, places, self._addresses(values, places)), *_filling(values))
         return (Step(name=FILL, argv=argv, micro=True, expects='"ev":"load"', timeout=_PATIENCE),)
 
     def visit(self, values: Values, places: Sequence[Places], turns: str, slice_s: float, wash_out: float) -> Launch:
-        """The load generator, which asks arm after arm."""
-        addresses = [address for each in places for address in self._addresses(values, each)]
+        addresses = [address for place in places for address in self._addresses(values, place)]
         argv = (
             *self._generator(values, places[0], addresses),
             *("--groups", str(len(places)), "--turns", turns),
@@ -375,7 +344,6 @@ class KeyValue(StagedWorkload):
     # -- the attempt
 
     def procedure(self, treatment: Treatment, values: Values, places: Places) -> Procedure:
-        """The servers, each on its CPU; the client that fills them, waits at the gate, and asks."""
         count = _count(values, places)
         servers = tuple(self.server(number, treatment, values, places) for number in range(count))
         after = tuple(
@@ -392,11 +360,10 @@ class KeyValue(StagedWorkload):
         )
 
     def socket(self, places: Places, number: int) -> str:
-        """Where a server listens."""
         return f"{places.run}/{self.name}-{number}"
 
     def cpu(self, places: Places, number: int) -> tuple[int, ...]:
-        """The one CPU of a server; with more servers than CPUs they share them in turn."""
+        """Return the one CPU of a server; with more servers than CPUs they share them in turn."""
         return (places.sut[number % len(places.sut)],)
 
     def _addresses(self, values: Values, places: Places) -> list[str]:
@@ -405,7 +372,6 @@ class KeyValue(StagedWorkload):
         return [f"unix:{self.socket(places, number_)}" for number_ in range(_count(values, places))]
 
     def _generator(self, values: Values, places: Places, addresses: Iterable[str]) -> list[str]:
-        """The load generator's command, but for what it is to do."""
         argv = ["load", "--protocol", self.name]
         for address in addresses:
             argv += ["--server", address]
@@ -433,7 +399,6 @@ class KeyValue(StagedWorkload):
         return tuple(argv)
 
     def read(self, outputs: Outputs, values: Values) -> Reading:
-        """What the client measured, beside what the servers used and told."""
         every = (outputs.stdout(f"told-{number}") for number in itertools.count())
         told = self.told(list(itertools.takewhile(bool, every)), values)
         read = read_load(outputs)
@@ -458,12 +423,10 @@ class KeyValue(StagedWorkload):
 
 
 def _count(values: Values, places: Places) -> int:
-    """How many servers there are in these places."""
     return integer(values, "instances") or len(places.sut)
 
 
 def _secret(far: RemoteEndpoint) -> str:
-    """The file in which the load generator has the password."""
     return f"{far.folder}/{GUARD}"
 
 

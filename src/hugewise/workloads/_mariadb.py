@@ -34,8 +34,8 @@ SUPERUSER = "root"
 
 _VERSION = re.compile(r"Ver ([\d.]+)-MariaDB")
 
-# What else is mapped in large pages, beside the buffer pool; measured with 10.11.19. The log buffers are mapped so
-# where the log cannot be mapped itself: on a disk, not on tmpfs.
+# Other memory mapped in large pages, beside the buffer pool; measured with 10.11.19. The log buffers are mapped so
+# where the log itself cannot be mapped: on a disk, not on tmpfs.
 _KEY_CACHES = (8 << 20, 8 << 20)  # of MyISAM and Aria, which the system tables use
 _LOG_BUFFERS = (16 << 20, 16 << 20)
 
@@ -50,15 +50,15 @@ class MariadbPrograms(msgspec.Struct, frozen=True):
 
 
 def find(folder: str = "") -> MariadbPrograms | Missing:
-    """The installation whose server is in `folder`; else the one on PATH or in the usual folders."""
+    """Return the installation whose server is in `folder`; else the one on PATH or in the usual folders."""
     paths = {}
     for name in ("mariadbd", "mariadb-install-db", "mariadb"):
         beside = f"{folder}/{name}" if folder else ""
-        found = beside if beside and programs.executable(beside) else _staged.find(name)
-        if found is None or (folder and name == "mariadbd" and found != beside):
+        path = beside if beside and programs.executable(beside) else _staged.find(name)
+        if path is None or (folder and name == "mariadbd" and path != beside):
             where = f" in {folder}" if folder and name == "mariadbd" else ""
             return Missing(f"{name}: no such program{where}", None if where else PACKAGE)
-        paths[name] = found
+        paths[name] = path
     version = programs.installed("mariadb-server-core") or _version(paths["mariadbd"])
     if isinstance(version, Missing):
         return version
@@ -73,39 +73,39 @@ def _version(program: str) -> str | Missing:
         return Missing(f"{program} does not say its version: {error}")
     if done.status != 0:
         return Missing(f"{program} does not say its version: {done.why}")
-    said = done.stdout
-    match = _VERSION.search(said)
-    return Missing(f"{program} is no MariaDB: {said.strip()[:200]!r}", PACKAGE) if match is None else match[1]
+    text = done.stdout
+    match = _VERSION.search(text)
+    return Missing(f"{program} is no MariaDB: {text.strip()[:200]!r}", PACKAGE) if match is None else match[1]
 
 
 def missing(folder: str = "") -> tuple[Missing, ...]:
-    """What is lacking of MariaDB."""
-    found = find(folder)
-    return (found,) if isinstance(found, Missing) else ()
+    """Return MariaDB as missing, or nothing."""
+    path = find(folder)
+    return (path,) if isinstance(path, Missing) else ()
 
 
 def installed(folder: str = "") -> MariadbPrograms:
-    """The installation that `missing` saw. Raises UserError when there is none any more."""
-    found = find(folder)
-    if isinstance(found, Missing):
-        raise UserError(found.reason, hint=f"apt install {PACKAGE}")
-    return found
+    """Return the installation that `missing` saw. Raises UserError when there is none any more."""
+    path = find(folder)
+    if isinstance(path, Missing):
+        raise UserError(path.reason, hint=f"apt install {PACKAGE}")
+    return path
 
 
 def configuration(treatment: Treatment) -> Configuration:
-    """Whether its buffer pool is made of a pool's pages; no file keeps it from refusing transparent ones."""
+    """Return MariaDB's configuration: whether its buffer pool uses a pool. No setting refuses transparent pages."""
     return {}, (mariadb(large=treatment.target.kind == "hugetlb"),)
 
 
 def advice_refused(treatment: Treatment) -> str | None:
-    """Why a treatment that reaches memory by madvise cannot be taken."""
+    """Return why a treatment that reaches memory by madvise is refused, or None."""
     if treatment.advice == "huge" and treatment.target.kind in ("thp", "mthp"):
         return "MariaDB never calls madvise(MADV_HUGEPAGE): advised huge pages do not reach its buffer pool"
     return None
 
 
 def pool(treatment: Treatment, buffer_pool: int) -> int:
-    """Bytes of hugetlb pages that the server maps: a mapping smaller than a page is made of smaller pages."""
+    """Return bytes of hugetlb pages that the server maps: a mapping smaller than a page is made of smaller pages."""
     page = treatment.target.size
     return sum(whole_pages(size, page) for size in (buffer_pool, *_KEY_CACHES, *_LOG_BUFFERS) if size >= page)
 
@@ -113,22 +113,19 @@ def pool(treatment: Treatment, buffer_pool: int) -> int:
 _SAID = re.compile(r"^([a-z][a-z0-9-]*)\s+(\d{1,18})$", re.MULTILINE)
 _MAPPED = ("innodb-buffer-pool-size", "key-buffer-size", "aria-pagecache-buffer-size", *("innodb-log-buffer-size",) * 2)
 SIZED = r"(?:no-|print-)?defaults[\w-]*|innodb[_-]buffer[_-]pool[_-]size|[\w-]+[_-]buffer[_-]size"
-"""Which options of its command decide how much it maps in large pages: a pattern of their names."""
+"""Pattern of MariaDB's options that decide how much it maps in large pages."""
 
 
 def mapped(program: str, options: Sequence[str], page: int) -> int:
-    """Bytes that a server with these options, and its configuration, maps in pages of `page` bytes: it is asked.
-
-    Raises UserError where it does not say it.
-    """
+    """Return the bytes that the server says it maps in pages of `page` bytes. Raises UserError."""
     try:
         done = unprivileged.run((program, *options, "--verbose", "--help"))
     except HugewiseError as error:
         raise UserError(error.message, hint=error.hint) from None
-    said = {name: int(size) for name, size in _SAID.findall(done.stdout)}
-    if done.status != 0 or "innodb-buffer-pool-size" not in said:
+    sizes_of = {name: int(size) for name, size in _SAID.findall(done.stdout)}
+    if done.status != 0 or "innodb-buffer-pool-size" not in sizes_of:
         raise UserError(f"{program} does not say how large its buffer pool is: {done.why}", hint="name it with --pool")
-    return sum(whole_pages(size, page) for size in (said.get(name, 0) for name in _MAPPED) if size >= page)
+    return sum(whole_pages(size, page) for size in (sizes_of.get(name, 0) for name in _MAPPED) if size >= page)
 
 
 def install(installation: MariadbPrograms, places: Places, *statements: str) -> Iterator[Act]:
@@ -169,7 +166,7 @@ def _folder(places: Places) -> str:
 
 
 def socket(places: Places) -> str:
-    """Where clients find the server."""
+    """Return the path of the server's socket."""
     return f"{places.run}/mariadb.sock"
 
 
@@ -183,7 +180,7 @@ def server(
     keep: bool = False,
     port: int | None = None,
 ) -> Server:
-    """The server, on a unix socket, and on `port` of the loopback where a client cannot use sockets; for clients
+    """Return the server, on a unix socket, and on `port` of the loopback where a client cannot use sockets; for clients
     elsewhere on the address that they know (`guards` come before).
 
     treatment    None: data are made
@@ -199,7 +196,7 @@ def server(
         *_listens(places, port),
         "--skip-name-resolve",
         f"--innodb-buffer-pool-size={buffer_pool}",
-        # Else newer servers reserve 8 TiB of addresses beside the pool.
+        # Without it newer servers reserve 8 TiB of addresses beside the pool.
         f"--loose-innodb-buffer-pool-size-max={buffer_pool}",
         f"--key-buffer-size={_KEY_CACHES[0]}",
         f"--aria-pagecache-buffer-size={_KEY_CACHES[1]}",
@@ -207,13 +204,13 @@ def server(
         f"--innodb-log-file-size={log}",
         # tmpfs has no asynchronous reads, and the kernel's limit on them would decide elsewhere.
         "--innodb-use-native-aio=0",
-        # The pool is warmed by reading: what another run left in it is no part of this one.
+        # The pool is warmed by reading: contents that another run left must not count.
         "--innodb-buffer-pool-dump-at-shutdown=0",
         "--innodb-buffer-pool-load-at-startup=0",
         "--innodb-stats-auto-recalc=0",
         "--performance-schema=0",
         *(("--large-pages",) if pages else ()),
-        # What an attempt leaves is thrown away: its dirty pages need not be written.
+        # An attempt's data are thrown away: dirty pages need not be written.
         *(_MAKING if treatment is None else ("--innodb-fast-shutdown=2",)),
         *((f"--init-file={places.data}/{_FIRST}",) if treatment is None else ()),
         *((f"--init-file={places.data}/{_FAR}",) if treatment is not None and places.far is not None else ()),
@@ -240,8 +237,8 @@ _FAR = "far.sql"
 
 
 def guards(far: RemoteEndpoint, database: str, *, password: bool = True) -> tuple[Write, ...]:
-    """The file by which the server knows clients elsewhere: from their address alone, with a password where they can be
-    told of one by a file.
+    """Return the file by which the server knows clients elsewhere: by address, with a password where a file can tell
+    it.
     """
     known = f" IDENTIFIED BY '{far.password}'" if password else ""
     statements = (
@@ -254,7 +251,7 @@ def guards(far: RemoteEndpoint, database: str, *, password: bool = True) -> tupl
 def sql(
     installation: MariadbPrograms, places: Places, name: str, *statements: str, timeout: float = 300, expects: str = ""
 ) -> Step:
-    """A step that carries out SQL statements and prints bare values, columns parted by tabs."""
+    """Return a step that carries out SQL statements and prints bare values, columns parted by tabs."""
     argv = (
         *(installation.client, "--no-defaults", f"--socket={socket(places)}", f"--user={SUPERUSER}"),
         *("--batch", "--skip-column-names", f"--execute={'; '.join(statements)}"),
@@ -272,7 +269,7 @@ _FILLER = (
     "CREATE TABLE filler (id INT PRIMARY KEY, text VARCHAR(7000) CHARACTER SET latin1) ENGINE=InnoDB",
     "INSERT INTO filler SELECT seq, REPEAT('w', 7000) FROM seq_1_to_2048",
 )
-# What is updated in place is logged as it becomes, and as it was, for who would undo it: that is purged at once.
+# Updates in place log the new and the old row; the old ones are purged at once.
 _PURGED = "SET GLOBAL innodb_max_purge_lag_wait = 0"
 _REFILLED = (
     *("UPDATE filler SET text = REPEAT('x', 7000)", _PURGED),
@@ -296,13 +293,13 @@ _COUNTERS = ("Innodb_buffer_pool_reads", "Innodb_buffer_pool_read_ahead", "Innod
 
 
 def status(installation: MariadbPrograms, places: Places, name: str) -> Step:
-    """A step that prints what the buffer pool has read from storage, and holds; see `counters`."""
+    """Return a step that prints what the buffer pool has read from storage, and holds; see `counters`."""
     names = ", ".join(f"'{each}'" for each in _COUNTERS)
     return sql(installation, places, name, f"SHOW GLOBAL STATUS WHERE Variable_name IN ({names})")
 
 
 def counters(said: str) -> Mapping[str, int]:
-    """Of the server's status. Raises ValueError when a counter is not there."""
+    """Parse the counters of the server's status. Raises ValueError when a counter is not there."""
     found = dict(line.split("\t", 1) for line in said.splitlines() if "\t" in line)
     if lacking := [name for name in _COUNTERS if name not in found]:
         raise ValueError(f"MariaDB's status has no {lacking[0]}: {said[:200]!r}")
@@ -310,13 +307,13 @@ def counters(said: str) -> Mapping[str, int]:
 
 
 def size(installation: MariadbPrograms, places: Places, name: str) -> Step:
-    """A step that prints how many bytes the tables take, and how many were written to the redo log; see `sizes`."""
+    """Return a step that prints the bytes of the tables, and those written to the redo log; see `sizes`."""
     tables = "SELECT SUM(FILE_SIZE) FROM information_schema.INNODB_SYS_TABLESPACES"
     return sql(installation, places, name, tables, "SHOW GLOBAL STATUS LIKE 'Innodb_os_log_written'")
 
 
 def sizes(said: str) -> tuple[int, int]:
-    """Bytes of the tables and of the redo log. Raises ValueError."""
+    """Return bytes of the tables and of the redo log. Raises ValueError."""
     match = re.fullmatch(r"(\d+)\nInnodb_os_log_written\t(\d+)", said.strip())
     if match is None:
         raise ValueError(f"MariaDB's sizes are not as expected: {said[:200]!r}")
@@ -324,6 +321,6 @@ def sizes(said: str) -> tuple[int, int]:
 
 
 def read_from_storage(begun: str, ended: str) -> int:
-    """Pages that the buffer pool read between two `status`."""
+    """Return pages that the buffer pool read between two `status`."""
     before, after = counters(begun), counters(ended)
     return sum(after[name] - before[name] for name in _COUNTERS[:2])

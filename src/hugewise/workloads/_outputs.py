@@ -1,21 +1,16 @@
-"""What several workloads read alike from what an attempt left behind. Pure but for the reading itself.
+"""Readers of attempts' outputs that several workloads share. Pure but for the reading itself.
 
-Numbers in what a command said: by regular expression, or by a path into JSON. Pure.
-
-A value is written `NAME,DIRECTION[,UNIT]=regex:PATTERN` or `NAME,DIRECTION[,UNIT]=json:PATH`, where DIRECTION says
-which is better, `lower` or `higher`, or `neutral` (never judged).
+A value in a command's output is written `NAME,DIRECTION[,UNIT]=regex:PATTERN` or `NAME,DIRECTION[,UNIT]=json:PATH`,
+where DIRECTION says which is better, `lower` or `higher`, or `neutral` (never judged).
 
     regex   Python's re, in multi-line mode. The number is the first group, or the whole match; the last match counts,
             of stdout, or of stderr where stdout has none
     json    keys and indexes into the one JSON value on stdout: `.end.sum_sent.bits_per_second`, `.runs[0].time`,
             `[-1]["odd key"]`; a leading `$` may stand there, as in JSONPath
 
-A log of transactions in pgbench's form: what was done in the measured part of a run. Pure.
-
-Format: PostgreSQL documentation, pgbench, "Per-Transaction Logging": client_id transaction_no time(us) script_no
-time_epoch(s) time_us; transactions are counted from 1, and the time is that of the transaction's end.
-
-What sysbench 1.0 says of a run against a database server. Pure.
+A log of transactions has pgbench's form (PostgreSQL documentation, pgbench, "Per-Transaction Logging"): client_id
+transaction_no time(us) script_no time_epoch(s) time_us; transactions are counted from 1, and the time is that of the
+transaction's end. Reports on database servers are those of sysbench 1.0.
 """
 
 from __future__ import annotations
@@ -36,19 +31,19 @@ from hugewise.model.procedure import Outputs, Part, counted
 from hugewise.reading import UnreadableError, figure, shown, whole
 from hugewise.workloads._staged import Values
 
-_SATURATED = 0.95  # of the CPU time that the client can use
+_SATURATED = 0.95  # share of the CPU time that the client can use
 
 
 def only(outputs: Outputs, name: str) -> bytes:
-    """The content of the one file of that name in the run folder. Raises ValueError when it is not there."""
-    found = list(outputs.files(re.compile(re.escape(name))))
-    if len(found) != 1:
+    """Return the content of the one file of that name in the run folder. Raises ValueError when it is not there."""
+    paths = list(outputs.files(re.compile(re.escape(name))))
+    if len(paths) != 1:
         raise ValueError(f"{name} is missing")
-    return found[0]
+    return paths[0]
 
 
 def in_turns(outputs: Outputs) -> bool:
-    """Whether the attempt took turns with others: something else counts than all of the measured part."""
+    """Return whether the attempt took turns with others, so that only parts of the measured part count."""
     return outputs.parts != (Part(outputs.begin, outputs.end),)
 
 
@@ -59,18 +54,18 @@ def cpu_us(outputs: Outputs, work: int) -> float | None:
 
 
 def processors(outputs: Outputs) -> int:
-    """What the step `cpus` (nproc) said. Raises UnreadableError."""
+    """Return the number of processors that the step `cpus` (nproc) printed. Raises UnreadableError."""
     return whole(outputs.stdout("cpus"), "the number of processors that nproc says", low=1)
 
 
 def saturated(outputs: Outputs, cpus: int) -> bool:
-    """Whether the client used all the time of `cpus` CPUs in the measured part: it was what limited the rate."""
+    """Return whether the client used all the time of `cpus` CPUs in the measured part, and so limited the rate."""
     cpu = outputs.client.cpu_s
     return cpu is not None and cpu > _SATURATED * cpus * thawed(outputs)
 
 
 def thawed(outputs: Outputs) -> float:
-    """Seconds of the measured part in which the attempt's programs went on, wash-outs included."""
+    """Return seconds of the measured part in which the attempt's programs went on, wash-outs included."""
     return sum(part.end - max(part.thawed, outputs.begin) for part in outputs.parts)
 
 
@@ -106,7 +101,7 @@ def parse(text: str) -> Value:
     if better not in _DIRECTIONS:
         raise ValueError(f"{better!r} says not which direction is good: lower, higher or neutral")
     if kind == "regex":
-        _check_pattern(where)
+        check_pattern(where)
     else:
         _path(where)
     description = f"{'matched by' if kind == 'regex' else 'in JSON at'} {where}"
@@ -114,7 +109,7 @@ def parse(text: str) -> Value:
 
 
 def named_in(values: Values) -> list[Value]:
-    """Those that a workload's parameter `values` names. Raises ValueError, which names the one that is wrong."""
+    """Parse the values that a workload's parameter `values` names. Raises ValueError with the wrong one."""
     given = values.get("values", ())
     assert isinstance(given, tuple)
     found: list[Value] = []
@@ -130,20 +125,18 @@ def named_in(values: Values) -> list[Value]:
 
 
 def metrics_of(values: Values) -> tuple[Metric, ...]:
-    """The metrics that the values name; beside `operations` the time for each, which is judged where these are not.
-
-    Raises ValueError, which names the one that is wrong.
-    """
-    found = [value.metric for value in named_in(values)]
-    for at, metric in enumerate(found):
+    """Return the metrics that the values name, and the time for each of `operations`. Raises ValueError."""
+    metrics = [value.metric for value in named_in(values)]
+    for at, metric in enumerate(metrics):
         if metric.name == OPERATIONS:
-            found.insert(at if metric.better == "neutral" else at + 1, WALL_US)
+            metrics.insert(at if metric.better == "neutral" else at + 1, WALL_US)
             break
-    return tuple(found)
+    return tuple(metrics)
 
 
-def _check_pattern(pattern: str) -> None:
-    """Raises ValueError where Python's `re` takes it for none: it also counts repeats, and calls itself at each (."""
+def check_pattern(pattern: str) -> None:
+    """Raise ValueError where a pattern cannot be compiled."""
+    # the parser counts repeats, and recurses at each "("
     cure = "write a simpler one"
     try:
         with reading.patiently("reading the pattern"):
@@ -157,14 +150,14 @@ def _check_pattern(pattern: str) -> None:
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:
-    """In multi-line mode. Of `[[` re warns that it may mean something else to a later Python, on the terminal."""
+    # re warns on the terminal that `[[` may mean something else to a later Python
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         return re.compile(pattern, re.MULTILINE)
 
 
 def extract(value: Value, stdout: str, stderr: str) -> float:
-    """The number. Raises ValueError with what was looked for and how the output begins."""
+    """Return the number. Raises ValueError with what was looked for and how the output begins."""
     with reading.patiently(f"{value.metric.name}: regex:{value.where}"):
         found = _matched(value.where, stdout, stderr) if value.kind == "regex" else _at(value.where, stdout)
     number = _number(found)
@@ -174,7 +167,7 @@ def extract(value: Value, stdout: str, stderr: str) -> float:
 
 
 def _number(found: object) -> float | None:
-    """Finite numbers, also where they are written as text; `true` is none, though Python takes it for 1."""
+    # `true` is no number, though Python takes it for 1.
     try:
         return reading.figure(found) if isinstance(found, str) else reading.number(found)
     except UnreadableError:
@@ -194,26 +187,25 @@ def _matched(pattern: str, stdout: str, stderr: str) -> str:
 
 def _at(path: str, stdout: str) -> Any:
     try:
-        found = reading.json(stdout.encode())
+        node = reading.json(stdout.encode())
     except UnreadableError as error:
         raise ValueError(f"its output cannot be read ({error}); it begins: {stdout[:_SHOWN]!r}") from None
     done = ""
     for step, key in _path(path):
         try:
-            found = found[key]
+            node = node[key]
         except (KeyError, IndexError, TypeError):
             there = (
-                ", ".join(key[:_SHOWN] for key in list(found)[:8])
-                if isinstance(found, dict)
-                else f"a {type(found).__name__}"
+                ", ".join(key[:_SHOWN] for key in list(node)[:8])
+                if isinstance(node, dict)
+                else f"a {type(node).__name__}"
             )
             raise ValueError(f"{path}: nothing at {step} of {done or 'the whole'} (there is: {there})") from None
         done += step
-    return found
+    return node
 
 
 def _path(path: str) -> list[tuple[str, str | int]]:
-    """The steps of a path: as written, and as key or index. Raises ValueError."""
     steps: list[tuple[str, str | int]] = []
     at = 1 if path.startswith("$") else 0
     while at < len(path):
@@ -230,7 +222,7 @@ def _path(path: str) -> list[tuple[str, str | int]]:
 
 QUANTILES = (0.5, 0.95, 0.99)
 UNTIMED = "no transaction began and ended within one turn"
-"""Why there is no latency although transactions count."""
+"""Reason why there is no latency although transactions count."""
 
 _DIGIT = re.compile(rb"[0-9]")
 _LARGEST = 1e15  # microseconds of 30 years
@@ -265,13 +257,12 @@ class MeasuredPart(msgspec.Struct, frozen=True, kw_only=True):
 def measured(
     logs: Iterable[bytes], begin: float, end: float, parts: Sequence[Part] = (), share: int = 0
 ) -> MeasuredPart:
-    """What the logs of a run (one of each thread) say of the time from `begin` to `end`, UTC epoch seconds.
+    """Read the logs of a run, one of each thread, from `begin` to `end`, UTC epoch seconds.
 
-    `parts`: what counts of it, in their order and apart from each other (none: all of it). `share`: how many
-    transactions each client had to do, after its warm-up and one in which it waited; it may have idled in more. Then
-    what counts ends with the last of whoever was through first, as from then on fewer were at work. Raises ValueError
-    when there is no log, a line is none of a transaction, no transaction ended in what counts, or a client has not
-    done its share.
+    `parts`: the parts of that time that count, in order and disjoint (none: all of it). `share`: transactions that each
+    client had to do, after its warm-up and one in which it waited; it may have idled in more. With a share, the counted
+    time ends when the first client was through, as fewer clients work from then on. Raises ValueError when there is no
+    log, a line is no transaction, no transaction ended in the counted time, or a client has not done its share.
     """
     tables = [_table(log) for log in logs if log.strip()]
     if not tables:
@@ -309,7 +300,6 @@ def measured(
 def _first_through(
     client: NDArray[np.float64], number: NDArray[np.float64], ended: NDArray[np.float64], share: int
 ) -> float:
-    """When the first of the clients had done its share. Raises ValueError where one has not."""
     last = number == _WAITED + share
     if lazy := sorted(set(client.tolist()) - set(client[last].tolist())):
         done = max(0, int(number[client == lazy[0]].max()) - _WAITED)
@@ -318,11 +308,10 @@ def _first_through(
 
 
 def _until(moment: float, parts: Sequence[Part]) -> tuple[Part, ...]:
-    """What lies before a moment of these parts. Raises ValueError where that is nothing."""
-    found = tuple(msgspec.structs.replace(part, end=min(part.end, moment)) for part in parts if part.begin < moment)
-    if not found:
+    ended = tuple(msgspec.structs.replace(part, end=min(part.end, moment)) for part in parts if part.begin < moment)
+    if not ended:
         raise ValueError("a client had done its share before anything counted: give it more transactions")
-    return found
+    return ended
 
 
 def _series(ended: NDArray[np.float64], part: Part) -> tuple[float, ...]:
@@ -332,7 +321,6 @@ def _series(ended: NDArray[np.float64], part: Part) -> tuple[float, ...]:
 
 
 def _table(log: bytes) -> NDArray[np.float64]:
-    """Rows: client, number of the transaction, microseconds, end in epoch seconds."""
     if not log.isascii() or _DIGIT.search(log) is None:  # blanks that are none in ASCII would be a log without rows
         raise ValueError(
             "the log of transactions holds a line that is no transaction: it is no ASCII text with numbers"
@@ -380,13 +368,13 @@ class OltpRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(said: str) -> OltpRun:
-    """What a run said. Raises ValueError naming the first line that is not there."""
+    """Parse the report of a run. Raises ValueError naming the first line that is not there."""
 
     def one(pattern: re.Pattern[str], what: str) -> re.Match[str]:
-        found = pattern.search(said)
-        if found is None:
+        match = pattern.search(said)
+        if match is None:
             raise ValueError(f"sysbench's report has no {what}: {said.strip()[-300:]!r}")
-        return found
+        return match
 
     def count(pattern: re.Pattern[str], what: str) -> int:
         return whole(one(pattern, what)[1], what)

@@ -31,8 +31,6 @@ _SPELLED: Mapping[OwnServer, tuple[str, ...]] = {
 
 
 class _Place(msgspec.Struct, frozen=True):
-    """Where the server's name stands: in which word, from where to where, and its options begin there."""
-
     kind: OwnServer
     word: int
     begin: int
@@ -40,21 +38,19 @@ class _Place(msgspec.Struct, frozen=True):
 
 
 def server_of(words: Sequence[str]) -> OwnServer | None:
-    """The server that a command starts; None where it is none of these, or where that is not plain."""
+    """Return the server that a command starts; None where it is none of these, or where that is not plain."""
     place = _place(words)
     return None if place is None else place.kind
 
 
 def server_kind(words: Sequence[str]) -> str:
-    """The server's name as the command has it; empty where that is not plain."""
+    """Return the server's name as the command has it; empty where that is not plain."""
     place = _place(words)
     return "" if place is None else words[place.word][place.begin : place.end]
 
 
 def literals(words: Sequence[str], names: str) -> tuple[str, ...]:
-    """The server's options `--NAME=VALUE`, in their order, whose name the pattern matches and whose value nobody has to
-    make up: neither a shell nor who starts it. Those of other programs in the text of a shell are none of them.
-    """
+    """Return the server's literal options `--NAME=VALUE` whose name the pattern matches, in order."""
     place = _place(words)
     if place is None:
         return ()
@@ -64,18 +60,18 @@ def literals(words: Sequence[str], names: str) -> tuple[str, ...]:
 
 
 def _place(words: Sequence[str]) -> _Place | None:
-    found = []
+    places = []
     for number, word in enumerate(words):
         for kind, name in _PROGRAMS.items():
             behind = _BEHIND if re.search(r"\s", word) else "$"
-            found += [
+            places += [
                 _Place(kind, number, match.start(), match.end()) for match in re.finditer(_BEFORE + name + behind, word)
             ]
-    return found[0] if len(found) == 1 else None
+    return places[0] if len(places) == 1 else None
 
 
 def with_option(words: Sequence[str], size: int) -> tuple[str, ...] | str:
-    """The words of a command by which its server takes pages of `size` bytes; or why that is not to be had."""
+    """Return the words of a command by which its server takes pages of `size` bytes, or why it cannot."""
     place = _place(words)
     if place is None:
         return "where the server's options stand in its command is not plain"
@@ -89,9 +85,7 @@ def with_option(words: Sequence[str], size: int) -> tuple[str, ...] | str:
 
 
 def without_pool(words: Sequence[str]) -> tuple[str, ...]:
-    """The words of a command by which its server takes no pages of a pool that happens to be there. PostgreSQL does,
-    unless it is told something else (huge_pages = try): also those that were reserved for another arm of a run.
-    """
+    """Return a command whose server takes no pool pages: PostgreSQL does by default (huge_pages = try)."""
     place = _place(words)
     if place is None or place.kind != "postgresql" or any("huge_pages" in word for word in words):
         return tuple(words)
@@ -99,7 +93,6 @@ def without_pool(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def _put(words: Sequence[str], place: _Place, options: Sequence[str]) -> tuple[str, ...]:
-    """The words with these options behind the server's name, and behind those that must stand first."""
     word = words[place.word]
     if place.end == len(word):  # a word of its own: those that must stand first are words behind it
         first = place.word + 1
@@ -112,7 +105,7 @@ def _put(words: Sequence[str], place: _Place, options: Sequence[str]) -> tuple[s
 
 
 def files(kind: OwnServer, size: int) -> tuple[DeployedFile, ...]:
-    """The server's configuration with that option."""
+    """Return the server's configuration with that option."""
     if kind == "postgresql":
         return (configuration.postgresql({"huge_pages": "on", "huge_page_size": f"{size >> 10}kB"}),)
     return (configuration.mariadb(large=True),)

@@ -1,22 +1,17 @@
-"""PostgreSQL as a system under test: where its programs are, how a cluster is made and served, how large its pool is.
+"""PostgreSQL as a system under test: its programs, how a cluster is made, served and warmed up, how large its pool is.
 
 shared_buffers is a shared anonymous mapping: `enabled` of transparent huge pages never touches it, `shmem_enabled`
 does, and pages of a pool come by huge_pages = on (never `try`, which takes base pages without a word when the pool is
-short). The pool is sized by the server itself, for the very settings that it will run with (`settings`).
-
-Sources: PostgreSQL documentation, "Linux Huge Pages" and "Resource Consumption".
-
-The settings of a PostgreSQL server: those of the published experiment, what a short run needs, what is given. Pure.
-
-Sources: PostgreSQL documentation; "Benchmark PostgreSQL With Linux HugePages" (Percona, 2018), sizes scaled with
-shared_buffers.
-
-How every backend of PostgreSQL touches shared_buffers before the clock, and how long that takes. Pure.
+short). The pool is sized by the server itself, for the very settings that it will run with (`settings`): those of the
+published experiment, what a short run needs, what is given.
 
 Page tables are a process's own: what another connection has read, or pg_prewarm loaded, a backend still faults in page
-by page when it first comes to it. So each reads, once and by itself, what the database fills of the buffers.
+by page when it first comes to it. So each backend touches, once and by itself and before the clock, what the database
+fills of the buffers.
 
-Sources: PostgreSQL documentation, pg_buffercache, pageinspect, "CREATE TRIGGER" (WHEN), and `set_config`.
+Sources: PostgreSQL documentation, "Linux Huge Pages", "Resource Consumption", pg_buffercache, pageinspect, "CREATE
+TRIGGER" (WHEN) and `set_config`; "Benchmark PostgreSQL With Linux HugePages" (Percona, 2018), sizes scaled with
+shared_buffers.
 """
 
 from __future__ import annotations
@@ -49,7 +44,7 @@ _MINIMUM = 15  # the first with shared_memory_size_in_huge_pages
 _USUAL = Path("/usr/lib/postgresql")
 _VERSION = re.compile(r"\(PostgreSQL\) (\d+)(\S*)")
 
-_PORT = "5432"  # of the socket's name; on a network nothing listens but for clients elsewhere
+_PORT = "5432"  # in the socket's name; on a network nothing listens but for clients elsewhere
 
 
 class PostgresPrograms(msgspec.Struct, frozen=True):
@@ -60,29 +55,25 @@ class PostgresPrograms(msgspec.Struct, frozen=True):
     version: str
 
     def program(self, name: str) -> str:
-        """The path of one of its programs."""
         return f"{self.folder}/{name}"
 
 
 def find(folder: str = "") -> PostgresPrograms | None:
-    """The installation in `folder`; else the newest of that on PATH and those of Debian. None: there is none.
-
-    Debian's /usr/bin holds wrappers for clients but no server, so that the folder with `postgres` is looked for.
-    """
+    """Return the installation in `folder`; else the newest of PATH and Debian's folders, by `postgres`. None: none."""
     on_path = programs.which("postgres")
     usual = programs.matching(f"{_USUAL}/*/bin/postgres")
     folders = [Path(folder)] if folder else [Path(each).parent for each in usual]
     if not folder and on_path is not None:
         folders.append(Path(on_path).resolve().parent if programs.place() is None else Path(on_path).parent)
-    found = [one for each in folders if (one := _installed(each)) is not None]
-    return max(found, key=lambda one: one.major, default=None)
+    installations = [one for each in folders if (one := _installed(each)) is not None]
+    return max(installations, key=lambda one: one.major, default=None)
 
 
 def _installed(folder: Path) -> PostgresPrograms | None:
     program = folder / "postgres"
     if not programs.executable(str(program)):
         return None
-    if programs.place() is not None:  # of another machine: it cannot be asked, but Debian's folder has its version
+    if programs.place() is not None:  # another machine's server cannot be asked, but Debian's folder has its version
         major = folder.parent.name
         version = programs.installed(f"postgresql-{major}") or major
         return PostgresPrograms(str(folder), int(major), version) if major.isdigit() else None
@@ -91,25 +82,27 @@ def _installed(folder: Path) -> PostgresPrograms | None:
 
 
 def missing(folder: str = "", wanted: tuple[str, ...] = (), extensions: tuple[str, ...] = ()) -> tuple[Missing, ...]:
-    """What is lacking of PostgreSQL: a server new enough, the named programs beside it, and extensions."""
-    one = find(folder)
-    if one is None:
+    """Return what is missing of PostgreSQL: a server new enough, the named programs beside it, and extensions."""
+    installation = find(folder)
+    if installation is None:
         if folder and programs.executable(f"{folder}/postgres"):
             return (Missing(f"{folder}/postgres does not say that it is PostgreSQL{unprivileged.as_whom()}"),)
         where = f"in {folder}" if folder else "on PATH or in /usr/lib/postgresql/*/bin"
         return (Missing(f"postgres: no such program {where}", None if folder else PACKAGE),)
-    if one.major < _MINIMUM:
-        return (Missing(f"PostgreSQL {one.version} is too old: {_MINIMUM} or later is needed", PACKAGE),)
+    if installation.major < _MINIMUM:
+        return (Missing(f"PostgreSQL {installation.version} is too old: {_MINIMUM} or later is needed", PACKAGE),)
     every = ("initdb", "psql", "pg_isready", *wanted)
-    absent = [name for name in every if not programs.executable(one.program(name))]
+    absent = [name for name in every if not programs.executable(installation.program(name))]
     if absent:
-        return tuple(Missing(f"{name}: no such program in {one.folder}", PACKAGE) for name in absent)
-    lacking = [name for name in extensions if not _has_extension(one, name)]
-    return tuple(Missing(f"PostgreSQL {one.version} has no extension {name}", f"{PACKAGE}-contrib") for name in lacking)
+        return tuple(Missing(f"{name}: no such program in {installation.folder}", PACKAGE) for name in absent)
+    lacking = [name for name in extensions if not _has_extension(installation, name)]
+    return tuple(
+        Missing(f"PostgreSQL {installation.version} has no extension {name}", f"{PACKAGE}-contrib") for name in lacking
+    )
 
 
 def _has_extension(installation: PostgresPrograms, name: str) -> bool:
-    """Whether the extension's files are there; where pg_config is not, the server will tell."""
+    # where pg_config is missing, the server will tell
     if programs.place() is not None:
         return True
     share = _staged.program_output(installation.program("pg_config"), "--sharedir")
@@ -117,15 +110,15 @@ def _has_extension(installation: PostgresPrograms, name: str) -> bool:
 
 
 def installed(folder: str = "") -> PostgresPrograms:
-    """The installation that `missing` saw. Raises UserError when there is none any more."""
-    one = find(folder)
-    if one is None:
+    """Return the installation that `missing` saw. Raises UserError when there is none any more."""
+    installation = find(folder)
+    if installation is None:
         raise UserError("postgres: no such program", hint=f"apt install {PACKAGE}")
-    return one
+    return installation
 
 
 def paging(treatment: Treatment) -> dict[str, str]:
-    """The settings by which the treatment reaches shared_buffers."""
+    """Return the settings by which the treatment reaches shared_buffers."""
     if treatment.target.kind == "hugetlb":
         wanted = "try" if treatment.surplus else "on"
         return {"huge_pages": wanted, "huge_page_size": f"{treatment.target.size >> 10}kB"}
@@ -133,14 +126,13 @@ def paging(treatment: Treatment) -> dict[str, str]:
 
 
 def configuration(treatment: Treatment) -> Configuration:
-    """The same as a file; its processes need no variables."""
+    """Return the paging settings as a file; the processes need no variables."""
     return {}, (configuration_.postgresql(paging(treatment)),)
 
 
 def segment(folder: str, chosen: Mapping[str, str], page: int) -> int:
-    """Bytes of the server's shared memory under the settings `chosen`, in whole pages of `page` bytes.
-
-    The server is asked (shared_memory_size_in_huge_pages), in a small cluster made for the question.
+    """Return bytes of shared memory under the settings `chosen`, in whole pages of `page` bytes, as a small cluster
+    says.
     """
     if programs.place() is not None:
         raise UserError(
@@ -157,23 +149,23 @@ def _pages(folder: str, chosen: tuple[tuple[str, str], ...], page: int) -> int:
         data = f"{private}/cluster"
         _ask((installation.program("initdb"), *_INITDB, "-D", data))
         options = [word for name, value in chosen for word in ("-c", f"{name}={value}")]
-        said = _ask(
+        answer = _ask(
             (
                 installation.program("postgres"),
                 *("-D", data, "-C", "shared_memory_size_in_huge_pages"),
                 *(*options, "-c", f"huge_page_size={page >> 10}kB"),
             )
         ).strip()
-    if not said.isdigit():
-        raise UserError(f"PostgreSQL does not say how many pages of {format_size(page)} it needs, but: {said!r}")
-    return int(said)
+    if not answer.isdigit():
+        raise UserError(f"PostgreSQL does not say how many pages of {format_size(page)} it needs, but: {answer!r}")
+    return int(answer)
 
 
 @contextmanager
 def _private() -> Iterator[str]:
-    """A folder of whom the server is asked as: it refuses to run as root."""
+    # PostgreSQL's programs refuse to run as root.
     who = unprivileged.account()
-    # $TMPDIR may be an account's, which puts a link in the place of what root makes there.
+    # $TMPDIR may belong to an account, which could replace root's folder by a link.
     path = tempfile.mkdtemp(prefix="hugewise-", dir=None if who is None else "/tmp")  # noqa: S108  (mkdtemp(3))
     try:
         if who is not None:
@@ -185,7 +177,6 @@ def _private() -> Iterator[str]:
 
 
 def _ask(argv: tuple[str, ...]) -> str:
-    """The stdout of a program of PostgreSQL. Raises UserError when it fails."""
     try:
         done = unprivileged.run(argv, timeout=120)
     except HugewiseError as error:
@@ -205,16 +196,14 @@ def initdb(installation: PostgresPrograms, places: Places) -> Step:
 
 
 def _cluster(places: Places) -> str:
-    """The server insists on a folder that nobody else can read: one of its own."""
+    # the server insists on a folder of its own that nobody else can read
     return f"{places.data}/cluster"
 
 
 def server(installation: PostgresPrograms, places: Places, chosen: Mapping[str, str], *, keep: bool = False) -> Server:
-    """The server with the settings `chosen`, on a unix socket in `places.run`, and for clients elsewhere on the address
-    that they know, with a password (`guards` come before, `far_role` when it answers).
+    """Return the server with the settings `chosen`, on a unix socket, and for clients elsewhere on their address.
 
-    `keep`: its data are kept, so that it writes a checkpoint as it stops. Else it only ends its processes: what an
-    attempt leaves is thrown away.
+    `keep`: its data are kept, so that it writes a checkpoint as it stops.
     """
     far = places.far
     options = {
@@ -249,12 +238,12 @@ def _port(places: Places) -> str:
 
 
 ROLE = "hugewise"
-"""Of clients elsewhere: a superuser, as what they do to warm up needs one."""
+"""Role of clients on another host: a superuser, which warming up requires."""
 _HBA, _ROLE_FILE, _PASSES = "far_hba.conf", "far_role.sql", "pgpass"
 
 
 def guards(far: RemoteEndpoint) -> tuple[Write, ...]:
-    """The files by which the server and clients elsewhere know who may connect, from where, and the password."""
+    """Return the files by which the server and its clients elsewhere authenticate: addresses, and the password."""
     size = 128 if ":" in far.client else 32
     role = f"CREATE ROLE {ROLE} SUPERUSER LOGIN PASSWORD '{far.password}';\n"
     return (
@@ -265,7 +254,7 @@ def guards(far: RemoteEndpoint) -> tuple[Write, ...]:
 
 
 def far_role(installation: PostgresPrograms, places: Places) -> Step:
-    """The account of clients elsewhere; it is thrown away with the data of the attempt."""
+    """Return the account of clients elsewhere; it is thrown away with the data of the attempt."""
     argv = client(
         installation, places, "psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-f", f"{places.data}/{_ROLE_FILE}"
     )
@@ -273,18 +262,18 @@ def far_role(installation: PostgresPrograms, places: Places) -> Step:
 
 
 def far_client(far: RemoteEndpoint) -> tuple[tuple[str, ...], Mapping[str, str]]:
-    """How a client elsewhere connects: its options and variables; the password is in a file."""
+    """Return the options and variables with which a client on another host connects; the password is in a file."""
     where = ("-h", far.address, "-p", str(far.ports[0]), "-U", ROLE)
     return where, {"PGPASSFILE": f"{far.folder}/{_PASSES}"}
 
 
 def client(installation: PostgresPrograms, places: Places, program: str, *arguments: str) -> tuple[str, ...]:
-    """The command line of a client program that connects to the server."""
+    """Return the command line of a client program that connects to the server."""
     return (installation.program(program), *_where(places), *arguments)
 
 
 def run(installation: PostgresPrograms, places: Places, program: str, *arguments: str, timeout: float = 300) -> Step:
-    """A step that runs a client program; it is named after the program."""
+    """Return a step that runs a client program; it is named after the program."""
     return Step(name=program, argv=client(installation, places, program, *arguments), timeout=timeout)
 
 
@@ -296,14 +285,14 @@ def psql(
     database: str = SUPERUSER,
     timeout: float = 300,
 ) -> Step:
-    """A step that runs SQL statements, each in a transaction of its own, and prints bare values."""
+    """Return a step that runs SQL statements, each in a transaction of its own, and prints bare values."""
     commands = [word for statement in statements for word in ("-c", statement)]
     plain = ("-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", database)
     return Step(name=name, argv=client(installation, places, "psql", *plain, *commands), timeout=timeout)
 
 
-# Of the published experiment, for its shared_buffers of 64 GB. Memory and WAL shrink with shared_buffers, down to the
-# server's own minimum; costs, times and switches are as published.
+# Settings of the published experiment, for its shared_buffers of 64 GB. Memory and WAL shrink with shared_buffers, down
+# to the server's own minimum; costs, times and switches are as published.
 _PUBLISHED_BUFFERS = 64 << 30
 _SCALED = {
     "work_mem": (1 << 30, 64 << 10),
@@ -311,8 +300,8 @@ _SCALED = {
     "effective_cache_size": (200 << 30, 8 << 10),
     "max_wal_size": (100 << 30, 64 << 20),
     "min_wal_size": (1 << 30, 32 << 20),
-    # Its default there. Unscaled, every backend would go on touching parts of it for the first time: seen, 9 backends,
-    # 1% of the resident pages in 10 s.
+    # The experiment's default. Unscaled, every backend would go on touching parts of it for the first time: seen, 9
+    # backends, 1% of the resident pages in 10 s.
     "wal_buffers": (16 << 20, 256 << 10),
 }
 _CHECKPOINTS_S = 600
@@ -326,26 +315,18 @@ _AS_PUBLISHED = {
     "wal_compression": "on",
 }
 
-# What belongs to the treatment, the placement or the proof; a study cannot change it.
+# Settings of the treatment, the placement or the proof; a study cannot change them.
 _OURS = frozenset(
-    {
-        "data_directory",
-        "dynamic_shared_memory_type",
-        "huge_page_size",
-        "huge_pages",
-        "listen_addresses",
-        "max_connections",
-        "port",
-        "shared_buffers",
-        "shared_memory_type",
-        "unix_socket_directories",
-    }
+    (
+        *("data_directory", "dynamic_shared_memory_type", "huge_page_size", "huge_pages", "listen_addresses"),
+        *("max_connections", "port", "shared_buffers", "shared_memory_type", "unix_socket_directories"),
+    )
 )
 
 
 def between_checkpoints(seconds: float) -> dict[str, str]:
-    """Settings of a run so short that no checkpoint comes in it by time: it shall be as long after one. Empty for a
-    longer run.
+    """Return settings of a run so short that no checkpoint comes in it by time: it shall be as long after one. Empty
+    for a longer run.
 
     After a checkpoint the first change of every page logs the page whole, and a server that was just started has had
     one. Seen, TPC-B over 0.6 GB by 9 clients: half of the throughput at first, and 25 to 53% more in the last third of
@@ -356,7 +337,7 @@ def between_checkpoints(seconds: float) -> dict[str, str]:
 
 
 def calm(wal: int, shared_buffers: int) -> dict[str, str]:
-    """Settings under which nothing comes by the server's own clock, nor because of `wal` bytes of log."""
+    """Return settings under which nothing comes by the server's own clock, nor because of `wal` bytes of log."""
     published = _SCALED["max_wal_size"][0] * shared_buffers // _PUBLISHED_BUFFERS
     return {
         "autovacuum": "off",
@@ -371,10 +352,8 @@ def calm(wal: int, shared_buffers: int) -> dict[str, str]:
 def settings(
     shared_buffers: int, connections: int, given: str = "", chosen: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """The server's settings, sizes scaled with `shared_buffers` bytes; what is `chosen` goes before that, and what is
-    `given`, such as `wal_compression=off`, before all.
-
-    Raises ValueError when `given` is not a list of NAME=VALUE, or names what belongs to the treatment.
+    """Return the server's settings, sizes scaled with `shared_buffers` bytes; `chosen` goes before that, and `given`
+    (`NAME=VALUE`) before all. Raises ValueError.
     """
     scaled = {
         name: f"{max(least, size * shared_buffers // _PUBLISHED_BUFFERS) >> 10}kB"
@@ -420,15 +399,12 @@ _SETTLING = 3.0
 
 _WARM = "hugewise.warm"
 _PAGE = 8192
-_A_PAGE = "SELECT repeat('x', 8000)"  # of a row
+_A_PAGE = "SELECT repeat('x', 8000)"  # part of a row
 _FREE = "SELECT count(*) - 1000 FROM pg_buffercache WHERE relfilenode IS NULL"  # the rest is for the catalogue
 
 
 def lead(mapped: int, cpus: int) -> float:
-    """Seconds until all backends have touched their buffers on that many CPUs, and the clients have settled.
-
-    mapped  bytes of shared_buffers, counted for each backend by itself
-    """
+    """Return seconds until all backends have touched their buffers (`mapped` bytes) and clients have settled."""
     return float(math.ceil(_SETTLING + mapped * _WARMING / max(1, cpus)))
 
 

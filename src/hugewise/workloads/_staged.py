@@ -1,8 +1,6 @@
-"""What staged workloads have in common: what a parameter can be, the programs that are needed, no data, no client.
+"""Common parts of staged workloads: types of parameters, programs needed; no data and no client by default.
 
-A workload's parameters as values of their types: the study's reader has made them so already.
-
-Programs that a workload needs: in the usual folders too, and each missing one with its package.
+Programs are looked for in the usual folders too; each missing one is reported with its package.
 """
 
 from __future__ import annotations
@@ -14,41 +12,38 @@ from hugewise import unprivileged
 from hugewise.errors import HugewiseError
 from hugewise.machine import programs as places
 from hugewise.model.policy import Treatment
-from hugewise.model.procedure import Data
+from hugewise.model.procedure import Data, Places
 from hugewise.model.workload import Missing, ParameterValue, RunsAs
 
 Values = Mapping[str, ParameterValue]
 
 
 def integer(values: Values, name: str) -> int:
-    """A parameter of type integer or size (bytes)."""
+    """Return a parameter of type integer or size (bytes)."""
     value = values[name]
     assert isinstance(value, int)
     return value
 
 
 def float_value(values: Values, name: str) -> float:
-    """A parameter of type number, duration (seconds), share or integer."""
+    """Return a parameter of type number, duration (seconds), share or integer."""
     value = values[name]
     assert isinstance(value, int | float)
     return float(value)
 
 
-# Where Debian puts daemons and games, and people what they have built: a user's PATH, or root's, may have none of it.
+# Folders of daemons and games in Debian, and of locally built programs, which PATH may lack.
 _USUAL = ("/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin", "/usr/games", "/usr/local/games")
 
 
 def find(name: str, *more: str) -> str | None:
-    """The path of a program, on PATH or in the usual folders and `more`; None where there is none."""
+    """Return the path of a program, on PATH or in the usual folders and `more`; None where there is none."""
     return places.which(name, *_USUAL, *more)
 
 
 @lru_cache
 def program_output(*argv: str) -> str | None:
-    """What a program of this host says of itself, without its last line's end; None where it fails.
-
-    A study names it, or PATH: under root the unprivileged account asks it.
-    """
+    """Return a host program's output, stripped; None where it fails. Under root the unprivileged account runs it."""
     try:
         done = unprivileged.run(argv)
     except HugewiseError:
@@ -57,19 +52,19 @@ def program_output(*argv: str) -> str | None:
 
 
 def not_on_path(programs: Iterable[tuple[str, str]]) -> Iterator[Missing]:
-    """What is lacking of programs that are run by their bare names: each with its Debian package."""
+    """Yield the programs that are not on PATH, each with its Debian package."""
     for name, package in programs:
         if places.which(name) is None:
             yield Missing(f"{name}: no such program on PATH", package)
 
 
 def missing_named(programs: Iterable[str]) -> tuple[Missing, ...]:
-    """What is lacking of programs that the study names: on this host, or in the image of its guests."""
+    """Return the missing programs that the study names: on this host, or in the image of its guests."""
     lacking = [name for name in programs if places.which(name) is None]
     if places.place() is None:
-        return tuple(Missing(f"{name}: no such program on PATH", named=True) for name in lacking)
+        return tuple(Missing(f"{name}: no such program on PATH", named=name) for name in lacking)
     where = 'in the guests\' image: name the Debian package that has it, packages = ["..."] in [guest]'
-    return tuple(Missing(f"{name}: no such program {where}", named=True) for name in lacking)
+    return tuple(Missing(f"{name}: no such program {where}", named=name) for name in lacking)
 
 
 class StagedWorkload:
@@ -91,7 +86,6 @@ class StagedWorkload:
     positive: tuple[str, ...] = ()
 
     def refuses(self, treatment: Treatment, values: Values) -> str | None:
-        """Values that cannot be."""
         for name, known in self.choices:
             if str(values[name]) not in known:
                 return f"{name} = {values[name]!r} is not one of {', '.join(known)}"
@@ -104,25 +98,40 @@ class StagedWorkload:
         return None
 
     def missing(self, values: Values) -> tuple[Missing, ...]:
-        """Its programs."""
         return tuple(not_on_path(self.programs))
 
     def memory(self, treatment: Treatment, values: Values) -> int:
-        """Unknown before it runs."""
         return 0
 
     def pool(self, treatment: Treatment, values: Values) -> int:
-        """Bytes of the pool that it maps, under a policy of one."""
         return self.pooled(treatment, values) if treatment.target.kind == "hugetlb" else 0
 
     def pooled(self, treatment: Treatment, values: Values) -> int:
-        """The same, where the policy is of a pool: all of its memory."""
         return self.memory(treatment, values)
 
     def stand_ins(self, values: Values) -> tuple[str, ...]:
-        """Nothing stands in for anything."""
         return ()
 
     def data(self, values: Values) -> Data | None:
-        """It needs none."""
+        return None
+
+
+class PartedWorkload(StagedWorkload):
+    """A staged workload whose clients may be on a host of their own (`Parted`): one server, with a password.
+
+    client_programs  needed there; the load generator comes with hugewise
+    """
+
+    client_programs: tuple[str, ...] = ()
+
+    def parted_refused(self, values: Values) -> str | None:
+        return None
+
+    def far_ports(self, values: Values, places: Places) -> int:
+        return 1
+
+    def far_programs(self, values: Values) -> tuple[str, ...]:
+        return self.client_programs
+
+    def exposed(self, values: Values) -> str | None:
         return None

@@ -1,15 +1,10 @@
 """TPC-C on PostgreSQL and MariaDB: its two clients, their commands and output, and the servers' settings. Pure.
 
-What the two TPC-C clients say, second by second and in the end. Pure.
-
 go-tpc 1.0 with `--output json --interval 1s` prints a list of rows for each second, then those of the whole run, then
-the rates. sysbench-tpcc prints sysbench's own report, in which all transactions are alike.
+the rates; with `--count` each thread makes as many transactions, whatever kinds they are. sysbench-tpcc prints
+sysbench's own report, in which all transactions are alike.
 
-The clients of TPC-C: where they are, and how they are told of a server, a time, or a number of transactions.
-
-Sources: go-tpc 1.0.12 (`--count`: each thread makes as many, whatever kinds they are), sysbench-tpcc.
-
-The servers of TPC-C: how the warehouses are loaded into each, and how it serves them under a treatment. Pure.
+Sources: go-tpc 1.0.12, sysbench-tpcc.
 """
 
 from __future__ import annotations
@@ -35,13 +30,13 @@ DATABASE = USER = "tpcc"
 
 
 def go_tpc_path() -> str | None:
-    """The path of go-tpc: beside this Python, where `make go-tpc` builds it, or on PATH."""
+    """Return the path of go-tpc: beside this Python, where `make go-tpc` builds it, or on PATH."""
     beside = str(Path(sys.executable).parent / "go-tpc")
     return beside if programs.executable(beside) else programs.which("go-tpc")
 
 
 def missing(values: Values) -> Iterable[Missing]:
-    """The client, where it is not there."""
+    """Yield the client, where it is not there."""
     if folder := str(values["sysbench_tpcc"]):
         if not Path(folder).is_absolute():
             yield Missing(f"sysbench_tpcc = {folder!r} must be an absolute path")
@@ -53,7 +48,7 @@ def missing(values: Values) -> Iterable[Missing]:
 
 
 def client_command(values: Values, places: Places, act: str, seconds: int = 0, *, count: int = 0) -> tuple[str, ...]:
-    """The command line of an act, `prepare` or `run`; a run ends after so many seconds, or transactions."""
+    """Return the command line of an act, `prepare` or `run`; a run ends after so many seconds, or transactions."""
     maria = values["server"] == "mariadb"
     if values["sysbench_tpcc"]:
         where: tuple[str, ...] = (
@@ -100,7 +95,7 @@ def client_command(values: Values, places: Places, act: str, seconds: int = 0, *
 
 
 def environment(values: Values, places: Places) -> Mapping[str, str]:
-    """What the client finds in its environment: where the password is, if it is elsewhere and its server has one."""
+    """Return the client's environment: where the password is, if the client is elsewhere and its server has one."""
     if places.far is None or values["server"] == "mariadb":
         return {}
     return _postgres.far_client(places.far)[1]
@@ -119,12 +114,12 @@ LOG = 512 << 20
 
 
 def grows(values: Values) -> int:
-    """Bytes that a run may add."""
+    """Return the bytes that a run may add."""
     return integer(values, "warehouses") * BYTES_PER_WAREHOUSE // 4
 
 
 def guards(values: Values, places: Places) -> tuple[Write, ...]:
-    """What the server knows clients elsewhere by. go-tpc takes a password for MariaDB by its command line alone."""
+    """Return the files that authenticate clients elsewhere; go-tpc takes MariaDB's password as a word alone."""
     if places.far is None:
         return ()
     if values["server"] == "mariadb":
@@ -147,7 +142,7 @@ def _names(values: Values) -> list[str]:
 
 
 def mariadb_recipe(values: Values, places: Places) -> Iterable[Act]:
-    """The warehouses loaded into a new MariaDB."""
+    """Yield the acts that load the warehouses into a new MariaDB."""
     installation = _mariadb.installed(str(values["folder"]))
     yield from _mariadb.install(
         installation,
@@ -182,14 +177,14 @@ _EVERY = "SELECT sum(pg_prewarm(oid::regclass)) FROM pg_class WHERE relkind IN (
 
 
 def postgres_settings(values: Values) -> dict[str, str]:
-    """What PostgreSQL is told, pages apart."""
+    """Return PostgreSQL's settings, except those of pages."""
     buffers, connections, given = integer(values, "buffers"), integer(values, "connections"), str(values["settings"])
     chosen = _postgres.between_checkpoints(float_value(values, "duration"))
     return _postgres.settings(buffers, connections, given, chosen)
 
 
 def postgres_recipe(values: Values, places: Places) -> Iterable[Act]:
-    """The warehouses loaded into a new PostgreSQL."""
+    """Yield the acts that load the warehouses into a new PostgreSQL."""
     installation = _postgres.installed(str(values["folder"]))
     yield _postgres.initdb(installation, places)
     load = {**_LOAD, "shared_buffers": postgres_settings(values)["shared_buffers"], "synchronous_commit": "off"}
@@ -215,7 +210,7 @@ def serve_postgres(treatment: Treatment, values: Values, places: Places) -> tupl
 QUANTILES = {"p50": "50th(ms)", "p90": "90th(ms)", "p95": "95th(ms)", "p99": "99th(ms)"}
 
 _Rows = dict[str, dict[str, Any]]
-"""By operation."""
+"""Rows by operation."""
 _A_SECOND_MS = 900  # latencies are kept to one digit
 _FAILED = re.compile(r"execute run failed, err (.*)")
 
@@ -240,7 +235,7 @@ class MeasuredTransactions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def go_tpc(said: str, lead: int, length: int, whole: int) -> MeasuredTransactions:
-    """Of go-tpc's JSON, of a run of `whole` seconds. Raises ValueError when a second or the summary is not there."""
+    """Parse go-tpc's JSON of a run of `whole` seconds. Raises ValueError when a second or the summary is not there."""
     tables = [found for line in said.splitlines() if (found := _rows(line)) is not None]
     told = [{row["Operation"]: row for row in rows} for rows in tables if _prefix(rows) == "[Current]"]
     part = _every_second(told, _summary(said, tables), lead, length, whole)[lead : lead + length]
@@ -264,12 +259,9 @@ def go_tpc(said: str, lead: int, length: int, whole: int) -> MeasuredTransaction
 
 
 def _every_second(told: list[_Rows], summary: _Rows, lead: int, length: int, whole: int) -> list[_Rows]:
-    """The rows of every second of a run: none where no transaction ended, as of such a second go-tpc prints nothing.
-
-    While backends touch their buffers nothing ends for seconds, at first or soon after (seen: 5 to 7, 14 warehouses and
-    9 connections). Connections rest at no time: what ends first after g silent seconds took as long at least. Raises
-    ValueError where that does not tell which seconds of the measured part were silent, if any.
-    """
+    # go-tpc prints nothing for a second in which no transaction ended. While backends touch their buffers nothing ends
+    # for seconds (seen: 5 to 7, 14 warehouses and 9 connections). Connections never rest, so that what ends first after
+    # g silent seconds took at least as long.
     if not told:
         raise ValueError("go-tpc told of no second")
     # The last second may be over before it is told; its transactions are then in the summary alone.
@@ -286,12 +278,11 @@ def _every_second(told: list[_Rows], summary: _Rows, lead: int, length: int, who
 
 
 def _made(rows: _Rows) -> int:
-    """Transactions, without those that failed."""
     return sum(_count(row) for name, row in rows.items() if not name.endswith("_ERR"))
 
 
 def go_tpc_whole(said: str, seconds: float) -> MeasuredTransactions:
-    """Of go-tpc's JSON, all of a run that took so many seconds of its own. Raises ValueError."""
+    """Parse go-tpc's JSON of a whole run, which took `seconds` by its own count. Raises ValueError."""
     tables = [found for line in said.splitlines() if (found := _rows(line)) is not None]
     whole = _summary(said, tables)
     orders, failed = whole["NEW_ORDER"], _FAILED.search(said)
@@ -315,7 +306,7 @@ def _summary(said: str, tables: list[list[dict[str, Any]]]) -> _Rows:
 
 
 def sysbench(said: str, lead: int, length: int) -> MeasuredTransactions:
-    """Of sysbench-tpcc's report. Raises ValueError when a second or the summary is not there."""
+    """Parse sysbench-tpcc's report. Raises ValueError when a second or the summary is not there."""
     run = _outputs.read(said)
     part = [second.tps for second in run.seconds if lead < second.second <= lead + length]
     if len(part) < length:
@@ -333,14 +324,15 @@ def sysbench(said: str, lead: int, length: int) -> MeasuredTransactions:
 
 
 def _rows(line: str) -> list[dict[str, Any]] | None:
-    """The rows in a line of JSON; None for any other line."""
     if not line.startswith("[{"):
         return None
     try:
-        found = reading.json(line.encode())
+        row_list = reading.json(line.encode())
     except UnreadableError:
         return None
-    return found if all(isinstance(row, dict) and isinstance(row.get("Operation"), str) for row in found) else None
+    return (
+        row_list if all(isinstance(row, dict) and isinstance(row.get("Operation"), str) for row in row_list) else None
+    )
 
 
 def _prefix(rows: list[dict[str, Any]]) -> str:

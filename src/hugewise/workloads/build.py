@@ -12,10 +12,6 @@ What the policies reach: nearly all memory is cc1's, and 85% of it is the heap o
 maps by itself. Transparent pages are given to it. A pool is not: gcc calls mmap without MAP_HUGETLB, and has no option
 for it (gcc/ggc-page.cc, alloc_anon). What malloc has comes from a pool, by glibc's tunable; but with it every shell and
 every `cat` takes a huge page too.
-
-What two builds must have in common: the sections of their object files. Pure.
-
-Projects that are built from a source archive: where it is, and how its tree is configured and made.
 """
 
 from __future__ import annotations
@@ -45,10 +41,7 @@ _ARCHIVES = (b"!<arch>\n", b"!<thin>\n")
 
 
 def digests(archive: bytes) -> dict[str, str]:
-    """By its path in the tar file `archive`: a digest of each object file's sections, and of each library's bytes.
-
-    Other files (sources, dependencies, text) are left out. Raises ValueError when it is no tar file.
-    """
+    """Return, by path in the tar file, digests of object files' sections and of libraries. Raises ValueError."""
     found: dict[str, str] = {}
     try:
         with believing("the archive"), tarfile.open(fileobj=io.BytesIO(archive), mode="r:") as members:
@@ -56,8 +49,11 @@ def digests(archive: bytes) -> dict[str, str]:
                 stream = members.extractfile(member) if member.isfile() else None
                 data = b"" if stream is None else stream.read()
                 if data.startswith(MAGIC):
-                    told = [(one.name, one.kind, hashlib.sha256(one.contents).hexdigest()) for one in sections(data)]
-                    found[member.name] = hashlib.sha256(repr(told).encode()).hexdigest()
+                    lines = [
+                        (section.name, section.kind, hashlib.sha256(section.contents).hexdigest())
+                        for section in sections(data)
+                    ]
+                    found[member.name] = hashlib.sha256(repr(lines).encode()).hexdigest()
                 elif data.startswith(_ARCHIVES):
                     found[member.name] = hashlib.sha256(data).hexdigest()
     except tarfile.TarError as error:
@@ -81,11 +77,11 @@ _ARCHITECTURES = (
 _KEPT = {
     "aarch64": ("arm64", "arm"),
     "ppc64le": ("powerpc",),
-}  # the kernel's names where they differ, and what they use
+}  # the kernel's names where they differ, and its tools
 
 
 class Project(msgspec.Struct, frozen=True, kw_only=True):
-    """How a source tree is had, configured and made.
+    """Recipe to unpack, configure and build a source tree.
 
     target      what is made where the study does not say it
     artefact    what is compared then
@@ -116,7 +112,7 @@ def _configure_linux(config: str, jobs: int) -> list[tuple[str, ...]]:
 
 
 def _configure_gdb(config: str, jobs: int) -> list[tuple[str, ...]]:
-    """The top level alone: its parts are configured by make, which as published is timed."""
+    # configures the top level alone: its parts are configured by make, which as published is timed
     del jobs
     options = config or "--disable-nls --disable-werror --disable-sim --without-python --without-guile"
     return [("./configure", "--quiet", *options.split())]
@@ -129,7 +125,7 @@ def _debug_options(tree: str, config: str) -> tuple[str, ...]:
 
 
 def _own_flags(tree: str, config: str) -> tuple[str, ...]:
-    """Added to Lua's -O2."""
+    # added to Lua's -O2
     del tree
     return (f"MYCFLAGS={config}",) if config else ()
 
@@ -153,7 +149,7 @@ _NOT_OF_LIBIBERTY = tuple(
 _COMMON_PROGRAMS = {"make": "make", "gcc": "gcc", "tar": "tar", "xz": "xz-utils"}
 # gcc links nothing without the C library's part; a kernel too has programs that help to build it.
 _COMMON_HEADERS = {"stdio.h": "libc6-dev"}
-# Headers of linux: what configurations above the smallest one need.
+# Headers of linux that configurations above the smallest one need.
 PROJECTS = {
     "linux": Project(
         target="mm/",
@@ -196,12 +192,12 @@ PROJECTS = {
 
 
 def selected_project(values: Values) -> Project:
-    """The one that the parameters name."""
+    """Return the project that the parameters name."""
     return PROJECTS[str(values["project"])]
 
 
 def source_archive(values: Values) -> str | None:
-    """The archive: as named, or the newest where Debian puts the project's sources; None where there is none."""
+    """Return the archive: as named, or the newest where Debian puts the project's sources; None where there is none."""
     if values["source"]:
         return str(values["source"])
     pattern = selected_project(values).usual
@@ -213,12 +209,12 @@ def _version(path: str) -> list[int]:
 
 
 def make_target(values: Values) -> str:
-    """What is made."""
+    """Return the make target."""
     return str(values["target"] or selected_project(values).target)
 
 
 def artefact_path(values: Values) -> str:
-    """What is compared: as named; the folder that a target is, or is of; the kernel, or the project's own program."""
+    """Return the path that is compared: as given, else the target's folder, else the project's own program."""
     if values["artefact"]:
         return str(values["artefact"])
     made = make_target(values)
@@ -230,7 +226,7 @@ def artefact_path(values: Values) -> str:
 
 
 def excluded_patterns(values: Values) -> tuple[str, ...]:
-    """Patterns of what is not unpacked: nothing, but for a target that is made of few folders."""
+    """Return patterns of files that are not unpacked: none, except for a target that needs few folders."""
     if make_target(values) in selected_project(values).parts:
         return selected_project(values).parts[make_target(values)]
     if values["project"] != "linux" or make_target(values).split("/")[0] not in _BY_THEMSELVES:
@@ -242,7 +238,7 @@ def excluded_patterns(values: Values) -> tuple[str, ...]:
 
 
 def missing_programs(values: Values) -> Iterator[Missing]:
-    """Programs and headers that a build needs and that are not there."""
+    """Yield programs and headers that a build needs and that are not there."""
     yield from _staged.not_on_path({**_COMMON_PROGRAMS, **selected_project(values).programs}.items())
     headers = _COMMON_HEADERS
     if values["project"] != "linux" or (values["config"] or "tinyconfig") != "tinyconfig":
@@ -258,13 +254,8 @@ def missing_programs(values: Values) -> Iterator[Missing]:
             yield Missing(f"{header}: no such header", package)
 
 
-def configure_commands(values: Values, jobs: int) -> list[tuple[str, ...]]:
-    """The commands that configure a tree, in its folder; what they make can be moved to another one."""
-    return selected_project(values).configure(str(values["config"]), jobs)
-
-
 def make_command(values: Values, tree: str, jobs: int) -> tuple[str, ...]:
-    """The command that makes the target in the tree, in that folder."""
+    """Return the command that makes the target in the tree, in that folder."""
     made, wanted = selected_project(values), make_target(values)
     folder, _, name = wanted.rpartition("/")
     where, goal = (("-C", folder), name) if made.below and folder else ((), wanted)
@@ -282,7 +273,7 @@ _FIXED = {
     "LC_ALL": "C",
 }
 
-# make expands its words, and hands what comes out to a shell: neither may find anything in them.
+# make expands the words, and passes the result to a shell: neither may find anything special in them.
 _PART = "[A-Za-z0-9_.,+@][A-Za-z0-9_.,+@-]*"
 _GOAL = f"(?:{_PART}(?:/{_PART})*/?)?"
 _FLAGS = "[A-Za-z0-9_.,:=+/@ -]*"
@@ -334,13 +325,12 @@ class Build(StagedWorkload):
         Metric("user_s", "s", "lower", "CPU time in programs, of the whole build"),
         Metric("system_s", "s", "lower", "CPU time in the kernel, of the whole build"),
     )
-    # Measured, twins of mm/ of the kernel: 62% under thp and 72% under mthp-64k; what is missing are small processes,
-    # brk heaps that grow in steps, stacks, and the ends of areas. Under hugetlb-2m 52%, of cc1 alone 15%: a pool is not
-    # delivered, it is for arms that are judged as settings.
+    # Measured, twins of mm/ of the kernel: 62% under thp and 72% under mthp-64k; the rest are small processes, brk
+    # heaps that grow in steps, stacks, and the ends of areas. Under hugetlb-2m 52%, of cc1 alone 15%: a pool is not
+    # delivered, and serves arms that are judged as settings.
     delivered_share = 0.55
 
     def refuses(self, treatment: Treatment, values: Values) -> str | None:
-        """Projects that are not known; names that lead out of the tree; a huge page for each process that is none."""
         if treatment.target.kind == "hugetlb" and treatment.target.size > _LARGEST_FOR_EACH:
             return f"malloc of every process of the build would take a page of {format_size(treatment.target.size)}"
         for name in ("target", "artefact"):
@@ -352,34 +342,31 @@ class Build(StagedWorkload):
         return super().refuses(treatment, values)
 
     def stand_ins(self, values: Values) -> tuple[str, ...]:
-        """The small project, or the part of a large one, of guests that are emulated."""
         if values["project"] == "gdb" and (made := make_target(values)) in selected_project(values).parts:
             return (f"{made} of GDB in place of all-gdb",)
         return ("Lua in place of GDB",) if values["project"] == "lua" else ()
 
     def missing(self, values: Values) -> tuple[Missing, ...]:
-        """The archive, and what is needed to build it."""
         if values["project"] not in PROJECTS:
             return ()
-        found = list(missing_programs(values))
+        lacking = list(missing_programs(values))
         source = source_archive(values)
         if source is None:
-            found.append(selected_project(values).lacking)
+            lacking.append(selected_project(values).lacking)
         elif not programs.within(source) and not Path(source).is_file():
-            found.append(Missing(f"source = {source!r}: no such file"))
-        return tuple(found)
+            lacking.append(Missing(f"source = {source!r}: no such file"))
+        return tuple(lacking)
 
     def memory(self, treatment: Treatment, values: Values) -> int:
-        """Each job a compiler; 96 MiB are seen for the largest of the kernel, and 1 GiB for GDB's C++."""
+        # each job runs a compiler; 96 MiB are seen for the largest of the kernel, and 1 GiB for GDB's C++
         large = values["project"] == "gdb" and not excluded_patterns(values)
         return _most_jobs(values) * (1 << 30 if large else 96 << 20)
 
     def pooled(self, treatment: Treatment, values: Values) -> int:
-        """For each job a compiler's malloc, and 2 pages for each of the shells and makes around it."""
+        """Return the pool's bytes: a compiler's malloc for each job, and 2 pages for each shell and make around it."""
         return (16 + 16 * _most_jobs(values)) * treatment.target.size
 
     def data(self, values: Values) -> Data:
-        """The unpacked and configured tree; and what a build of it gave."""
         source, artefact = str(source_archive(values)), artefact_path(values)
         left_out = excluded_patterns(values)
 
@@ -390,7 +377,8 @@ class Build(StagedWorkload):
             unpack = ("tar", "--extract", "--file", source, "--directory", "tree", "--strip-components=1")
             yield _step(places.data, "unpack", (*unpack, "--no-same-owner", *exclude))
             tree, other = f"{places.data}/tree", f"{places.data}/reference"
-            for number, argv in enumerate(configure_commands(values, jobs), 1):
+            commands = selected_project(values).configure(str(values["config"]), jobs)
+            for number, argv in enumerate(commands, 1):
                 yield _step(tree, f"configure-{number}", argv)
             if not values["reference"]:
                 yield Write(path="warm.c", text="int main(void) { return 0; }\n")
@@ -425,7 +413,6 @@ class Build(StagedWorkload):
         )
 
     def procedure(self, treatment: Treatment, values: Values, places: Places) -> Procedure:
-        """make alone is timed; then the tree is listed, and its artefact packed beside that of the reference."""
         tree = f"{places.data}/tree"
         timed = Launch(
             argv=make_command(values, tree, _jobs(values, places)),
@@ -442,7 +429,6 @@ class Build(StagedWorkload):
         return Procedure(timed=timed, after=tuple(after))
 
     def read(self, outputs: Outputs, values: Values) -> Reading:
-        """The times, and whether what was built is what the reference is."""
         here, made = set(outputs.stdout("files").splitlines()), digests(only(outputs, _ARTEFACT))
         facts: dict[str, str | int | float] = {"objects": len(made), "files": len(here)}
         expected, problem = made, None
@@ -471,7 +457,6 @@ class Build(StagedWorkload):
 
 
 def _most_jobs(values: Values) -> int:
-    """make's jobs, as far as known before an attempt is placed."""
     return integer(values, "jobs") or programs.cpus()
 
 
@@ -488,13 +473,12 @@ def _packed(path: str, artefact: str) -> tuple[str, ...]:
 
 
 def _differs(here: set[str], there: set[str], what: str) -> str | None:
-    """How two sets of names differ, with an example of each side."""
     if here == there:
         return None
     more, less = sorted(here - there), sorted(there - here)
-    told = [f"{len(more)} more ({more[0]})"] if more else []
-    told += [f"{len(less)} missing ({less[0]})"] if less else []
-    return f"the {what} are not those of the reference: {', '.join(told)}"
+    sentences = [f"{len(more)} more ({more[0]})"] if more else []
+    sentences += [f"{len(less)} missing ({less[0]})"] if less else []
+    return f"the {what} are not those of the reference: {', '.join(sentences)}"
 
 
 def _altered(made: Mapping[str, str], expected: Mapping[str, str]) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from hugewise.machine import loader
 from hugewise.model.metric import COMMON, Metric
@@ -28,6 +29,7 @@ class Command:
             (),
             "a command, as a list, that is run before each attempt, outside its timed region; no shell is involved",
         ),
+        Parameter("stdin", "text", "", "a file that is its standard input, by its whole path; default: no input"),
         Parameter("values", "texts", (), "metrics from its output: NAME,DIRECTION,UNIT=regex:PATTERN or ...=json:PATH"),
     )
     metrics: tuple[Metric, ...] = tuple(m for m in COMMON if m.name in ("wall_s", "cpu_s"))
@@ -35,7 +37,6 @@ class Command:
     delivered_share = 0.95
 
     def refuses(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> str | None:
-        """The proof must be one that can be had for a command."""
         if values.get("proof") not in ("exit", "twin", "counters"):
             return f"proof = {values.get('proof')!r} is not one of exit, twin, counters"
         if treatment.target.kind == "hugetlb" and not treatment.surplus and not values.get("pool_bytes"):
@@ -45,7 +46,9 @@ class Command:
         return None
 
     def turns_refused(self, values: Mapping[str, ParameterValue]) -> str | None:
-        """Its pages must be proven in the very process that is frozen and thawed, and no clock of its own be judged."""
+        """Return why turns are refused, or None: pages must be proven in the frozen process, and values not be timed by
+        it.
+        """
         if values.get("values"):
             return "values are what the command says, and its own clock goes on while it stands still"
         if values.get("prepare"):
@@ -58,49 +61,60 @@ class Command:
         return None
 
     def missing(self, values: Mapping[str, ParameterValue]) -> tuple[Missing, ...]:
-        """The program must be there, and the one before it."""
         argv = values.get("argv")
         if not isinstance(argv, tuple) or not argv:
             return (Missing("argv is empty: name the command as a list"),)
         prepare = _prepare(values)
         asked = [argv[0], *prepare[:1]]
-        return missing_named(asked)
+        return (*missing_named(asked), *_missing_input(str(values.get("stdin", ""))))
 
     def launch(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> Launch:
-        """The command itself, with the treatment's variables in its environment."""
         argv = values["argv"]
         proof = values.get("proof", "exit")
         assert isinstance(argv, tuple)
         chosen: Proof = "twin" if proof == "twin" else "counters" if proof == "counters" else "exit"
         heap = values.get("pool_bytes", 0)
         assert isinstance(heap, int)
-        # Of the same size in every arm, so that the heap is laid out alike.
+        # The same size in every arm, so that the heap is laid out alike.
         environment = loader.environment(treatment, heap)
-        return Launch(argv=argv, proof=chosen, environment=environment, prepare=_prepare(values))
+        return Launch(
+            argv=argv,
+            proof=chosen,
+            environment=environment,
+            prepare=_prepare(values),
+            stdin=str(values.get("stdin", "")),
+        )
 
     def unlaid(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> str | None:
-        """The program must be one that the layout library can be loaded into."""
         argv = values.get("argv")
         return loader.unreached(argv, treatment) if isinstance(argv, tuple) and argv else None
 
     def named(self, values: Mapping[str, ParameterValue]) -> tuple[Metric, ...]:
-        """The metrics that the values name. Raises ValueError when one is written wrongly."""
+        """Return the metrics that the values name. Raises ValueError when one is written wrongly."""
         return metrics_of(values)
 
-    def hear(self, stdout: str, stderr: str, values: Mapping[str, ParameterValue]) -> Mapping[str, float]:
-        """The values in what the command said. Raises ValueError where one is not there."""
+    def parse(self, stdout: str, stderr: str, values: Mapping[str, ParameterValue]) -> Mapping[str, float]:
+        """Return the values in what the command said. Raises ValueError where one is not there."""
         return {value.metric.name: extract(value, stdout, stderr) for value in named_in(values)}
 
     def memory(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> int:
-        """Unknown before it runs."""
         return 0
 
     def pool(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> int:
-        """As named by the user, in whole pages; of a mosaic its ranges."""
         size = values.get("pool_bytes", 0)
         assert isinstance(size, int)
         whole = treatment.target.kind == "hugetlb"
         return whole_pages(size, treatment.target.size) if whole else laid_pool(treatment.layout)[1]
+
+
+def _missing_input(path: str) -> tuple[Missing, ...]:
+    if not path:
+        return ()
+    if not Path(path).is_absolute():
+        return (Missing(f"stdin = {path!r} is not a whole path: write /... before it"),)
+    if Path(path).is_symlink() or not Path(path).is_file():
+        return (Missing(f"stdin = {path!r} is not a file: name a file that exists, and not a link to one"),)
+    return ()
 
 
 def _prepare(values: Mapping[str, ParameterValue]) -> tuple[str, ...]:

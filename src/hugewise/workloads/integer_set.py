@@ -1,12 +1,9 @@
 """An open set of integer programs, after SPECint: compiler, interpreter, compressors, chess engine, SAT solver.
 
 Each program is a cell of its own (`program` is a list in the study); what is judged is its time, and the report adds
-the geometric mean over the programs (`analysis.changes`), as SPEC does. Programs are Debian's, inputs are drawn from a
-fixed seed, and every result is held against the one that was made with the data.
-
-The inputs of the open integer set, drawn from a fixed seed. Pure: the same on every machine and version of Python.
-
-Only `Random.random` is used, whose sequence Python promises to keep for a seed.
+the geometric mean over the programs (`analysis.changes`), as SPEC does. Programs are Debian's, and every result is held
+against the one that was made with the data. Inputs are drawn from a fixed seed by `Random.random` alone, whose sequence
+Python promises to keep: they are the same on every machine and version of Python.
 """
 
 from __future__ import annotations
@@ -56,11 +53,7 @@ def random_text(size: int, seed: int) -> str:
 
 
 def random_formula(variables: int, ratio: float, seed: int) -> str:
-    """A random 3-SAT formula with `ratio` clauses for each variable, in DIMACS form.
-
-    Far below the threshold of 4.27 it is satisfiable, and solved without much search: the work is in simplifying and
-    propagating over a large memory.
-    """
+    """Return a random 3-SAT formula in DIMACS form; far below 4.27 clauses a variable it needs little search."""
     draw = random.Random(seed).random  # noqa: S311  (no secret)
     clauses = int(variables * ratio)
     lines = [f"p cnf {variables} {clauses}"]
@@ -71,7 +64,7 @@ def random_formula(variables: int, ratio: float, seed: int) -> str:
 
 
 def random_source(functions: int, seed: int) -> str:
-    """A C file without preprocessor lines: functions with loops, switches, calls of earlier ones, and structures."""
+    """Return a C file without preprocessor lines: functions with loops, switches and calls, and structures."""
     draw = random.Random(seed).random  # noqa: S311  (no secret)
     parts = [
         "struct node { struct node *next; unsigned key; long weight; unsigned char tag[16]; };\n"
@@ -196,11 +189,10 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The names of its inputs."""
         return (*(("input",) if self.draw is not None else ()), *self.files)
 
     def argv(self, path: str, size: float) -> tuple[str, ...]:
-        """The command. A ply takes about 1.6 times the time of the one before."""
+        """Return the command. A ply takes about 1.6 times the time of the one before."""
         depth = str(max(1, 13 + round(math.log(size, 1.6))))
         return (path, *(word.replace("{depth}", depth) for word in self.arguments))
 
@@ -219,7 +211,7 @@ PROGRAMS: Mapping[str, Program] = {
         draw=lambda size: random_text(round(3_500_000 * size), _SEED),
         files={"words.pl": _WORDS},
         memory=(40, 70),
-        environment={"PERL_HASH_SEED": "0", "PERL_PERTURB_KEYS": "0"},  # else the order of its hashes is drawn
+        environment={"PERL_HASH_SEED": "0", "PERL_PERTURB_KEYS": "0"},  # otherwise the order of hashes is random
     ),
     "xz": Program(
         package="xz-utils",
@@ -271,7 +263,6 @@ class IntegerSet(StagedWorkload):
     delivered_share = 0.7
 
     def refuses(self, treatment: Treatment, values: Values) -> str | None:
-        """Values that cannot be; pools for a program whose memory does not come from malloc; pages beyond its heap."""
         name, kind = str(values["program"]), treatment.target.kind
         if (reason := super().refuses(treatment, values)) is not None:
             return reason
@@ -282,11 +273,9 @@ class IntegerSet(StagedWorkload):
         return None
 
     def stand_ins(self, values: Values) -> tuple[str, ...]:
-        """All of it: SPEC CPU is proprietary."""
         return ("open programs with inputs of their own in place of SPECint",)
 
     def missing(self, values: Values) -> tuple[Missing, ...]:
-        """The program; perl beside it, which makes the reference, and taskset."""
         wanted = {"perl": "perl-base", "taskset": "util-linux"}
         program = PROGRAMS.get(str(values["program"]))
         if program is not None:
@@ -298,18 +287,16 @@ class IntegerSet(StagedWorkload):
         )
 
     def memory(self, treatment: Treatment, values: Values) -> int:
-        """As measured, rounded up."""
         fixed, growing = _chosen(values).memory
         return round((fixed + growing * _size(values)) * _MIB)
 
     def pooled(self, treatment: Treatment, values: Values) -> int:
-        """The same with a tenth beside it: malloc rounds each large block up to whole pages."""
+        """Return the memory and a tenth: malloc rounds each large block up to whole pages."""
         if _chosen(values).collector:
             return 0
         return whole_pages(self.memory(treatment, values) * 11 // 10 + 16 * _MIB, treatment.target.size)
 
     def data(self, values: Values) -> Data:
-        """The program's inputs, and its result with them: the reference."""
         name, size, program = str(values["program"]), _size(values), _chosen(values)
         path = _staged.find(name) or name
         perl = _staged.find("perl") or "perl"
@@ -334,7 +321,7 @@ class IntegerSet(StagedWorkload):
         return Data(name=f"integer-set-{name}", key=key, recipe=recipe, bytes=round(64 * size) * _MIB)
 
     def procedure(self, treatment: Treatment, values: Values, places: Places) -> Procedure:
-        """The program on the last CPU: interrupts tend to be served by the first."""
+        """Return the program on the last CPU: interrupts tend to be served by the first."""
         name, size, program = str(values["program"]), _size(values), _chosen(values)
         files = [f"{places.data}/{file}" for file in (*program.inputs, "reference")]
         argv = ("taskset", "-c", str(places.sut[-1]), *program.argv(_staged.find(name) or name, size))
@@ -350,7 +337,6 @@ class IntegerSet(StagedWorkload):
         )
 
     def read(self, outputs: Outputs, values: Values) -> Reading:
-        """Whether the result is the reference's; times are the runner's."""
         program = _chosen(values)
         reference = only(outputs, "reference")
         if program.result is not None:

@@ -19,21 +19,20 @@ from hugewise.model.metric import Metric
 from hugewise.model.policy import Treatment
 from hugewise.model.procedure import Outputs, Places, Procedure, Reading, Server, Step
 from hugewise.model.workload import Launch, Missing, Parameter
-from hugewise.workloads._staged import StagedWorkload, Values, float_value, integer
+from hugewise.workloads._staged import PartedWorkload, Values, float_value, integer
 
 _HOST = "127.0.0.1"
 _ON_THE_WAY = 48 << 20  # bytes that the socket buffers of a stream can hold: Linux 6.18 lets a receiver have 32 MiB
 
 
-class Iperf3(StagedWorkload):
-    """The server is the system under test, with a client beside it; or the client is, and the server on the host beside
-    its guest. Arms are settings: none delivers.
-    """
+class Iperf3(PartedWorkload):
+    """The server is the system under test, or the client is, with the server on the host beside its guest."""
 
     name = "iperf3"
     description = "iperf3 over the loopback, or from a guest to the host: nothing of it becomes huge on one host"
     ports = 1
     clients = True
+    client_programs = ("iperf3",)
     programs = (("iperf3", "iperf3"),)
     choices = (("peer", ("machine", "host")),)
     least = (("bytes", 0),)
@@ -59,7 +58,7 @@ class Iperf3(StagedWorkload):
     delivered_share = 0.0
 
     def refuses(self, treatment: Treatment, values: Values) -> str | None:
-        """Pages of a pool reach nothing of it; values that cannot be."""
+        """Return why a value is not possible, or None; pages of a pool do not reach iperf3."""
         duration, streams = float_value(values, "duration"), integer(values, "streams")
         if duration < 1:
             return f"duration = {duration:g} s must be at least 1 s"
@@ -70,7 +69,6 @@ class Iperf3(StagedWorkload):
         return super().refuses(treatment, values)
 
     def missing(self, values: Values) -> tuple[Missing, ...]:
-        """iperf3, and on the host too where the server is there."""
         lacking = list(super().missing(values))
         if values["peer"] == "host" and programs.place() is not None:
             with programs.looking_here():
@@ -79,29 +77,19 @@ class Iperf3(StagedWorkload):
         return tuple(lacking)
 
     def memory(self, treatment: Treatment, values: Values) -> int:
-        """Two small processes."""
+        # two small processes
         return 16 << 20
 
     def parted_refused(self, values: Values) -> str | None:
-        """Beside a guest the two are apart already."""
+        # beside a guest the two are apart already
         return 'peer = "host" is beside a guest: leave it out' if values["peer"] == "host" else None
 
-    def far_ports(self, values: Values, places: Places) -> int:
-        """The server's."""
-        return 1
-
-    def far_programs(self, values: Values) -> tuple[str, ...]:
-        """The client alone."""
-        return ("iperf3",)
-
     def exposed(self, values: Values) -> str | None:
-        """Its server takes transfers of anybody, one at a time. Its RSA authentication (iperf3(1)) has the client take
-        the password from its environment or a terminal, and no file: it would lie in the run's records.
-        """
+        # iperf3's RSA authentication (iperf3(1)) has the client take the password from its environment or a terminal,
+        # and no file: the password would lie in the run's records
         return "the server of iperf3 takes transfers of whoever reaches its address"
 
     def procedure(self, treatment: Treatment, values: Values, places: Places) -> Procedure:
-        """A server that has answered a transfer of one block; then the timed one."""
         beside = values["peer"] == "host"
         far = places.far
         bind, address = (places.peer.bind, places.peer.address) if beside else (_HOST, _HOST)
@@ -133,11 +121,10 @@ class Iperf3(StagedWorkload):
         return Procedure(servers=(server,), timed=timed)
 
     def read(self, outputs: Outputs, values: Values) -> Reading:
-        """iperf3's JSON, and whether all that was to be sent has arrived."""
-        said = outputs.stdout()
+        text = outputs.stdout()
         with reading.believing("iperf3's JSON"):
-            found = reading.json(said.encode(), "iperf3's JSON")
-            end = found["end"]
+            report = reading.json(text.encode(), "iperf3's JSON")
+            end = report["end"]
             sent, received, cpu = end["sum_sent"], end["sum_received"], end["cpu_utilization_percent"]
             metrics: dict[str, float | None] = {
                 "sender_bits_per_s": reading.number(sent["bits_per_second"], "what was sent a second", low=0),
@@ -148,8 +135,8 @@ class Iperf3(StagedWorkload):
                 if "retransmits" in sent
                 else None,
             }
-            series = tuple(_whole_seconds(found["intervals"]))
-            version = str(found["start"]["version"])
+            series = tuple(_whole_seconds(report["intervals"]))
+            version = str(report["start"]["version"])
             carried = (
                 reading.count(sent["bytes"], "the bytes sent"),
                 reading.count(received["bytes"], "the bytes received"),
@@ -165,7 +152,7 @@ class Iperf3(StagedWorkload):
 
 
 def _short(wanted: int, sent: int, received: int, streams: int) -> str | None:
-    """What is lacking of a transfer; the server stops counting with the last bytes still on their way."""
+    # The server stops counting with the last bytes still on their way.
     if sent < wanted:
         return f"the client sent {sent} of {wanted} bytes"
     if received < max(1, sent - streams * _ON_THE_WAY):
@@ -174,8 +161,7 @@ def _short(wanted: int, sent: int, received: int, streams: int) -> str | None:
 
 
 def _whole_seconds(intervals: list[Any]) -> list[float]:
-    """Bits a second of each interval of a whole second."""
-    sums = [each["sum"] for each in intervals]
+    sums = [interval["sum"] for interval in intervals]
     return [
         reading.number(each["bits_per_second"], "an interval", low=0)
         for each in sums

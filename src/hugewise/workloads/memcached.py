@@ -28,7 +28,7 @@ from hugewise.workloads._staged import Values, integer
 _STAT = re.compile(r"^[ \t]*(?:#[ \t]*)?([a-z0-9_]+)[ \t]+(\S+)[ \t\r]*$", re.MULTILINE)
 _TOLD = ("version", "curr_items", "evictions", "bytes", "limit_maxbytes", "hash_bytes", "threads")
 
-# glibc's largest (HEAP_MAX_SIZE / 2): what is larger than this is a mapping of its own, as the hash table.
+# glibc's largest (HEAP_MAX_SIZE / 2): larger blocks get a mapping of their own, as the hash table.
 _THRESHOLD = 32 << 20
 _STEPS = ("glibc.malloc.arena_max=1", f"glibc.malloc.mmap_threshold={_THRESHOLD}", f"glibc.malloc.top_pad={STEP}")
 _ESCAPE = Path("/usr/share/perl5/URI/Escape.pm")
@@ -63,7 +63,7 @@ class Memcached(KeyValue):
     metrics = (*KeyValue.metrics, Metric("evictions", "keys", "lower", "keys that were evicted, over all instances"))
 
     def refuses(self, treatment: Treatment, values: Values) -> str | None:
-        """Its own large pages are transparent ones, which must not be off."""
+        # memcached's own large pages are transparent ones, which must not be off
         if (reason := super().refuses(treatment, values)) is not None:
             return reason
         if integer(values, "memory") < 64 << 20:
@@ -87,15 +87,13 @@ class Memcached(KeyValue):
         return self.instances(values) * self._each(values)
 
     def pooled(self, treatment: Treatment, values: Values) -> int:
-        """The same in whole pages."""
         return self.instances(values) * whole_pages(self._each(values), treatment.target.size)
 
     def _each(self, values: Values) -> int:
-        """Bytes of one instance."""
         return integer(values, "memory") + (8 << _hash_power(values)) + 2 * STEP + _BESIDE
 
     def server(self, number: int, treatment: Treatment, values: Values, places: Places) -> Server:
-        """One worker thread; every thread allocates from the one heap that grows in steps."""
+        """Return one worker thread; every thread allocates from the one heap that grows in steps."""
         far = places.far
         listens = (
             ("-s", self.socket(places, number)) if far is None else ("-l", far.address, "-p", str(far.ports[number]))
@@ -119,36 +117,31 @@ class Memcached(KeyValue):
         )
 
     def configuration(self, treatment: Treatment, values: Values) -> Configuration:
-        """glibc's variables, and memcached's own large pages where the arm had them."""
         return _environment(treatment, values), (configuration.memcached(),) if values["large_pages"] else ()
 
     def ask(self, number: int, places: Places) -> tuple[str, ...]:
-        """All that `stats` tells: by its own tool, which knows no password; else by what perl is told to say to it."""
         if places.far is not None:
             return (program("perl"), "-MIO::Socket::IP", "-e", _TALK, places.far.at(number))
         return (program("memcached-tool"), self.socket(places, number), "stats")
 
     def dictated(self, places: Places) -> str | None:
-        """What is said to it after its password, which every connection has to tell."""
         return None if places.far is None else f"{places.data}/{_ASK}"
 
     def guards(self, far: RemoteEndpoint) -> tuple[Write, ...]:
-        """The server's accounts, the load generator's file, and what is said to it."""
-        told = f"{_ACCOUNT} {far.password}"
+        credentials = f"{_ACCOUNT} {far.password}"
         return (
             Write(_ACCOUNTS, f"{_ACCOUNT}:{far.password}\n", private=True),
-            Write(GUARD, f"{told}\n", far=True, private=True),
-            Write(_ASK, f"set auth 0 0 {len(told)}\r\n{told}\r\nstats\r\nquit\r\n", private=True),
+            Write(GUARD, f"{credentials}\n", far=True, private=True),
+            Write(_ASK, f"set auth 0 0 {len(credentials)}\r\n{credentials}\r\nstats\r\nquit\r\n", private=True),
         )
 
     def told(self, said: list[str], values: Values) -> Reading:
-        """Version and fill of the first instance; keys evicted, over all."""
         stats = [dict(_STAT.findall(text)) for text in said]
         if not stats or any("version" not in each or "evictions" not in each for each in stats):
             raise ValueError(
                 f"memcached's stats are not as expected: {said[0][:200] if said else 'nothing was told'!r}"
             )
-        evicted = sum(whole(each["evictions"], "evictions") for each in stats)
+        evicted = sum(whole(stat["evictions"], "evictions") for stat in stats)
         return Reading(metrics={"evictions": float(evicted)}, facts=facts(stats[0], _TOLD))
 
 
@@ -157,11 +150,8 @@ def _environment(treatment: Treatment, values: Values) -> dict[str, str]:
 
 
 def _hash_power(values: Values) -> int:
-    """What the hash table of 8-byte buckets grows to by itself: it doubles at 1.5 keys a bucket.
-
-    It is given so from the start. A background thread would else fill the new one while requests are measured (seen: 3%
-    of the resident pages fault then).
-    """
+    # The table doubles at 1.5 keys a bucket of 8 bytes. It has that size from the start: a background thread would else
+    # fill the new one while requests are measured (seen: 3% of the resident pages fault then).
     return max(16, (-(-integer(values, "keys") * 2 // 3) - 1).bit_length())
 
 

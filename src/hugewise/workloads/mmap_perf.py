@@ -12,7 +12,7 @@ from hugewise.model.policy import Treatment
 from hugewise.model.workload import Parameter, ParameterValue
 from hugewise.workloads._micro import WITHOUT_OTHERS, Micro, whole_pages
 
-_SLOTS = 1024  # of the probe's
+_SLOTS = 1024  # as in the probe
 
 
 class MmapPerf(Micro):
@@ -48,11 +48,7 @@ class MmapPerf(Micro):
         return None
 
     def memory(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> int:
-        """Every slot mapped with the average of the equally likely sizes; of a pool in full, else as far as touched.
-
-        The sequence keeps two thirds of the slots mapped, and a map that is resized half of the times has two chances
-        to be touched: so this is never reached.
-        """
+        """Return the memory with every slot mapped at the average size, an upper limit: two thirds are mapped."""
         largest, chance, calls = values["max_bytes"], values["touch_chance"], values["calls"]
         assert isinstance(largest, int)
         assert isinstance(calls, int)

@@ -1,20 +1,13 @@
 """MariaDB under sysbench, reading only: OLTP transactions, look-ups by key, or ranges, from a hot buffer pool.
 
-The tables are made once by sysbench, from a fixed seed, and the same bytes are laid out for every attempt. Every page
-of every index is read through the server before the measured part, and the queries are chosen evenly over all rows, so
-that the whole pool is hot. Where attempts take turns, a log of every transaction tells which of them count.
+The tables are made once by sysbench, from a fixed seed. Every page of every index is read before the measured part.
 
-Sources: sysbench 1.0, oltp_common.lua; the published read-only runs (LPC 2024) name neither sizes nor a server version.
+Where attempts take turns, a Lua script before the test logs every transaction, since sysbench's own report cannot tell
+parts of a run apart. Ends and times are kept in memory and written at the end, one file a thread in pgbench's form
+(`_outputs`). The script ends the test when a file is there.
 
-sysbench with a log of every transaction, as its own report cannot tell the parts of a run apart.
-
-A script of ours stands before the test: sysbench runs Lua, and calls `event` for each transaction. Ends and times are
-kept in memory and written at the end, so that nothing is written while transactions are timed. The form is pgbench's,
-one file a thread: see `_outputs`. It ends the test when a file is there, with its report, as sysbench itself
-knows only its time.
-
-Sources: sysbench 1.0, src/lua (`event`, which ends its thread by anything but nil or false, `thread_done`,
-`sysbench.tid`); LuaJIT, ffi; clock_gettime(2), access(2).
+Sources: sysbench 1.0, oltp_common.lua and src/lua (`event`, which ends its thread by anything but nil or false,
+`thread_done`, `sysbench.tid`); LuaJIT, ffi; the published read-only runs (LPC 2024), without sizes or a version.
 """
 
 from __future__ import annotations
@@ -41,7 +34,7 @@ from hugewise.model.procedure import (
 from hugewise.model.workload import Configuration, Launch, Missing, Parameter
 from hugewise.workloads import _mariadb, _outputs
 from hugewise.workloads._outputs import QUANTILES, UNTIMED, OltpRun, measured
-from hugewise.workloads._staged import StagedWorkload, Values, float_value, integer
+from hugewise.workloads._staged import PartedWorkload, Values, float_value, integer
 
 LOGS = re.compile(r"transactions\.\d+")
 
@@ -107,22 +100,17 @@ end
 
 
 def script_text() -> Write:
-    """The script, to be written below the data."""
+    """Return the script, to be written below the data."""
     return Write(_NAME, _SCRIPT)
 
 
-def stop_file_path() -> Write:
-    """What ends the test, to be written below the data."""
-    return Write(_ENOUGH, "")
-
-
 def script_path(places: Places) -> str:
-    """What sysbench is given in place of the test's name."""
+    """Return the path of the script that sysbench runs in place of a test."""
     return f"{places.data}/{_NAME}"
 
 
 def script_environment(test: str, places: Places) -> dict[str, str]:
-    """What the script has to know: the test that it stands for, where its logs go, and what ends it."""
+    """Return the script's environment: the test that it stands for, the path of its logs, and the file that ends it."""
     return {
         "HUGEWISE_TEST": test,
         "HUGEWISE_LOG": f"{places.run}/transactions",
@@ -143,11 +131,11 @@ _BYTES_PER_ROW = 245
 _BYTES_OF_EMPTY = 180_000_000
 
 _SATURATED = "the client was saturated: sysbench used all of its CPU time"
-_WARMING_S = 2  # of the very queries, after all pages have been read
+_WARMING_S = 2  # seconds of the queries, after all pages have been read
 _LEAD_S = 1.0  # in turns: the clients connect and prepare their statements
 _TAIL_S = 5.0  # in turns: the pages are proven. Measured: 0.027 s for each GiB of base pages
 _LEAST_READS = 0.001  # pages from storage for each transaction, above which the pool was not hot
-# Beside the buffer pool: 25 to 45 MiB seen with 4 connections.
+# Memory beside the buffer pool: 25 to 45 MiB seen with 4 connections.
 _BYTES_BESIDE = 64 << 20
 
 
@@ -156,12 +144,13 @@ def data_bytes(values: Values) -> int:
     return integer(values, "tables") * integer(values, "table_size") * _BYTES_PER_ROW
 
 
-class MysqlReadOnly(StagedWorkload):
+class MysqlReadOnly(PartedWorkload):
     """A server of its own for every attempt, on a unix socket; the policy is about its buffer pool."""
 
     name = "mysql-ro"
     description = "MariaDB under sysbench, reading only: transactions, look-ups by key, or ranges"
     clients = True
+    client_programs = ("sysbench",)
     programs = (("sysbench", "sysbench"),)
     choices = (("test", _TESTS),)
     least = (("tables", 1), ("table_size", 1), ("threads", 1), ("seed", 1), ("duration", 1))
@@ -188,7 +177,6 @@ class MysqlReadOnly(StagedWorkload):
     delivered_share = 0.9
 
     def refuses(self, treatment: Treatment, values: Values) -> str | None:
-        """Values that cannot be, and advice, which the server never gives."""
         if (reason := super().refuses(treatment, values)) is not None:
             return reason
         if integer(values, "buffer_pool") < 64 << 20:
@@ -200,28 +188,23 @@ class MysqlReadOnly(StagedWorkload):
         return None
 
     def stand_ins(self, values: Values) -> tuple[str, ...]:
-        """The server: Debian 12 has no package of MySQL."""
         return ("MariaDB in place of MySQL",)
 
     def missing(self, values: Values) -> tuple[Missing, ...]:
-        """The server with its client, and sysbench."""
         return (*_mariadb.missing(str(values["mariadb"])), *super().missing(values))
 
     def memory(self, treatment: Treatment, values: Values) -> int:
-        """The part of the buffer pool that the data fill (all of it, from a pool of pages), and the rest."""
+        """Return the part of the buffer pool that the data fill (all of it, from a pool of pages), and the rest."""
         filled = min(integer(values, "buffer_pool"), data_bytes(values))
         return max(filled, self.pool(treatment, values)) + _BYTES_BESIDE
 
     def pooled(self, treatment: Treatment, values: Values) -> int:
-        """The buffer pool and what else the server maps in large pages."""
         return _mariadb.pool(treatment, integer(values, "buffer_pool"))
 
     def configuration(self, treatment: Treatment, values: Values) -> Configuration:
-        """The server's own settings."""
         return _mariadb.configuration(treatment)
 
     def data(self, values: Values) -> Data:
-        """sysbench's tables with their secondary indexes, statistics gathered; cleanly stopped."""
         installation = _mariadb.installed(str(values["mariadb"]))
 
         def recipe(places: Places) -> Iterable[Act]:
@@ -238,24 +221,7 @@ class MysqlReadOnly(StagedWorkload):
         }
         return Data(name="mysql-ro", key=key, recipe=recipe, bytes=data_bytes(values) + _BYTES_OF_EMPTY)
 
-    def parted_refused(self, values: Values) -> str | None:
-        """Nothing is against it."""
-        return None
-
-    def far_ports(self, values: Values, places: Places) -> int:
-        """The server's."""
-        return 1
-
-    def far_programs(self, values: Values) -> tuple[str, ...]:
-        """The client alone."""
-        return ("sysbench",)
-
-    def exposed(self, values: Values) -> str | None:
-        """It has a password."""
-        return None
-
     def procedure(self, treatment: Treatment, values: Values, places: Places) -> Procedure:
-        """The server under the treatment, every page read, and sysbench beside it."""
         installation = _mariadb.installed(str(values["mariadb"]))
         size, keep = integer(values, "buffer_pool"), values["keep_thp"] is True
         window, timed = _timed(places, values)
@@ -270,12 +236,11 @@ class MysqlReadOnly(StagedWorkload):
             ),
             timed=timed,
             window=window,
-            enough=None if window is None else stop_file_path(),
+            enough=None if window is None else Write(_ENOUGH, ""),
             after=(_mariadb.status(installation, places, "ended"),),
         )
 
     def read(self, outputs: Outputs, values: Values) -> Reading:
-        """Rates and latencies of the whole run, from sysbench's own report; of what counts, from the log of turns."""
         run = _outputs.read(outputs.stdout())
         done = _logged(outputs, run, integer(values, "threads")) if _outputs.in_turns(outputs) else _whole(outputs, run)
         metrics = dict(done.metrics)
@@ -311,7 +276,7 @@ class MysqlReadOnly(StagedWorkload):
 
 
 def _timed(places: Places, values: Values) -> tuple[Window | None, Launch]:
-    """sysbench, for the duration; in turns with a log of every transaction, until all have had theirs."""
+    # in turns sysbench runs with a log of every transaction, until all arms have had their turns
     duration = float_value(values, "duration")
     if not places.idle:
         options = (f"--time={math.ceil(duration)}", "--report-interval=1")
@@ -324,7 +289,6 @@ def _timed(places: Places, values: Values) -> tuple[Window | None, Launch]:
 
 
 def _whole(outputs: Outputs, run: OltpRun) -> Reading:
-    """What sysbench says of all its time."""
     return Reading(
         metrics={
             "tps": run.transactions / run.time_s,
@@ -339,7 +303,7 @@ def _whole(outputs: Outputs, run: OltpRun) -> Reading:
 
 
 def _logged(outputs: Outputs, run: OltpRun, threads: int) -> Reading:
-    """What the log says of the turns. All transactions have as many queries."""
+    # all transactions have as many queries
     seen = measured(outputs.files(LOGS), outputs.begin, outputs.end, outputs.parts)
     rate, logged = seen.transactions / counted(outputs.parts), seen.regular + seen.clients  # warm-ups are in it, too
     problem = None
@@ -371,7 +335,6 @@ _OPTIONS = "sysbench.conf"
 
 
 def _guards(far: RemoteEndpoint | None) -> tuple[Write, ...]:
-    """The server's, and the client's file of options with the password."""
     if far is None:
         return ()
     return (

@@ -1,15 +1,21 @@
-"""PostgreSQL under pgbench: TPC-B (read and write), look-ups alone, or long queries, over the database's size and the
-number of clients.
+"""PostgreSQL under pgbench: TPC-B, look-ups alone, or long queries, over the database's size and the number of clients.
 
-The database is made once with pgbench's own tables, and the same bytes are laid out for every attempt. Every client's
-first transaction touches all of shared_buffers that the database fills, in that client's own backend: page tables are
-a process's own, so that a warm-up over another connection would leave the faults to the measured part.
+The database is made once with pgbench's own tables. Every client's first transaction touches all of shared_buffers that
+the database fills, in that client's own backend: page tables are a process's own, so that a warm-up over another
+connection would leave the faults to the measured part.
 
 What writes makes its data grow, and a faster arm more so. With `transactions` every attempt does as many, however long
-that takes: the data of all arms grow alike, and nothing that comes by the server's own clock (checkpoints, vacuum)
-falls into one of them by chance.
+that takes, and nothing comes by the server's own clock (checkpoints, vacuum). A client's second transaction waits until
+it may begin; when it has done its share it says so and idles, attached: its pages are still to be proven.
 
-Sources: PostgreSQL documentation, pgbench, pg_prewarm, and "WAL Configuration"; the scripts: see `_pgbench_script`.
+The mode `analytic` has five queries after TPC-H, over tables after its: a scan with sums (Q1), a join of three tables
+(Q3), a test of existence by an index (Q4), a selective scan (Q6), and a join with a table that is looked up (Q14). It
+is no TPC-H, and no result of it: values are hashes of their keys; amounts are whole cents; parameters are those of
+TPC-H's validation. A query is one backend's: the pages of parallel workers, which come and go, could not be proven. Nor
+is it compiled, which takes longer than some of the queries.
+
+Sources: PostgreSQL documentation, pgbench ("if", "set", "sleep"), pg_prewarm, "System Administration Functions"
+(pg_stat_file), "WAL Configuration" and "Query Planning"; TPC-H revision 3.0.1, sections 1.4, 2.4 and 4.2.3.
 """
 
 from __future__ import annotations
@@ -20,14 +26,159 @@ from collections.abc import Iterable
 
 from hugewise.model.metric import Metric
 from hugewise.model.policy import Treatment
-from hugewise.model.procedure import Act, Data, Outputs, Places, Procedure, Reading, Window
+from hugewise.model.procedure import Act, Data, Outputs, Places, Procedure, Quota, Reading, Window, Write
 from hugewise.model.workload import Configuration, Launch, Missing, Parameter
 from hugewise.reading import figure, whole
-from hugewise.workloads import _outputs, _pgbench_script, _postgres
+from hugewise.workloads import _outputs, _postgres
 from hugewise.workloads._outputs import QUANTILES, UNTIMED, MeasuredPart, measured
-from hugewise.workloads._pgbench_script import MODES
-from hugewise.workloads._postgres import EXTENSIONS
-from hugewise.workloads._staged import StagedWorkload, Values, float_value, integer
+from hugewise.workloads._postgres import EXTENSIONS, TOUCH
+from hugewise.workloads._staged import PartedWorkload, Values, float_value, integer
+
+# Measured: pg_database_size of PostgreSQL 15 at scale 2 (14.83 MB each) and 40, vacuumed.
+BYTES_PER_SCALE = 14_724_000
+
+WORK_MEM = 64 << 20
+"""Bytes that a query may take for each of its hash tables or sorts, before it writes files."""
+
+SETTINGS = {"max_parallel_workers_per_gather": "0", "jit": "off", "work_mem": f"{WORK_MEM >> 10}kB"}
+
+NAMES = (
+    *("analytic_customers", "analytic_customers_pkey", "analytic_parts", "analytic_parts_pkey"),
+    *("analytic_orders", "analytic_orders_pkey", "analytic_items", "analytic_items_pkey"),
+)
+
+_ROWS = {"customers": 2_000, "parts": 2_500, "orders": 20_000}  # rows at scale 1; an order has four items
+# A value of so many that a key has, the same everywhere and always.
+_PICK = (
+    "CREATE FUNCTION pick(key bigint, seed bigint, among bigint) RETURNS bigint LANGUAGE sql IMMUTABLE AS"
+    " 'SELECT ((hashint8extended(key, seed) % among) + among) % among'"
+)
+_ANALYTIC_TABLES = {
+    "customers": "SELECT id, pick(id, 1, 5)::int AS segment, pick(id, 2, 25)::int AS nation,"
+    " rpad('', 120, 'c') AS text FROM generate_series(1, {customers}) AS id",
+    "parts": "SELECT id, pick(id, 3, 150)::int AS kind, pick(id, 4, 25)::int AS brand,"
+    " rpad('', 90, 'p') AS text FROM generate_series(1, {parts}) AS id",
+    "orders": "SELECT id, 1 + pick(id, 5, {customers}) AS customer, DATE '1992-01-01' + pick(id, 6, 2406)::int AS day,"
+    " pick(id, 7, 5)::int AS priority, rpad('', 60, 'o') AS text FROM generate_series(1, {orders}) AS id",
+    "items": "SELECT o.id AS order_id, n AS number, 1 + pick(o.id * 8 + n, 8, {parts}) AS part,"
+    " 1 + pick(o.id * 8 + n, 9, 50)::int AS quantity, 90000 + pick(o.id * 8 + n, 10, 10000000) AS price,"
+    " pick(o.id * 8 + n, 11, 11)::int AS discount, pick(o.id * 8 + n, 12, 3)::int AS flag,"
+    " o.day + 1 + pick(o.id * 8 + n, 13, 121)::int AS shipped, rpad('', 40, 'i') AS text"
+    " FROM analytic_orders o, generate_series(1, 4) AS n ORDER BY o.id, n",
+}
+
+QUERIES = (
+    # Q1: pricing summary
+    "SELECT flag, count(*), sum(quantity), sum(price), sum(price * (100 - discount)), avg(price) FROM analytic_items"
+    " WHERE shipped <= DATE '1998-09-02' GROUP BY flag ORDER BY flag;",
+    # Q3: shipping priority
+    "SELECT o.id, sum(i.price * (100 - i.discount)) AS revenue, o.day FROM analytic_customers c"
+    " JOIN analytic_orders o ON o.customer = c.id JOIN analytic_items i ON i.order_id = o.id"
+    " WHERE c.segment = 1 AND o.day < DATE '1995-03-15' AND i.shipped > DATE '1995-03-15'"
+    " GROUP BY o.id, o.day ORDER BY revenue DESC, o.id LIMIT 10;",
+    # Q4: order priority checking
+    "SELECT o.priority, count(*) FROM analytic_orders o WHERE o.day >= DATE '1993-07-01' AND o.day < DATE '1993-10-01'"
+    " AND EXISTS (SELECT FROM analytic_items i WHERE i.order_id = o.id AND i.shipped > o.day + 60)"
+    " GROUP BY o.priority ORDER BY o.priority;",
+    # Q6: forecasting revenue change
+    "SELECT sum(price * discount) FROM analytic_items WHERE shipped >= DATE '1994-01-01'"
+    " AND shipped < DATE '1995-01-01' AND discount BETWEEN 5 AND 7 AND quantity < 24;",
+    # Q14: promotion effect
+    "SELECT sum(CASE WHEN p.kind < 25 THEN i.price * (100 - i.discount) END), sum(i.price * (100 - i.discount))"
+    " FROM analytic_items i JOIN analytic_parts p ON p.id = i.part"
+    " WHERE i.shipped >= DATE '1995-09-01' AND i.shipped < DATE '1995-10-01';",
+)
+
+
+def _script() -> str:
+    # `query` counts the queries in each client
+    branches = [f"\\{'elif' if number else 'if'} :query = {number}\n{query}\n" for number, query in enumerate(QUERIES)]
+    return f"\\set query (:query + 1) % {len(QUERIES)}\n{''.join(branches)}\\endif\n"
+
+
+ANALYTIC_SCRIPT = _script()
+
+
+def statements(scale: int) -> tuple[str, ...]:
+    """SQL that makes the tables, each statement in a transaction of its own. A `scale` of 1 has 20,000 orders."""
+    rows = {name: scale * each for name, each in _ROWS.items()}
+    keys = {"customers": "id", "parts": "id", "orders": "id", "items": "order_id, number"}
+    return (
+        _PICK,
+        *(f"CREATE TABLE analytic_{name} AS {query.format(**rows)}" for name, query in _ANALYTIC_TABLES.items()),
+        *(f"ALTER TABLE analytic_{name} ADD PRIMARY KEY ({key})" for name, key in keys.items()),
+    )
+
+
+_WARM = f"""\
+\\if :warmed = 0
+{TOUCH};
+\\set warmed 1
+"""
+# Done by the server, as pgbench itself sees no files. Idle clients at the end hold no snapshot: it would keep alive old
+# rows that others still have to pass.
+_WAIT = """\
+\\elif :left = :share + 1
+DO $$ BEGIN WHILE (pg_stat_file('{begin}', true)).size IS NULL LOOP PERFORM pg_sleep(0.002); END LOOP; END $$;
+\\set left :left - 1
+\\elif :left = 0
+DO $$ BEGIN EXECUTE format('COPY (SELECT 1) TO %L', '{done}' || pg_backend_pid()); END $$;
+\\set left :left - 1
+\\elif :left < 0
+\\sleep 10 ms
+"""
+_LESS = "\\set left :left - 1\n"
+MODES = {
+    "tpcb": """\
+\\set aid random(1, 100000 * :scale)
+\\set bid random(1, 1 * :scale)
+\\set tid random(1, 10 * :scale)
+\\set delta random(-5000, 5000)
+BEGIN;
+UPDATE pgbench_accounts SET abalance = abalance + :delta WHERE aid = :aid;
+SELECT abalance FROM pgbench_accounts WHERE aid = :aid;
+UPDATE pgbench_tellers SET tbalance = tbalance + :delta WHERE tid = :tid;
+UPDATE pgbench_branches SET bbalance = bbalance + :delta WHERE bid = :bid;
+INSERT INTO pgbench_history (tid, bid, aid, delta, mtime) VALUES (:tid, :bid, :aid, :delta, CURRENT_TIMESTAMP);
+END;
+""",
+    "select-only": """\
+\\set aid random(1, 100000 * :scale)
+SELECT abalance FROM pgbench_accounts WHERE aid = :aid;
+""",
+    "analytic": ANALYTIC_SCRIPT,
+}
+
+_BEGIN, _DONE = "begin", "done."
+
+
+def script(mode: str, share: int, places: Places) -> Write:
+    """Return the script that each client repeats; `share`: its transactions at most (0: until its time is over)."""
+    if not share:
+        return Write(_name(mode), f"{_WARM}\\else\n{MODES[mode]}\\endif\n", far=True)
+    files = {"begin": _quoted(f"{places.data}/{_BEGIN}"), "done": _quoted(f"{places.run}/{_DONE}")}
+    return Write(_name(mode), f"{_WARM}{_WAIT.format(**files)}\\else\n{_LESS}{MODES[mode]}\\endif\n", far=True)
+
+
+def variables(mode: str, share: int, folder: str) -> tuple[str, ...]:
+    """Return options of pgbench that give it the script in `folder`, and what that begins with."""
+    left = (f"--define=share={share}", f"--define=left={share + 1}") if share else ()
+    turn = ("--define=query=0",) if mode == "analytic" else ()
+    return ("--define=warmed=0", *turn, *left, f"--file={folder}/{_name(mode)}")
+
+
+def quota(share: int, clients: int) -> Quota | None:
+    """Return how the clients are told to begin, and how they tell that they are through."""
+    return Quota(Write(_BEGIN, ""), re.compile(rf"{re.escape(_DONE)}\d+"), clients) if share else None
+
+
+def _name(mode: str) -> str:
+    return f"{mode}.sql"
+
+
+def _quoted(path: str) -> str:
+    return path.replace("'", "''")
+
 
 _DATABASE = "pgbench"
 # A row for each page is left free: else the first update of a page moves its row to a new page at the end and adds to
@@ -38,7 +189,7 @@ _FILL_FACTOR = 98
 _BYTES_PER_SCALE = 15_905_400
 _BYTES_OF_EMPTY = 7_892_000
 
-# For a client's private memory beside shared_buffers: 5 to 9 MiB seen (caches of the catalogue, prepared statements).
+# A client's private memory beside shared_buffers: 5 to 9 MiB seen (caches of the catalogue, prepared statements).
 _BYTES_PER_CLIENT = 16 << 20
 _HASHES = 4  # of an analytic query at a time: two, each of hash_mem_multiplier (2 by default) times work_mem
 
@@ -48,8 +199,8 @@ _HASHES = 4  # of an analytic query at a time: two, each of hash_mem_multiplier 
 _LOOKING = 2 * 0.027 / 2**30
 _LEAST_TAIL, _LONGEST_TAIL = 2.0, 60.0
 
-# Of a share of work: no time ends it but the attempt's own. A page is written whole when it is first changed after a
-# checkpoint, of which a transaction changes five at the most; the room is for twice as much.
+# Limits for a share of work: no time ends it but the attempt's own. A page is written whole when it is first changed
+# after a checkpoint, of which a transaction changes five at the most; the room is for twice as much.
 _DAY = 86_400
 _WAL_PER_TRANSACTION = 2 * 5 * 8192
 _WAL_SEEN = 4096  # seen: 2,476 bytes over the first 3,000 transactions at scale 4, most of them such pages
@@ -64,16 +215,14 @@ _THREADS = re.compile(r"^number of threads: (\d+)$", re.MULTILINE)
 
 
 def _analyses(values: Values) -> bool:
-    """Whether it has tables and queries of another kind than pgbench's own."""
     return values["mode"] == "analytic"
 
 
 def _bytes_per_scale(values: Values) -> int:
-    return _pgbench_script.BYTES_PER_SCALE if _analyses(values) else _BYTES_PER_SCALE
+    return BYTES_PER_SCALE if _analyses(values) else _BYTES_PER_SCALE
 
 
 def _scale(values: Values) -> int:
-    """The scale factor: as given, or by the size that the database shall have."""
     if given := integer(values, "scale"):
         return given
     wanted = float_value(values, "database_share") * integer(values, "shared_buffers")
@@ -85,10 +234,8 @@ def _clients(values: Values) -> int:
 
 
 def _share(values: Values) -> int:
-    """Transactions that each client does, where work is given and no time; else 0. Of queries that differ all, as often
-    as each other.
-    """
-    kinds = len(_pgbench_script.QUERIES) if _analyses(values) else 1
+    # If queries differ, each is done as often as any other.
+    kinds = len(QUERIES) if _analyses(values) else 1
     return kinds * math.ceil(integer(values, "transactions") / (kinds * max(1, _clients(values))))
 
 
@@ -98,29 +245,29 @@ def database_bytes(values: Values) -> int:
 
 
 def lead(values: Values, cpus: int) -> float:
-    """Seconds before the measured part: as given, or enough for every client to touch what the database fills."""
+    """Return seconds before the measured part: as given, or enough for all clients to touch what the database fills."""
     if given := float_value(values, "lead"):
         return given
     return _postgres.lead(_mapped(values), cpus)
 
 
 def _mapped(values: Values) -> int:
-    """Bytes that all clients' backends together have mapped of shared_buffers, each counted by itself."""
+    # All clients' backends map shared_buffers, each counted by itself.
     filled = min(database_bytes(values), integer(values, "shared_buffers"))
     return integer(values, "clients") * filled
 
 
 def _tail(values: Values) -> float:
-    """Seconds for which the clients stay after the measured part."""
     return min(_LONGEST_TAIL, _LEAST_TAIL + _mapped(values) * _LOOKING)
 
 
-class Pgbench(StagedWorkload):
+class Pgbench(PartedWorkload):
     """A server of its own for every attempt, on a unix socket; the policy is about shared_buffers."""
 
     name = "pgbench"
     description = "PostgreSQL under pgbench: TPC-B (read and write), look-ups alone, or analytic queries"
     clients = True
+    client_programs = ("pgbench",)
     choices = (("mode", MODES), ("protocol", ("simple", "extended", "prepared")))
     least = (("clients", 1), ("scale", 0), ("seed", 0), ("duration", 1), ("lead", 0), ("transactions", 0))
     positive = ("database_share",)
@@ -155,7 +302,6 @@ class Pgbench(StagedWorkload):
     delivered_share = 0.9
 
     def refuses(self, treatment: Treatment, values: Values) -> str | None:
-        """Values that cannot be. Every treatment can be taken, though `thp` reaches no shared memory."""
         if (reason := super().refuses(treatment, values)) is not None:
             return reason
         try:
@@ -165,7 +311,7 @@ class Pgbench(StagedWorkload):
         return None
 
     def turns_refused(self, values: Values) -> str | None:
-        """An arm that is faster must not have changed its data more."""
+        """Return why turns are refused, or None: a faster arm must not have changed its data more."""
         if values["mode"] == "tpcb" and not integer(values, "transactions"):
             return (
                 "in mode = 'tpcb' the data grow with every transaction, more so under the faster arm: give all arms the"
@@ -174,16 +320,14 @@ class Pgbench(StagedWorkload):
         return None
 
     def missing(self, values: Values) -> tuple[Missing, ...]:
-        """A server, pgbench, and the extensions that load, list and read buffers."""
         return _postgres.missing(str(values["postgres"]), ("pgbench",), EXTENSIONS)
 
     def memory(self, treatment: Treatment, values: Values) -> int:
-        """The buffers with what the server keeps of them (6% seen), and every backend's own."""
-        own = _BYTES_PER_CLIENT + (_HASHES * _pgbench_script.WORK_MEM if _analyses(values) else 0)
+        """Return the buffers with what the server keeps of them (6% seen), and every backend's own."""
+        own = _BYTES_PER_CLIENT + (_HASHES * WORK_MEM if _analyses(values) else 0)
         return integer(values, "shared_buffers") * 106 // 100 + integer(values, "clients") * own
 
     def pooled(self, treatment: Treatment, values: Values) -> int:
-        """The whole shared memory, as the server itself says."""
         return _postgres.segment(str(values["postgres"]), self._settings(values), treatment.target.size)
 
     def _settings(self, values: Values) -> dict[str, str]:
@@ -191,18 +335,14 @@ class Pgbench(StagedWorkload):
         work = _share(values) * _clients(values)
         chosen = _postgres.between_checkpoints(float_value(values, "duration"))
         chosen |= _postgres.calm(work * _WAL_PER_TRANSACTION, buffers) if work else {}
-        chosen |= _pgbench_script.SETTINGS if _analyses(values) else {}
+        chosen |= SETTINGS if _analyses(values) else {}
         return _postgres.settings(buffers, _clients(values), given, chosen)
 
     def configuration(self, treatment: Treatment, values: Values) -> Configuration:
-        """The server's own settings."""
         return _postgres.configuration(treatment)
 
     def data(self, values: Values) -> Data:
-        """The tables at the scale, vacuumed and frozen, with the extensions of the warm-up; cleanly stopped.
-
-        Nothing in them is random: pgbench's first state of the bank is all zeros, and of other tables hashes.
-        """
+        """Return the tables at the scale, vacuumed, without random values, and the extensions of the warm-up."""
         installation = _postgres.installed(str(values["postgres"]))
         scale, analyses = _scale(values), _analyses(values)
 
@@ -211,17 +351,17 @@ class Pgbench(StagedWorkload):
             yield _postgres.server(installation, places, _MAKING, keep=True)
             yield _postgres.psql(installation, places, "create", f"CREATE DATABASE {_DATABASE}")
             if analyses:
-                made = _pgbench_script.statements(scale)
+                made = statements(scale)
                 yield _postgres.psql(installation, places, "tables", *made, database=_DATABASE, timeout=86400)
             else:
                 own = ("-i", "-q", "-I", "dtgvp", "-F", str(_FILL_FACTOR), "-s", str(scale), _DATABASE)
                 yield _postgres.run(installation, places, "pgbench", *own, timeout=86400)
-            statements = [f"CREATE EXTENSION {name}" for name in EXTENSIONS]
+            extensions = [f"CREATE EXTENSION {name}" for name in EXTENSIONS]
             yield _postgres.psql(
                 installation,
                 places,
                 "rest",
-                *(*statements, "VACUUM (FREEZE, ANALYZE)", "CHECKPOINT"),
+                *(*extensions, "VACUUM (FREEZE, ANALYZE)", "CHECKPOINT"),
                 database=_DATABASE,
                 timeout=86400,
             )
@@ -232,24 +372,7 @@ class Pgbench(StagedWorkload):
         grows = _share(values) * _clients(values) * _WAL_SEEN if values["mode"] == "tpcb" else 0
         return Data(name="pgbench", key=key, recipe=recipe, bytes=database_bytes(values) + (128 << 20) + grows)
 
-    def parted_refused(self, values: Values) -> str | None:
-        """Nothing is against it."""
-        return None
-
-    def far_ports(self, values: Values, places: Places) -> int:
-        """The server's."""
-        return 1
-
-    def far_programs(self, values: Values) -> tuple[str, ...]:
-        """The client alone."""
-        return ("pgbench",)
-
-    def exposed(self, values: Values) -> str | None:
-        """It has a password."""
-        return None
-
     def procedure(self, treatment: Treatment, values: Values, places: Places) -> Procedure:
-        """The server under the treatment; pgbench beside it until the pages are proven."""
         installation = _postgres.installed(str(values["postgres"]))
         mode, duration = str(values["mode"]), float_value(values, "duration")
         before = lead(values, len(places.sut))
@@ -268,16 +391,16 @@ class Pgbench(StagedWorkload):
             f"--protocol={values['protocol']}",
             f"--scale={_scale(values)}",
             f"--random-seed={values['seed']}",
-            *_pgbench_script.variables(mode, share, folder),
+            *variables(mode, share, folder),
             "--log",
             f"--log-prefix={places.run if far is None else folder}/transactions",
             _DATABASE,
         )
         facts = "SELECT pg_database_size(current_database()), pg_current_wal_insert_lsn() - '0/0'"
-        tables = _pgbench_script.NAMES if _analyses(values) else _TABLES
+        tables = NAMES if _analyses(values) else _TABLES
         prewarm = [f"SELECT pg_prewarm('{name}')" for name in tables]
         return Procedure(
-            before=(_pgbench_script.script(mode, share, places), *(() if far is None else _postgres.guards(far))),
+            before=(script(mode, share, places), *(() if far is None else _postgres.guards(far))),
             servers=(_postgres.server(installation, places, chosen),),
             warm=(
                 *(() if far is None else (_postgres.far_role(installation, places),)),
@@ -285,17 +408,16 @@ class Pgbench(StagedWorkload):
                 _postgres.psql(installation, places, "begun", facts, database=_DATABASE),
             ),
             timed=Launch(argv=argv, proof="live", environment=environment),
-            window=Window(before, 0.0 if share else duration, _pgbench_script.quota(share, clients)),
-            enough="ALRM",  # by which pgbench tells itself that its time is over
+            window=Window(before, 0.0 if share else duration, quota(share, clients)),
+            enough="ALRM",  # pgbench's own signal that its time is over
             after=(_postgres.psql(installation, places, "ended", facts, database=_DATABASE),),
         )
 
     def read(self, outputs: Outputs, values: Values) -> Reading:
-        """Rates and latencies of the measured part, from the log of every transaction."""
-        said = outputs.stdout()
-        connected, failed, threads = _CONNECTED.search(said), _FAILED.search(said), _THREADS.search(said)
+        text = outputs.stdout()
+        connected, failed, threads = _CONNECTED.search(text), _FAILED.search(text), _THREADS.search(text)
         if connected is None or failed is None or threads is None:
-            raise ValueError(f"pgbench's summary is not as expected: {said[-300:]!r}")
+            raise ValueError(f"pgbench's summary is not as expected: {text[-300:]!r}")
         seen = measured(outputs.files(_LOG), outputs.begin, outputs.end, outputs.parts, _share(values))
         size, begun = _bare(outputs.stdout("begun"))
         grown, ended = _bare(outputs.stdout("ended"))
@@ -345,7 +467,6 @@ class Pgbench(StagedWorkload):
 
 
 def _bare(said: str) -> tuple[int, int]:
-    """The size of the database and the position in its WAL, as psql prints them."""
     match = re.fullmatch(r"(\d+)\|(\d+)", said.strip())
     if match is None:
         raise ValueError(f"psql's answer is not as expected: {said[:200]!r}")
@@ -353,7 +474,6 @@ def _bare(said: str) -> tuple[int, int]:
 
 
 def _marks(outputs: Outputs, seen: MeasuredPart, threads: int) -> Iterable[str]:
-    """Why the measured part is not what it should be: the steady state of a warm server."""
     if seen.warmed_s < 0:
         yield f"the last client was still warming up {-seen.warmed_s:.1f} s into the measured part: raise lead"
     if _outputs.saturated(outputs, threads):

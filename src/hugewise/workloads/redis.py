@@ -33,7 +33,7 @@ from hugewise.workloads._staged import Values, integer
 
 _INFO = re.compile(r"^([a-z0-9_]+):(.*?)\r?$", re.MULTILINE)
 _TOLD = ("redis_version", "mem_allocator", "used_memory", "used_memory_rss", "maxmemory", "evicted_keys")
-_CONFIGURATION = "redis.conf"  # where there is a password
+_CONFIGURATION = "redis.conf"  # written where there is a password
 _ASKED = ("PING", "INFO", "BGSAVE")
 _SAVED = {"cow_bytes": "rdb_last_cow_size", "fork_us": "latest_fork_usec", "save_s": "rdb_last_bgsave_time_sec"}
 
@@ -67,7 +67,7 @@ class Redis(KeyValue):
     )
 
     def refuses(self, treatment: Treatment, values: Values) -> str | None:
-        """A pool reaches only glibc's malloc."""
+        """Return why a value or treatment is not possible, or None: a pool reaches only glibc's malloc."""
         if (reason := super().refuses(treatment, values)) is not None:
             return reason
         if treatment.target.kind == "hugetlb" and values["allocator"] != "libc":
@@ -75,36 +75,32 @@ class Redis(KeyValue):
         return None
 
     def stand_ins(self, values: Values) -> tuple[str, ...]:
-        """The client, and an allocator that redis is not packaged with."""
         own = ("glibc's malloc in place of redis's jemalloc",) if values["allocator"] == "libc" else ()
         return (*super().stand_ins(values), *own)
 
     def turns_refused(self, values: Values) -> str | None:
-        """A background save takes its own time."""
+        """Return why turns are refused, or None: a background save takes its own time."""
         if values["bgsave"]:
             return "a background save goes on while others have their turn"
         return super().turns_refused(values)
 
     def memory(self, treatment: Treatment, values: Values) -> int:
-        """The store; for a background save the file on tmpfs, and a copy of all that is written meanwhile."""
+        """Return the store; for a background save the file on tmpfs, and a copy of all that is written meanwhile."""
         keys, store = integer(values, "keys"), self._store(values)
         if values["bgsave"]:
             store = 2 * store + round(keys * (20 + mean_payload(values)))
         return self.instances(values) * store
 
     def pooled(self, treatment: Treatment, values: Values) -> int:
-        """The store and what the heap is ahead of it; a background save may copy every page."""
+        """Return the store and what the heap is ahead of it; a background save may copy every page."""
         whole = whole_pages(self._store(values) + 2 * STEP, treatment.target.size)
         return self.instances(values) * whole * (2 if values["bgsave"] else 1)
 
     def _store(self, values: Values) -> int:
-        """Bytes of one instance, with what it needs while it grows."""
         return round(integer(values, "keys") * (_BYTES_PER_KEY + mean_payload(values))) + _GROWING
 
     def server(self, number: int, treatment: Treatment, values: Values, places: Places) -> Server:
-        """Nothing is persistent, and no network is listened on but a client's, with a password. Its variables are its
-        own: see `_environment`.
-        """
+        """Return the server: not persistent, no network but a client's, with a password."""
         socket, far = self.socket(places, number), places.far
         options = {
             "port": "0" if far is None else str(far.ports[number]),
@@ -127,11 +123,9 @@ class Redis(KeyValue):
         )
 
     def configuration(self, treatment: Treatment, values: Values) -> Configuration:
-        """The allocator's variables, and whether it may have transparent huge pages."""
         return _environment(treatment, values), (configuration.redis(disable_thp=bool(values["disable_thp"])),)
 
     def beside(self, values: Values, places: Places) -> tuple[Step, ...]:
-        """The background save of each instance."""
         if not values["bgsave"]:
             return ()
         count = integer(values, "instances") or len(places.sut)
@@ -148,15 +142,12 @@ class Redis(KeyValue):
         )
 
     def ask(self, number: int, places: Places) -> tuple[str, ...]:
-        """All that INFO tells."""
         return _argv(self.socket(places, number), "INFO", places)
 
     def dictated(self, places: Places) -> str | None:
-        """After its password, which every connection has to tell."""
         return _stdin("INFO", places)
 
     def guards(self, far: RemoteEndpoint) -> tuple[Write, ...]:
-        """The server's configuration, the client's file, and what is said to redis-cli."""
         return (
             Write(_CONFIGURATION, f"requirepass {far.password}\n", private=True),
             Write(GUARD, f"{far.password}\n", far=True, private=True),
@@ -164,7 +155,6 @@ class Redis(KeyValue):
         )
 
     def told(self, said: list[str], values: Values) -> Reading:
-        """Version and memory of the first instance; what the saves cost, over all."""
         infos = [dict(_INFO.findall(text)) for text in said]
         if not infos or any("redis_version" not in info for info in infos):
             raise ValueError(f"INFO of redis is not as expected: {said[0][:200] if said else 'nothing was told'!r}")
@@ -187,7 +177,7 @@ class Redis(KeyValue):
 
 
 def _environment(treatment: Treatment, values: Values) -> dict[str, str]:
-    """How the allocator is told. jemalloc advises its memory only when asked to (`thp:always`)."""
+    # jemalloc advises its memory only when asked to (`thp:always`)
     if values["allocator"] == "libc":
         return {"LD_PRELOAD": "libc.so.6"} | tunables(treatment, f"glibc.malloc.top_pad={STEP}")
     chosen = [str(values["malloc_conf"])] if values["malloc_conf"] else []
@@ -197,7 +187,7 @@ def _environment(treatment: Treatment, values: Values) -> dict[str, str]:
 
 
 def _argv(socket: str, word: str, places: Places) -> tuple[str, ...]:
-    """redis-cli with a command; where a password comes first, it reads both from its stdin."""
+    # where a password comes first, redis-cli reads password and command from its stdin
     return (program("redis-cli"), "-s", socket, *((word,) if places.far is None else ()))
 
 

@@ -3,28 +3,26 @@
 The server is started anew for every attempt, under the treatment, and waited for until it is up; then it may be filled,
 untimed; then the load is timed, from its launch to its exit. The load is no part of what is treated. In the commands
 `{port}` stands for a TCP port that is free on the loopback, `{folder}` for an empty folder of the attempt's own, so
-that several of them can be there at once. No shell is involved.
+that several of them can be there at once. No shell is involved. The server is up by one of
 
-How a service is written: by what it is known to be up, and what stands in its commands for ports and folders. Pure.
-
-tcp:PORT     one of its processes listens at that port
-unix:PATH    the same at a unix socket (`@NAME`: one of no file)
-line:REGEX   it has printed something that this matches
-exec:CMD     this command succeeds; it is split as a shell does it, and no shell is involved. Where it names {port},
-             nobody else may hold that port: who listens there answers for the service, or its success says nothing
-(empty)      it listens: at {port} where its command has that, else anywhere
+    tcp:PORT     one of its processes listens at that port
+    unix:PATH    the same at a unix socket (`@NAME`: one of no file)
+    line:REGEX   it has printed something that this matches
+    exec:CMD     this command succeeds; it is split as a shell does it. Where it names {port}, nobody else may hold
+                 that port: who listens there answers for the service, or its success says nothing
+    (empty)      it listens: at {port} where its command has that, else anywhere
 """
 
 from __future__ import annotations
 
 import re
 import shlex
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import msgspec
 
+from hugewise.deployment import runtimes
 from hugewise.machine import loader, programs
 from hugewise.model.metric import OPERATIONS, Metric
 from hugewise.model.policy import Treatment
@@ -33,7 +31,7 @@ from hugewise.model.workload import MARKS, Configuration, Launch, Missing, Param
 from hugewise.quantity import format_size
 from hugewise.reading import shown
 from hugewise.workloads._micro import whole_pages
-from hugewise.workloads._outputs import cpu_us, extract, metrics_of, named_in
+from hugewise.workloads._outputs import check_pattern, cpu_us, extract, metrics_of, named_in
 from hugewise.workloads._own_pool import files, server_of
 from hugewise.workloads._staged import StagedWorkload, Values, float_value, integer, missing_named
 
@@ -47,13 +45,13 @@ _OURS = "glibc.malloc.hugetlb="
 
 
 def filled_in(words: Sequence[str], places: Places) -> tuple[str, ...]:
-    """A command with the port and the folder of an attempt; no other braces mean anything."""
+    """Return a command with the port and the folder of an attempt; no other braces mean anything."""
     port = str(places.ports[0]) if places.ports else _PORT
     return tuple(word.replace(_PORT, port).replace(_FOLDER, places.data) for word in words)
 
 
 def ready(text: str, server: Sequence[str], places: Places) -> Step | PortReady | OutputReady:
-    """What says that the server is up. Raises ValueError with how it is written."""
+    """Return the step that waits until the server is up. Raises ValueError with how it is written."""
     kind, _, rest = text.partition(":")
     if not text:
         named = any(_PORT in word for word in server)
@@ -65,7 +63,7 @@ def ready(text: str, server: Sequence[str], places: Places) -> Step | PortReady 
         case "unix" if put.startswith(("/", "@")):
             return PortReady(path=put)
         case "line" if put:
-            _check(rest)
+            check_pattern(rest)
             return OutputReady(rest)
         case "exec" if put.strip():
             argv = filled_in(split(rest), places)
@@ -74,23 +72,13 @@ def ready(text: str, server: Sequence[str], places: Places) -> Step | PortReady 
 
 
 def asked_at(text: str, places: Places) -> int | None:
-    """The port of the attempt's own at which the command of `exec:` asks; None where it names none."""
+    """Return the port of the attempt's own at which the command of `exec:` asks; None where it names none."""
     kind, _, rest = text.partition(":")
     return places.ports[0] if kind == "exec" and _PORT in rest and places.ports else None
 
 
-def _check(pattern: str) -> None:
-    """Raises ValueError where it is no pattern."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)
-            re.compile(pattern, re.MULTILINE)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise ValueError(f"line:{shown(pattern)} is not a regular expression: {error}") from None
-
-
 def split(command: str) -> tuple[str, ...]:
-    """The words of a command, as a shell would split them; nothing else of a shell is done. Raises ValueError."""
+    """Split a command into words as a shell would, without any other expansion. Raises ValueError."""
     try:
         words = tuple(shlex.split(command))
     except ValueError as error:
@@ -101,7 +89,7 @@ def split(command: str) -> tuple[str, ...]:
 
 
 def variables(given: Sequence[str]) -> dict[str, str]:
-    """The variables NAME=VALUE. Raises ValueError where one is none, or is the treatment's."""
+    """Return the variables NAME=VALUE. Raises ValueError where one is none, or is the treatment's."""
     found: dict[str, str] = {}
     for text in given:
         name, equals, value = text.partition("=")
@@ -158,10 +146,9 @@ class Service(StagedWorkload):
     )
     delivered_share = 0.9
 
-    # -- what cannot be
+    # -- refusals
 
     def refuses(self, treatment: Treatment, values: Values) -> str | None:
-        """Values that cannot be, and a pool of a size that nobody knows."""
         if (reason := super().refuses(treatment, values)) is not None:
             return reason
         for key, check in (
@@ -179,17 +166,15 @@ class Service(StagedWorkload):
         return None
 
     def turns_refused(self, values: Values) -> str | None:
-        """The load's own clock goes on while it is frozen; a count of what it did has none."""
+        """Return why turns are refused, or None: the load's clock goes on while it is frozen; counts have no clock."""
         if any(value.metric.name != OPERATIONS for value in named_in(values)):
             return "values are what the load says, and its own clock goes on while it stands still"
         return None
 
     def filled(self, values: Values) -> bool:
-        """By its own command, before the load."""
         return bool(values["fill"])
 
     def missing(self, values: Values) -> tuple[Missing, ...]:
-        """Its programs, on this host."""
         if programs.place() is not None:
             return (Missing("a service runs on this host, and not in guests", here=True),)
         commands = [self._argv(values, key) for key in ("server", "load", "fill")]
@@ -203,31 +188,29 @@ class Service(StagedWorkload):
         return missing_named(names)
 
     def unlaid(self, treatment: Treatment, values: Values) -> str | None:
-        """The server must be a program that the layout library can be loaded into."""
         return loader.unreached(self._argv(values, "server"), treatment)
 
     def pooled(self, treatment: Treatment, values: Values) -> int:
-        """As named by the user, in whole pages."""
         return whole_pages(integer(values, "pool_bytes"), treatment.target.size)
 
     def short(self, treatment: Treatment, values: Values, coverage: Mapping[str, int]) -> str | None:
-        """A server that found the pool short may go on with base pages, and say so in its log."""
+        """Return that the server got less than the pool, as it may go on with base pages, or None."""
         if not values["own_pool"] or treatment.target.kind != "hugetlb" or treatment.surplus:
             return None
         size = treatment.target.size
         had, asked = coverage.get(f"hugetlb:{size}", 0), integer(values, "pool_bytes")
-        if had:  # what several of its processes have mapped counts for each: more than was asked for is no more
+        if had:  # shared mappings count for each process: more than the requested size is no more
             return None
         return f"the server has no page of the pool, of {format_size(asked)} that it was to take by its own option"
 
     def configuration(self, treatment: Treatment, values: Values) -> Configuration:
-        """The treatment's variables, with what stands beside them in a list that the server has already; of a server
-        with an option of its own for the pool that one, as a file.
-        """
+        """Return the treatment's variables, joined to the server's own lists, or the server's own option as a file."""
         if values["own_pool"] and (kind := server_of(self._argv(values, "server"))) is not None:
             return {}, files(kind, treatment.target.size) if treatment.target.kind == "hugetlb" else ()
         own = variables(self._argv(values, "environment"))
-        return {name: _joined(name, value, own) for name, value in treatment.environment.items()}, ()
+        joined = {name: _joined(name, value, own) for name, value in treatment.environment.items()}
+        given = treatment.parameters.get("server")
+        return joined, runtimes.files_of(given) if isinstance(given, tuple | list) else ()
 
     @staticmethod
     def _argv(values: Values, name: str) -> tuple[str, ...]:
@@ -238,14 +221,13 @@ class Service(StagedWorkload):
     # -- the attempt
 
     def procedure(self, treatment: Treatment, values: Values, places: Places) -> Procedure:
-        """The server under the treatment; what fills it; the load."""
 
         def command(name: str) -> tuple[str, ...]:
             return filled_in(self._argv(values, name), places)
 
         own = variables(filled_in(self._argv(values, "environment"), places))
-        told = dict.fromkeys(treatment.environment, "") if values["own_pool"] else treatment.environment
-        both = {**own, **{name: _joined(name, value, own) for name, value in told.items()}}
+        environment = dict.fromkeys(treatment.environment, "") if values["own_pool"] else treatment.environment
+        both = {**own, **{name: _joined(name, value, own) for name, value in environment.items()}}
         heap = whole_pages(integer(values, "pool_bytes"), max(treatment.target.size, _HEAP_UNIT))
         fill = Step(name="fill", argv=command("fill"), timeout=float_value(values, "fill_within"), cwd=places.cwd)
         server = Server(
@@ -267,21 +249,20 @@ class Service(StagedWorkload):
         )
 
     def named(self, values: Values) -> tuple[Metric, ...]:
-        """The metrics that the values name. Raises ValueError when one is written wrongly."""
+        """Return the metrics that the values name. Raises ValueError when one is written wrongly."""
         known = {metric.name for metric in self.metrics}
-        found = metrics_of(values)
-        if taken := next((metric.name for metric in found if metric.name in known), None):
+        metrics = metrics_of(values)
+        if taken := next((metric.name for metric in metrics if metric.name in known), None):
             raise ValueError(f"a service has a metric {taken} of its own: choose another name")
-        return found
+        return metrics
 
-    def hear(self, stdout: str, stderr: str, values: Values) -> Mapping[str, float]:
-        """The values in what the load said. Raises ValueError where one is not there."""
+    def parse(self, stdout: str, stderr: str, values: Values) -> Mapping[str, float]:
+        """Return the values in what the load said. Raises ValueError where one is not there."""
         return {value.metric.name: extract(value, stdout, stderr) for value in named_in(values)}
 
     def read(self, outputs: Outputs, values: Values) -> Reading:
-        """What the server used, for each operation too where the load says how many it did."""
-        said = self.hear(outputs.stdout(), outputs.stderr(), values)
-        cpu, work = outputs.sut.cpu_s, said.get(OPERATIONS)
+        extracted = self.parse(outputs.stdout(), outputs.stderr(), values)
+        cpu, work = outputs.sut.cpu_s, extracted.get(OPERATIONS)
         each = None if work is None or work < 1 else cpu_us(outputs, round(work))
         why = (
             "the server's CPU time was not counted"
@@ -296,7 +277,7 @@ class Service(StagedWorkload):
 
 
 def _joined(name: str, value: str, own: Mapping[str, str]) -> str:
-    """A variable of the treatment; GLIBC_TUNABLES is a list, in which the server may have others."""
+    # GLIBC_TUNABLES is a list, in which the server may have other tunables
     return f"{own[name]}:{value}" if name == _TUNABLES and own.get(name) else value
 
 

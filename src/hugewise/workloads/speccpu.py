@@ -63,7 +63,6 @@ class SpecCpu(StagedWorkload):
     delivered_share = 0.7
 
     def refuses(self, treatment: Treatment, values: Values) -> str | None:
-        """Values that cannot be; a pool whose size nobody named."""
         if re.fullmatch(r"\d{3}\.\w+", str(values["program"])) is None:
             return f"program = {values['program']!r} is no benchmark's name; write for example 505.mcf_r"
         if treatment.target.kind == "hugetlb" and not treatment.surplus and not values["pool_bytes"]:
@@ -71,7 +70,6 @@ class SpecCpu(StagedWorkload):
         return super().refuses(treatment, values)
 
     def missing(self, values: Values) -> tuple[Missing, ...]:
-        """The suite, which is to be bought from SPEC, and a config file."""
         spec, config = str(values["spec"]), str(values["config"])
         if not spec:
             return (Missing("SPEC CPU 2017 is proprietary: name the folder where it is installed as spec"),)
@@ -83,13 +81,12 @@ class SpecCpu(StagedWorkload):
         return ()
 
     def pooled(self, treatment: Treatment, values: Values) -> int:
-        """As named by the user, in whole pages."""
         return whole_pages(integer(values, "pool_bytes"), treatment.target.size)
 
     def procedure(self, treatment: Treatment, values: Values, places: Places) -> Procedure:
-        """`runcpu --nobuild` as the user who owns the suite; its CSV is copied from the suite's result folder."""
+        """Return `runcpu --nobuild` as the owner of the suite, whose CSV is copied."""
         spec = str(Path(str(values["spec"])).expanduser().absolute())
-        # What SPEC's shrc exports, which a shell would source.
+        # Variables that SPEC's shrc exports, which a shell would source.
         environment = {
             "SPEC": spec,
             "SPECPERLLIB": f"{spec}/bin/lib:{spec}/bin",
@@ -118,7 +115,7 @@ class SpecCpu(StagedWorkload):
         )
 
     def read(self, outputs: Outputs, values: Values) -> Reading:
-        """The benchmark's rows of SPEC's CSV. Raises ValueError where they are not there."""
+        """Return the benchmark's rows of SPEC's CSV. Raises ValueError where they are not there."""
         files = [text.decode(errors="replace") for text in outputs.files(_CSV)]
         if not files:
             raise ValueError(f"runcpu wrote no CSV: {outputs.stdout()[-300:]!r}")
@@ -142,7 +139,7 @@ class SpecCpu(StagedWorkload):
 
 
 def results(text: str) -> list[SpecRow]:
-    """The rows of the table of all runs in SPEC's CSV.
+    """Return the rows of the table of all runs in SPEC's CSV.
 
     A line names the table; the next one with anything in it names the columns, `Est.` before those of a run that is not
     to be published, `Rate` or `Ratio` by the suite; an empty line ends it. Raises ValueError where it is not so.
@@ -158,12 +155,12 @@ def results(text: str) -> list[SpecRow]:
     lacking = [name for name in ("Benchmark", "Base Run Time", "Base Status", ratio) if name not in head]
     if lacking:
         raise ValueError(f"{_TABLE} of SPEC's CSV has not the columns expected, but {head}")
-    found = []
+    rows = []
     for cells in itertools.takewhile(any, table[1:]):
         row = dict(zip(head, cells, strict=False))
         time, rate, status = (row.get(name, "") for name in ("Base Run Time", ratio, "Base Status"))
-        found.append(SpecRow(benchmark=cells[0], run_s=_float(time), ratio=_float(rate), status=status))
-    return found
+        rows.append(SpecRow(benchmark=cells[0], run_s=_float(time), ratio=_float(rate), status=status))
+    return rows
 
 
 def _float(text: str) -> float | None:
@@ -175,7 +172,7 @@ def _float(text: str) -> float | None:
 
 
 def _median(values: list[float]) -> float | None:
-    """The middle value, of an even number the lower one, as SPEC takes it."""
+    # Of an even number the lower one, as SPEC takes it.
     return sorted(values)[(len(values) - 1) // 2] if values else None
 
 

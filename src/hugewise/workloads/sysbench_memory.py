@@ -27,8 +27,9 @@ _MOVED = re.compile(r"^([\d.]+) MiB transferred \(([\d.]+) MiB/sec\)$", re.MULTI
 _TIME = re.compile(r"^ *total time: +([\d.]+)s$", re.MULTILINE)
 _P95 = re.compile(r"^ *95th percentile: +([\d.]+)$", re.MULTILINE)
 
-# malloc maps what is larger than 128 KiB by itself, from base pages where it is smaller than a page of the pool (glibc
-# 2.36, malloc/malloc.c, sysmalloc): without such maps the block is in the heap, which grows by pages of the pool.
+# malloc maps blocks larger than 128 KiB separately, from base pages where they are smaller than a page of the pool
+# (glibc 2.36, malloc/malloc.c, sysmalloc): without such maps the block is in the heap, which grows by pages of the
+# pool.
 _INTO_THE_HEAP = "glibc.malloc.mmap_max=0"
 _HEAP = 16 << 20  # bytes that are in that heap besides, with room
 
@@ -64,7 +65,6 @@ class SysbenchMemory(StagedWorkload):
     delivered_share = 0.9
 
     def refuses(self, treatment: Treatment, values: Values) -> str | None:
-        """Values that cannot be; hugetlb pages of another size than the default, or without root."""
         if treatment.surplus:
             return WITHOUT_OTHERS
         if treatment.target.kind == "hugetlb":
@@ -77,17 +77,15 @@ class SysbenchMemory(StagedWorkload):
         return super().refuses(treatment, values)
 
     def memory(self, treatment: Treatment, values: Values) -> int:
-        """The block, of each thread where it is local, in whole pages."""
         block, threads = integer(values, "block"), integer(values, "threads")
         if treatment.target.kind == "hugetlb" and not _own(treatment):
-            # What is smaller than a page lies in the first one, beside the rest; what is not is mapped behind it.
+            # A block smaller than a page lies in the first one, beside the rest; a larger one is mapped behind it.
             size = treatment.target.size
             return size if block + _HEAP <= size else size + whole_pages(block + _HEAP, size)
         blocks = (threads or programs.cpus()) if values["scope"] == "local" else 1
         return blocks * whole_pages(block, treatment.target.size)
 
     def procedure(self, treatment: Treatment, values: Values, places: Places) -> Procedure:
-        """The command alone."""
         argv = [
             "sysbench",
             "memory",
@@ -105,7 +103,6 @@ class SysbenchMemory(StagedWorkload):
         return Procedure(timed=timed)
 
     def read(self, outputs: Outputs, values: Values) -> Reading:
-        """sysbench's summary."""
         said, total = outputs.stdout(), integer(values, "total")
         moved, time, p95 = _MOVED.search(said), _TIME.search(said), _P95.search(said)
         version, threads = _VERSION.search(said), _THREADS.search(said)
@@ -127,18 +124,18 @@ class SysbenchMemory(StagedWorkload):
 
 
 def _tunable(treatment: Treatment) -> str | None:
-    """What malloc was told of huge pages; the last word counts, as for glibc."""
+    # the last word counts, as for glibc
     words = treatment.environment.get("GLIBC_TUNABLES", "").split(":")
     return dict(word.split("=", 1) for word in words if "=" in word).get("glibc.malloc.hugetlb")
 
 
 def _own(treatment: Treatment) -> bool:
-    """Whether sysbench's own option takes the pages: it knows the default huge page size alone."""
+    # sysbench's own option knows the default huge page size alone
     return treatment.target.kind == "hugetlb" and _tunable(treatment) == "2"
 
 
 def _environment(treatment: Treatment) -> Mapping[str, str]:
-    """Where its own option asks for pool pages, malloc shall not."""
+    # where sysbench's own option takes pool pages, malloc shall not
     if treatment.target.kind != "hugetlb":
         return treatment.environment
     if _own(treatment):

@@ -26,7 +26,7 @@ from hugewise.model.workload import Configuration, Launch, Missing, Parameter
 from hugewise.reading import whole
 from hugewise.workloads import _mariadb, _outputs, _postgres, _tpcc
 from hugewise.workloads._postgres import EXTENSIONS
-from hugewise.workloads._staged import StagedWorkload, Values, float_value, integer
+from hugewise.workloads._staged import PartedWorkload, Values, float_value, integer
 from hugewise.workloads._tpcc import (
     BYTES_PER_WAREHOUSE,
     LOG,
@@ -43,7 +43,7 @@ _GO_TPC = "1.0.12"
 _BYTES_OF_EMPTY = 100_000_000
 _BYTES_BESIDE = 128 << 20
 
-_WARM_UP = 0.1  # of the work
+_WARM_UP = 0.1  # share of the work
 _OF_ALL = "the client tells it of its whole run alone, warm-up included: give it work (transactions = N, on MariaDB)"
 _SATURATED = "the client was saturated: it used all of its CPU time"
 _SETTLING = 10  # seconds of MariaDB's lead
@@ -52,13 +52,14 @@ _TAIL = 4  # seconds for which the clients stay after the measured part, while p
 _MANY_ERRORS = 0.05  # sysbench-tpcc counts the 1% of new orders that are to be rolled back, and deadlocks
 
 
-class Tpcc(StagedWorkload):
+class Tpcc(PartedWorkload):
     """A server of its own for every attempt; the policy is about shared_buffers, or the buffer pool."""
 
     name = "tpcc"
     description = "TPC-C on PostgreSQL or MariaDB (go-tpc, or sysbench-tpcc from the user's folder)"
     ports = 1
     clients = True
+    client_programs = ("go-tpc",)
     choices = (("server", ("postgres", "mariadb")),)
     least = (("warehouses", 1), ("connections", 1), ("duration", 1), ("lead", 0), ("seed", 1), ("transactions", 0))
     parameters = (
@@ -99,7 +100,6 @@ class Tpcc(StagedWorkload):
     delivered_share = 0.9
 
     def refuses(self, treatment: Treatment, values: Values) -> str | None:
-        """Values that cannot be, and what the chosen server cannot take."""
         if (reason := super().refuses(treatment, values)) is not None:
             return reason
         if values["transactions"] and (why := self._uncounted(values)) is not None:
@@ -117,7 +117,7 @@ class Tpcc(StagedWorkload):
         return None
 
     def turns_refused(self, values: Values) -> str | None:
-        """An arm that is faster must not have changed its data more."""
+        """Return why turns are refused, or None: a faster arm must not have changed its data more."""
         if (why := self._uncounted(values)) is not None:
             return why
         if not values["transactions"]:
@@ -128,7 +128,6 @@ class Tpcc(StagedWorkload):
         return None
 
     def _uncounted(self, values: Values) -> str | None:
-        """Why no number of transactions can be given."""
         if values["sysbench_tpcc"]:
             return "a number of transactions is given to go-tpc alone, not to sysbench-tpcc"
         if values["server"] != "mariadb":
@@ -139,11 +138,9 @@ class Tpcc(StagedWorkload):
         return None
 
     def stand_ins(self, values: Values) -> tuple[str, ...]:
-        """The client, where no folder of the published one is named."""
         return () if values["sysbench_tpcc"] else ("go-tpc in place of sysbench-tpcc",)
 
     def missing(self, values: Values) -> tuple[Missing, ...]:
-        """The server, and the client."""
         folder = str(values["folder"])
         server = (
             _mariadb.missing(folder) if values["server"] == "mariadb" else _postgres.missing(folder, (), EXTENSIONS)
@@ -151,23 +148,19 @@ class Tpcc(StagedWorkload):
         return (*server, *_tpcc.missing(values))
 
     def memory(self, treatment: Treatment, values: Values) -> int:
-        """The part of the buffers that the warehouses fill with what a run adds (all of a pool), and the rest."""
         return max(_filled(values), self.pool(treatment, values)) + _BYTES_BESIDE
 
     def pooled(self, treatment: Treatment, values: Values) -> int:
-        """What the server maps in large pages."""
         if values["server"] == "mariadb":
             return _mariadb.pool(treatment, integer(values, "buffers"))
         return _postgres.segment(str(values["folder"]), postgres_settings(values), treatment.target.size)
 
     def configuration(self, treatment: Treatment, values: Values) -> Configuration:
-        """The server's own settings."""
         if values["server"] == "mariadb":
             return _mariadb.configuration(treatment)
         return _postgres.configuration(treatment)
 
     def data(self, values: Values) -> Data:
-        """The warehouses, their statistics gathered; cleanly stopped."""
         maria = values["server"] == "mariadb"
         key: dict[str, str | int | float | bool] = {
             "server": str(values["server"]),
@@ -194,14 +187,6 @@ class Tpcc(StagedWorkload):
             else None
         )
 
-    def far_ports(self, values: Values, places: Places) -> int:
-        """The server's."""
-        return 1
-
-    def far_programs(self, values: Values) -> tuple[str, ...]:
-        """The client alone."""
-        return ("go-tpc",)
-
     def exposed(self, values: Values) -> str | None:
         """MariaDB knows go-tpc by its address, as that would tell a password on its command line."""
         if values["server"] != "mariadb":
@@ -211,7 +196,6 @@ class Tpcc(StagedWorkload):
         )
 
     def procedure(self, treatment: Treatment, values: Values, places: Places) -> Procedure:
-        """The server under the treatment, its tables read, and the client until the pages are proven."""
         if values["transactions"]:
             return _given(treatment, values, places)
         lead, length = _lead(values, len(places.sut)), _length(values)
@@ -223,7 +207,7 @@ class Tpcc(StagedWorkload):
             warm=(
                 *warm,
                 Step(name="cpus", argv=("nproc",), far=True),
-                Step(name=_LEAD, argv=("echo", str(lead))),  # for who reads the seconds of the client
+                Step(name=_LEAD, argv=("echo", str(lead))),  # for the reader of the client's seconds
             ),
             timed=Launch(
                 argv=_tpcc.client_command(values, places, "run", lead + length + _TAIL),
@@ -235,7 +219,6 @@ class Tpcc(StagedWorkload):
         )
 
     def read(self, outputs: Outputs, values: Values) -> Reading:
-        """Rates of the measured part from the client's report of every second; of a given work, of all its run."""
         work = _work(values)
         if work:
             seen = _tpcc.go_tpc_whole(outputs.stdout(), _outputs.thawed(outputs))
@@ -285,7 +268,6 @@ class Tpcc(StagedWorkload):
 
 
 def _other_work(seen: _tpcc.MeasuredTransactions, work: int) -> str | None:
-    """Why it did not do the work that it was given, which all arms are to do alike; None where it did."""
     if seen.transactions + seen.errors < work:
         return f"{seen.transactions} transactions were made of {work}"
     if seen.errors > _MANY_ERRORS * seen.transactions:
@@ -294,13 +276,12 @@ def _other_work(seen: _tpcc.MeasuredTransactions, work: int) -> str | None:
 
 
 def _work(values: Values, part: float = 1) -> int:
-    """Transactions of all connections, of which each has as many, where work is given and no time; else 0."""
     connections = integer(values, "connections")
     return math.ceil(integer(values, "transactions") * part / max(1, connections)) * connections
 
 
 def _given(treatment: Treatment, values: Values, places: Places) -> Procedure:
-    """The client does a tenth of its work to warm up, then all of it, and leaves."""
+    # the client does a tenth of its work to warm up, then all of it, and leaves
     installation = _mariadb.installed(str(values["folder"]))
     server, warm = serve_mariadb(treatment, values, places)
     before, work = _work(values, _WARM_UP), _work(values)
@@ -321,15 +302,13 @@ def _given(treatment: Treatment, values: Values, places: Places) -> Procedure:
 
 
 def _grown(outputs: Outputs) -> dict[str, str | int | float]:
-    """What the work has added to."""
     (tables, log), (larger, longer) = (_mariadb.sizes(outputs.stdout(name)) for name in ("begun", "ended"))
     return {"database_bytes": tables, "database_grew_bytes": larger - tables, "redo_grew_bytes": longer - log}
 
 
 def _lead(values: Values, cpus: int) -> int:
-    """Seconds before the measured part, whole ones as clients report them: as given, or enough for every backend of
-    PostgreSQL to touch what the warehouses fill, and for one process alone to settle.
-    """
+    # Enough for every backend of PostgreSQL to touch what the warehouses fill, and for one process alone to settle;
+    # whole seconds, as clients report them.
     if given := float_value(values, "lead"):
         return math.ceil(given)
     if values["server"] == "mariadb":
@@ -338,12 +317,10 @@ def _lead(values: Values, cpus: int) -> int:
 
 
 def _filled(values: Values) -> int:
-    """Bytes of the buffers that the warehouses fill with what a run may add."""
     return min(integer(values, "buffers"), integer(values, "warehouses") * BYTES_PER_WAREHOUSE + grows(values))
 
 
 def _length(values: Values) -> int:
-    """Seconds of the measured part, whole ones."""
     return math.ceil(float_value(values, "duration"))
 
 

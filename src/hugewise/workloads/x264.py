@@ -1,14 +1,11 @@
 """x264: transcoding with ffmpeg and libx264, one single-threaded instance pinned to each CPU.
 
-As in the study of mTHP on Arm servers (LPC 2024): every instance transcodes all clips; inputs, outputs and the program
-lie in tmpfs; *upload* takes lossless clips to CRF 18 in one pass, *vod* takes CRF 18 clips to a constant bitrate in
-two. What comes out is the same, byte for byte, in all arms: raw H.264 with ffmpeg's bitexact flags.
-
-Commands in a file, one a line, for `xargs -L 1`: how several processes are started at once without a shell. Pure.
+As in the study of mTHP on Arm servers (LPC 2024): every instance transcodes all clips, synthetic ones or a folder of
+the user's (vbench); inputs, outputs and the program lie in tmpfs; *upload* takes lossless clips to CRF 18 in one pass,
+*vod* takes CRF 18 clips to a constant bitrate in two. What comes out is the same, byte for byte, in all arms: raw H.264
+with ffmpeg's bitexact flags. Instances are started at once by `xargs -L 1` from a file of commands, without a shell.
 
 Source: xargs(1), findutils: arguments are separated by blanks; a backslash takes the next character as it is.
-
-The clips that are transcoded: synthetic ones, or a folder of the user's (vbench). Pure, but for its listing.
 """
 
 from __future__ import annotations
@@ -36,7 +33,7 @@ _SPECIAL = re.compile(r"([\s\"'\\])")
 
 
 def argument_lines(commands: Iterable[Sequence[str]]) -> str:
-    """The file's text. Raises ValueError for an argument that no line can hold."""
+    """Return the file's text. Raises ValueError for an argument that no line can hold."""
     written = []
     for command in commands:
         for word in command:
@@ -47,17 +44,17 @@ def argument_lines(commands: Iterable[Sequence[str]]) -> str:
 
 
 def sequential_command(path: str) -> tuple[str, ...]:
-    """The command that runs the commands in the file `path` one after the other, and fails when one of them does."""
+    """Return the command that runs the commands in the file `path` in sequence, and fails when one fails."""
     return ("xargs", "-a", path, "-L", "1", "env")
 
 
 def pinned_command(path: str, count: int) -> tuple[str, ...]:
-    """The command that runs `count` lines at once, each of which is a CPU and the command that is pinned to it."""
+    """Return the command that runs `count` lines at once, each a CPU and the command pinned to it."""
     return ("xargs", "-a", path, "-P", str(count), "-L", "1", "taskset", "-c")
 
 
 _SUFFIXES = (".mkv", ".mp4", ".mov", ".y4m", ".avi", ".webm")
-# As vbench names its clips: chicken_3840x2160_30.mkv.
+# vbench's names of clips: chicken_3840x2160_30.mkv.
 _NAME = re.compile(r"(.+)_(\d+)x(\d+)_(\d+(?:\.\d+)?)")
 _FOLDERS = {"upload": "crf0", "vod": "crf18"}
 
@@ -79,17 +76,15 @@ class Clip(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def pixels(self) -> int:
-        """Of a frame."""
         return self.width * self.height
 
     @property
     def file(self) -> str:
-        """What the input is called among an attempt's data."""
         return f"{self.title}_{self.width}x{self.height}_{self.rate}.mkv" if self.path is None else Path(self.path).name
 
 
-# At length 1: from a test card, which is easy, to noise, which is hard. All of them are functions of the frame's number
-# and of the seeds named here.
+# Sources at length 1: from a test card, which is easy, to noise, which is hard. All of them are functions of the
+# frame's number and of the seeds named here.
 _CELLS = "ratio=0.1:mold=10:random_seed=1:life_color=#00ff00:death_color=#c83232"
 _CARD = "testsrc2=size=854x480:rate=30"
 _ZOOM = "mandelbrot=size=1280x720:rate=25"
@@ -111,7 +106,7 @@ def synthetic_clips(length: float) -> tuple[Clip, ...]:
 
 
 def clips_in_folder(path: str, profile: str) -> tuple[Clip, ...]:
-    """The clips in `path`, or in its `crf0` (profile upload) or `crf18` (vod) as vbench has them, by name.
+    """Return the clips in `path`, or in its `crf0` (profile upload) or `crf18` (vod) as vbench has them, by name.
 
     Raises ValueError: no such folder, no clips in it, or a clip whose name does not say its size.
     """
@@ -120,17 +115,17 @@ def clips_in_folder(path: str, profile: str) -> tuple[Clip, ...]:
     place = inner if inner.is_dir() else top
     if not place.is_dir():
         raise ValueError(f"{path}: there is no such folder")
-    found = []
+    clips = []
     for file in sorted(place.iterdir()):
         if file.suffix in _SUFFIXES:
             match = _NAME.fullmatch(file.stem)
             if match is None:
                 raise ValueError(f"{file}: its name does not say its size, as in chicken_3840x2160_30.mkv")
             title, width, height, rate = match.groups()
-            found.append(Clip(title=title, width=int(width), height=int(height), rate=rate, path=str(file.resolve())))
-    if not found:
+            clips.append(Clip(title=title, width=int(width), height=int(height), rate=rate, path=str(file.resolve())))
+    if not clips:
         raise ValueError(f"{place}: there are no clips in it ({', '.join(_SUFFIXES)})")
-    return tuple(found)
+    return tuple(clips)
 
 
 _CRF = "18"
@@ -181,7 +176,7 @@ class X264(StagedWorkload):
     delivered_share = 0.7
 
     def refuses(self, treatment: Treatment, values: Values) -> str | None:
-        """Values that cannot be; hugetlb pages of which every process would take a whole one for a small heap."""
+        """Return why values are impossible, or each process would take a huge page for a small heap, or None."""
         if (reason := super().refuses(treatment, values)) is not None:
             return reason
         if values["clips"]:
@@ -195,19 +190,15 @@ class X264(StagedWorkload):
         return None
 
     def stand_ins(self, values: Values) -> tuple[str, ...]:
-        """The clips, where none are named."""
         return () if values["clips"] else ("synthetic clips in place of vbench's",)
 
     def memory(self, treatment: Treatment, values: Values) -> int:
-        """The encoders, and the clips with what comes out in tmpfs."""
         return _encoders(values) + 2 * _data_bytes(_chosen(values))
 
     def pooled(self, treatment: Treatment, values: Values) -> int:
-        """All encoders at their largest clip, with the small processes that start them."""
-        return whole_pages(_encoders(values) + (_instances() + 1) * _SMALL_PROCESSES, treatment.target.size)
+        return whole_pages(_encoders(values) + (programs.cpus() + 1) * _SMALL_PROCESSES, treatment.target.size)
 
     def data(self, values: Values) -> Data:
-        """The clips, the program, and the reference: what one instance makes of the clips, with its PSNR."""
         clips, profile = _chosen(values), str(values["profile"])
         ffmpeg = programs.which("ffmpeg") or "ffmpeg"
         preset = str(values["preset"])
@@ -242,7 +233,6 @@ class X264(StagedWorkload):
         return Data(name=f"x264-{profile}", key=key, recipe=recipe, bytes=_data_bytes(clips))
 
     def procedure(self, treatment: Treatment, values: Values, places: Places) -> Procedure:
-        """An instance for each CPU, all started at once; each transcodes all clips in turn."""
         clips, profile, preset = _chosen(values), str(values["profile"]), str(values["preset"])
         copied = values["copy_binary"] is True
         program = f"{places.data}/bin/ffmpeg" if copied else (programs.which("ffmpeg") or "ffmpeg")
@@ -276,7 +266,6 @@ class X264(StagedWorkload):
         )
 
     def read(self, outputs: Outputs, values: Values) -> Reading:
-        """Rates over the whole time; every output held against the reference."""
         clips = _chosen(values)
         elapsed = outputs.end - outputs.begin
         files, problems, psnr = 0, [], []
@@ -297,7 +286,7 @@ class X264(StagedWorkload):
             psnr.append(here)
             if abs(here - reference) > _TOLERANCE_DB:
                 problems.append(f"{clip.file}: PSNR {here:.3f} dB, the reference's is {reference:.3f} dB")
-        frames = sum(_frames(each) for each in outputs.files(re.compile(r"out-\d{3}-\d{3}\.progress")))
+        frames = sum(_frames(file) for file in outputs.files(re.compile(r"out-\d{3}-\d{3}\.progress")))
         return Reading(
             metrics={
                 "files_per_s": files / elapsed,
@@ -315,28 +304,21 @@ class X264(StagedWorkload):
 
 
 def _chosen(values: Values) -> tuple[Clip, ...]:
-    """The clips of a cell. Raises ValueError as `clips_in_folder` does."""
     given = str(values["clips"])
     return clips_in_folder(given, str(values["profile"])) if given else synthetic_clips(float_value(values, "length"))
 
 
-def _instances() -> int:
-    """Instances at most: one for each CPU that this process may use."""
-    return programs.cpus()
-
-
 def _encoders(values: Values) -> int:
-    """Bytes of all instances, were each at its largest clip."""
     largest = 0
     for clip in _chosen(values):
         frames = min(clip.frames or _KEPT_FRAMES, _KEPT_FRAMES)
         of_pixels = clip.pixels * (_PER_PIXEL + _PER_PIXEL_AND_FRAME * frames)
         largest = max(largest, _OF_EACH + _PER_FRAME * frames + round(of_pixels))
-    return _instances() * largest
+    return programs.cpus() * largest
 
 
 def _data_bytes(clips: Sequence[Clip]) -> int:
-    """About how large the inputs and references are: at most 1.5 bytes for each pixel of a synthetic clip."""
+    # At most 1.5 bytes for each pixel of a synthetic clip.
     given = sum(Path(clip.path).stat().st_size for clip in clips if clip.path is not None)
     return 2 * given + sum(3 * clip.pixels * (clip.frames or 0) // 2 for clip in clips) + (1 << 20)
 
@@ -346,7 +328,7 @@ def _stamp(clip: Clip) -> str:
 
 
 def _making(ffmpeg: str, places: Places, clip: Clip, index: int, profile: str) -> Iterable[Act]:
-    """Copy a clip, or draw it: lossless for upload; for vod it is then encoded at CRF 18, like vbench's own."""
+    # For vod the lossless clip is then encoded at CRF 18, like vbench's own.
     target = f"clips/{clip.file}"
     if clip.path is not None:
         yield Step(name=f"clip-{index}", argv=("cp", "--", clip.path, target), cwd=places.data, timeout=86400.0)
@@ -365,7 +347,6 @@ def _making(ffmpeg: str, places: Places, clip: Clip, index: int, profile: str) -
 def _transcodes(
     program: str, clips: Sequence[Clip], profile: str, preset: str, *, inputs: str, prefix: str, logs: str
 ) -> list[tuple[str, ...]]:
-    """The commands of one instance, in their order; outputs are `PREFIX-CLIP.h264` where they are run."""
     commands: list[tuple[str, ...]] = []
     for index, clip in enumerate(clips):
         start = (program, *_QUIET, "-threads", "1", "-i", f"{inputs}/{clip.file}", "-an", "-sn")
@@ -384,10 +365,7 @@ def _transcodes(
 def _comparisons(
     program: str, clips: Sequence[Clip], *, inputs: str, outputs: str, stats: str
 ) -> list[tuple[str, ...]]:
-    """The commands that hold each output of an instance against its input, frame by frame: PSNR as `STATS-CLIP.psnr`.
-
-    Raw H.264 has no times, so that frames are paired by their number.
-    """
+    # Raw H.264 has no times, so that frames are paired by their number.
     commands: list[tuple[str, ...]] = []
     for index, clip in enumerate(clips):
         paired = "settb=1/25,setpts=N"
@@ -402,9 +380,8 @@ def _digest(content: bytes) -> str:
 
 
 def _psnr(stats: str) -> float:
-    """PSNR in dB of the mean squared error over all frames, from the lines of ffmpeg's psnr filter."""
-    told = _PSNR.findall(stats)
-    frames = [math.inf if value == "inf" else figure(value, "the PSNR of a frame", low=0) for value in told]
+    values = _PSNR.findall(stats)
+    frames = [math.inf if value == "inf" else figure(value, "the PSNR of a frame", low=0) for value in values]
     if not frames:
         raise ValueError(f"no frame was compared: {stats[:100]!r}")
     error = sum(0.0 if math.isinf(value) else 10 ** (-value / 10) for value in frames) / len(frames)
@@ -412,10 +389,10 @@ def _psnr(stats: str) -> float:
 
 
 def _frames(progress: bytes) -> int:
-    found = _PASSED.findall(progress.decode(errors="replace"))
-    if not found:
+    counts = _PASSED.findall(progress.decode(errors="replace"))
+    if not counts:
         raise ValueError("ffmpeg's progress names no frame")
-    return whole(found[-1], "the frames")
+    return whole(counts[-1], "the frames")
 
 
 WORKLOAD = X264()

@@ -12,10 +12,9 @@ from hugewise import reading
 from hugewise.errors import HostLostError
 from hugewise.fleet import inventory
 from hugewise.fleet.dask.engine import DaskEngine
-from hugewise.fleet.installation import THIS
 from hugewise.fleet.inventory import HostEntry
-from hugewise.fleet.protocol import Assignment
-from hugewise.fleet.spool import WorkerAt
+from hugewise.fleet.protocol import THIS, Assignment
+from hugewise.fleet.spool import ProcessIdentity
 
 __all__ = ["ADDRESSES", "FLEET", "NOWHERE", "Local", "listening", "opened"]
 
@@ -74,23 +73,23 @@ class Local:
 
     @staticmethod
     def started(told: bytes) -> None:
-        done = subprocess.run([*THIS, "fleet", "work"], input=told, capture_output=True, timeout=60, check=False)
+        done = subprocess.run([*THIS, "fleet", "work"], input=told, capture_output=True, timeout=120, check=False)
         assert (done.returncode, done.stdout.strip(), done.stderr) == (0, b"registered", b"")
 
     def worker(self, host: str) -> int:
         return self.known(host).pid
 
-    def known(self, host: str) -> WorkerAt:
-        return reading.stored(self.folder / host / f".worker-{FLEET}-{host}.json", WorkerAt)
+    def known(self, host: str) -> ProcessIdentity:
+        return reading.stored(self.folder / host / f".worker-{FLEET}-{host}.json", ProcessIdentity)
 
 
 def opened(pid: int) -> list[str]:
     """What a process has open."""
-    found = []
+    items = []
     for link in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(OSError):  # it is closed meanwhile
-            found.append(str(link.readlink()))
-    return found
+            items.append(str(link.readlink()))
+    return items
 
 
 def listening(pid: int) -> set[str]:

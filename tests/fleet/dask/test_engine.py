@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,10 @@ from msgspec.structs import replace
 
 from hugewise.errors import HostLostError, HugewiseError, UserError
 from hugewise.fleet.dask.engine import DaskEngine
+from hugewise.fleet.dask.settings import Identity
+from hugewise.fleet.dask.worker import WorkerSettings, spool_folder
 from hugewise.fleet.protocol import Assignment, AssignmentSeen, ForgetOrder, Greeting, HelloOrder, LookOrder
-from hugewise.fleet.worker import obeying, process
+from hugewise.fleet.spool import identify, obeying_order
 from tests.fleet.dask.local import COORDINATOR, NOWHERE, Local, listening, opened
 from tests.wait import until
 
@@ -50,10 +53,10 @@ def whole(engine: DaskEngine, local: Local) -> Iterator[None]:
 def test_orders_are_obeyed_by_their_hosts(engine: DaskEngine) -> None:
     for host in ("alpha", "beta", "alpha"):
         assert engine.call(host, LOOK) == AssignmentSeen(assignment=NOWHERE, state="unknown")
-    found = engine.call("beta", HelloOrder())
-    assert isinstance(found, Greeting)
-    assert found.root == (os.geteuid() == 0)
-    assert found.examined.error is None
+    answer = engine.call("beta", HelloOrder())
+    assert isinstance(answer, Greeting)
+    assert answer.root == (os.geteuid() == 0)
+    assert answer.examined.error is None
 
 
 def test_nothing_listens_elsewhere_than_at_the_addresses(engine: DaskEngine, local: Local) -> None:
@@ -69,7 +72,8 @@ def test_an_idle_worker_is_bound_to_its_cpu(engine: DaskEngine, local: Local) ->
     """What it takes is measured in `make bench`. Orders may run anywhere."""
     assert engine.call("alpha", LOOK) == AssignmentSeen(assignment=NOWHERE, state="unknown")
     for task in Path(f"/proc/{local.worker('alpha')}/task").iterdir():
-        assert os.sched_getaffinity(int(task.name)) == {CPU}
+        with suppress(ProcessLookupError):  # of a thread that has ended
+            assert os.sched_getaffinity(int(task.name)) == {CPU}
 
 
 def test_no_key_is_in_a_list_of_processes_or_in_a_file(engine: DaskEngine, local: Local) -> None:
@@ -108,7 +112,7 @@ def test_a_worker_that_is_lost_with_an_order_is_told_and_the_order_is_not_made_a
     pid, held = local.worker("beta"), Assignment("f-held", 1)
     order = local.folder / "beta" / held.fleet / "order"
     order.parent.mkdir(0o700)
-    with obeying(order, alone=True), ThreadPoolExecutor(1) as pool:
+    with obeying_order(order, alone=True), ThreadPoolExecutor(1) as pool:
         asked = pool.submit(engine.call, "beta", ForgetOrder(assignment=held))
         try:
             until(lambda: str(order) in opened(pid), "the worker has the order, and waits for its turn")
@@ -133,11 +137,13 @@ def test_the_scheduler_is_killed_and_all_goes_on(engine: DaskEngine, local: Loca
     local.may_start.set()
     until(lambda: engine.present() == BOTH, "both workers are registered", seen=engine.present)
     assert engine.scheduler not in (None, before)
-    assert [process(each.pid) == each for each in workers] == [False, False]  # they ended by themselves
+    assert [identify(worker.pid) == worker for worker in workers] == [False, False]  # they ended by themselves
     for host in BOTH:
         assert engine.call(host, LOOK) == AssignmentSeen(assignment=NOWHERE, state="unknown")
-    told = "Dask's scheduler ended (killed by SIGKILL); a new one is started, and the runs on the hosts go on meanwhile"
-    assert local.told == [told]
+    message = (
+        "Dask's scheduler ended (killed by SIGKILL); a new one is started, and the runs on the hosts go on meanwhile"
+    )
+    assert local.told == [message]
 
 
 def test_a_worker_that_is_stopped_stays_registered_and_answers_when_it_goes_on(
@@ -162,7 +168,7 @@ def test_another_worker_of_a_host_ends_the_earlier_one(engine: DaskEngine, local
     before = local.known("beta")
     os.kill(before.pid, signal.SIGSTOP)
     local.started(local.given["beta"])
-    until(lambda: process(before.pid) != before, "the earlier worker is gone")
+    until(lambda: identify(before.pid) != before, "the earlier worker is gone")
     until(lambda: engine.present() == BOTH, "both workers are registered", seen=engine.present)
     assert engine.call("beta", LOOK) == AssignmentSeen(assignment=NOWHERE, state="unknown")
 
@@ -187,7 +193,7 @@ def test_a_fleet_that_is_over_leaves_no_process_and_no_file(tmp_path: Path) -> N
         assert engine.call("alpha", LOOK) == AssignmentSeen(assignment=NOWHERE, state="unknown")
     assert scheduler is not None
     assert not Path(f"/proc/{scheduler}").exists()
-    until(lambda: all(process(each.pid) != each for each in workers), "the workers are gone")
+    until(lambda: all(identify(worker.pid) != worker for worker in workers), "the workers are gone")
     until(
         lambda: not [*tmp_path.rglob(".worker*")],
         "no file of theirs is left",
@@ -223,3 +229,26 @@ def test_an_address_that_is_not_this_machine_s_is_told(tmp_path: Path) -> None:
         other.up().__enter__()
     assert error.value.hint == "[fleet] address is one of this machine's own, and port a free one"
     assert other.starts == []
+
+
+TOLD = WorkerSettings(
+    identity=Identity(certificate="", key="", callers="", called=""),
+    seal="",
+    fleet="f",
+    host="alpha",
+    scheduler="tls://127.0.0.1:1",
+    address="127.0.0.1",
+    installation="/opt/hugewise",
+    spool="/srv/spool",
+)
+
+
+@pytest.mark.parametrize(("root", "uid", "spool"), [(False, 1000, True), (True, 0, True), (True, 1000, False)])
+def test_it_makes_no_spool_of_root_s_its_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, root: bool, uid: int, spool: bool
+) -> None:
+    """With `root = true` orders go through sudo: root would refuse a spool that this account has made."""
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    wanted = Path("/srv/spool") if spool else tmp_path / ".local/state/hugewise/fleet"
+    assert spool_folder(replace(TOLD, root=root)) == wanted

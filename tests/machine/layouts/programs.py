@@ -84,13 +84,13 @@ def mappings(pid: int) -> list[tuple[int, int, int, int, str]]:
 
 def within(pid: int, begin: int, end: int) -> tuple[int, int]:
     """Resident bytes of the mappings that lie in a range, in whole or in part, and those in huge pages."""
-    inside = [each for each in mappings(pid) if each[0] < end and begin < each[1]]
+    inside = [mapping for mapping in mappings(pid) if mapping[0] < end and begin < mapping[1]]
     return sum(each[2] for each in inside), sum(each[3] for each in inside)
 
 
 def anonymous(pid: int) -> tuple[int, int]:
     """Resident bytes of all mappings that have no file and no other name than the heap's; those in huge pages."""
-    inside = [each for each in mappings(pid) if each[4] in ("", "[heap]")]
+    inside = [mapping for mapping in mappings(pid) if mapping[4] in ("", "[heap]")]
     return sum(each[2] for each in inside), sum(each[3] for each in inside)
 
 

@@ -11,7 +11,7 @@ __all__ = ["discover"]
 
 
 def discover() -> dict[str, Rule]:
-    """All rules by id, in the order of the modules' names and of each module."""
+    """Return all rules by id, in the order of the modules' names and of each module."""
     found: dict[str, Rule] = {}
     for module in sorted(info.name for info in pkgutil.iter_modules(__path__) if not info.name.startswith("_")):
         rules: list[Rule] = importlib.import_module(f"{__name__}.{module}").RULES

@@ -21,7 +21,7 @@ _OVERHEAD = 256 << 20  # of QEMU itself: devices, video memory, threads; more wi
 
 
 def _ordinary(domain: Domain) -> bool:
-    """Whether some of its memory is not of a pool."""
+    """Return whether some of the domain's memory is not from a pool."""
     return any(domain.page(node, 1 << 21) is None for node, _ in domain.nodes)
 
 
@@ -39,13 +39,15 @@ def _hit(domain: Domain, line: int, said: str) -> Hit:
     "currentMemory below memory: the balloon takes single base pages out of the guest's huge ones",
     why="The guest boots with all of its memory, and its balloon gives back the difference page by page: QEMU discards"
     " 4 KiB at a time, which splits a transparent huge page of the host. Of memory from a pool a page comes back only"
-    " when all of it is in the balloon, so that mostly nothing does.",
-    sources=(_DOMAIN_XML, _BALLOON, _TRANSHUGE),
+    " when all of it is in the balloon, so that mostly nothing does. What counts is the memory at boot with its DIMMs:"
+    " a virtio-mem device gives and takes memory by itself.",
+    sources=(_DOMAIN_XML, "QEMU: hw/virtio/virtio-balloon.c (get_current_ram_size)", _TRANSHUGE),
     cure="give currentMemory and memory the same value (virsh setmaxmem, then setmem, with --config)",
 )
 def _(facts: HostFacts) -> Iterator[Hit]:
     for domain in facts.domains:
-        whole = domain.memory + sum(one.size for one in domain.plugged)
+        # QEMU's balloon takes from what the guest boots with and its DIMMs; virtio-mem is none of it.
+        whole = domain.memory + sum(one.size for one in domain.plugged if one.model == "dimm")
         if 0 < domain.current < whole:
             given = f"currentMemory is {readable_size(domain.current)} of {readable_size(whole)}"
             without = "" if domain.balloon is not None else ", and there is no balloon that could take it"
@@ -138,10 +140,32 @@ def _(facts: HostFacts) -> Iterator[Hit]:
 )
 def _(facts: HostFacts) -> Iterator[Hit]:
     for domain in facts.domains:
-        if domain.shared and _ordinary(domain):
+        if domain.shared and not domain.filed and _ordinary(domain):
             set_to = facts.thp.get("shmem_enabled", "unknown")
             line = domain.lines.get("memoryBacking", 1)
             yield _hit(domain, line, f"shared memory of no pool (shmem_enabled is {set_to})")
+
+
+@_rule(
+    "vm-shared-memory-on-file",
+    "warning",
+    "shared memory that is neither of a pool nor of a memfd is a file below memory_backing_dir",
+    why="Where memory is shared and <source type='memfd'/> is missing, libvirt gives QEMU a file (memory-backend-file)"
+    " in that folder, /var/lib/libvirt/qemu/ram unless qemu.conf names another. On the file system of a disk the"
+    " guest's memory is page cache of that file: it is written back, needs room there, and has base pages whatever"
+    " enabled and shmem_enabled say. On a tmpfs its mount option huge= decides.",
+    sources=(_DOMAIN_XML, "libvirt: src/qemu/qemu_command.c, qemuBuildMemoryBackendProps; qemu.conf", _TRANSHUGE),
+    cure="<source type='memfd'/> beside <access mode='shared'/> in <memoryBacking>, or pages of a pool: <hugepages>",
+)
+def _(facts: HostFacts) -> Iterator[Hit]:
+    folder = facts.backing_dir
+    on = f"on a file system of the kind {folder.key}" if folder.key else "which may be on a disk"
+    for domain in facts.domains:
+        if domain.filed and _ordinary(domain):
+            line = domain.lines.get("memoryBacking", domain.lines.get("cpu", 1))
+            yield _hit(
+                domain, line, f"shared memory without a memfd: a file below {folder.value} ({folder.where}), {on}"
+            )
 
 
 @_rule(
@@ -281,6 +305,6 @@ def _(facts: HostFacts) -> Iterator[Hit]:
         for page, pages in wanted.items():
             pool = facts.pool(page)
             there = 0 if pool is None else pool.available
-            if there < pages:
+            if facts.short(page, pages):
                 line = domain.huge[0].line
                 yield _hit(domain, line, f"it needs {pages} pages of {format_size(page)}, and {there} are free")

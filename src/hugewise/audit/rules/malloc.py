@@ -21,26 +21,25 @@ _FIRST_TUNABLE, _LAST_MORECORE, _ADVISING = (2, 35), (2, 34), (2, 43)
 
 
 def _asked(facts: HostFacts) -> Iterator[tuple[Carrier, str]]:
-    """Whoever has the tunable turned on, with its value."""
-    for each in facts.carriers():
-        value = tunables(each.environment).get(_HUGETLB, "0")
+    for carrier in facts.carriers():
+        value = tunables(carrier.environment).get(_HUGETLB, "0")
         if value != "0":
-            yield each, value
+            yield carrier, value
 
 
 def _heeded(facts: HostFacts) -> Iterator[tuple[Carrier, str]]:
-    """Those of them whose malloc hears of it, as far as that is known."""
+    """Yield the carriers whose malloc reads the tunable, as far as that is known."""
     for each, value in _asked(facts):
         if not each.secure and not each.static and not _other(each):
             yield each, value
 
 
 def _other(carrier: Carrier) -> str:
-    """The allocator or C library that is not glibc's; empty where none is known."""
-    found = carrier.libraries or frozenset()
-    if "musl" in found and "glibc" not in found:
+    """Return the allocator or C library that is not glibc's; empty where none is known."""
+    libraries = carrier.libraries or frozenset()
+    if "musl" in libraries and "glibc" not in libraries:
         return "musl"
-    return next((name for name in _OTHERS if name in found), "")
+    return next((name for name in _OTHERS if name in libraries), "")
 
 
 @_rule(
@@ -111,12 +110,12 @@ def _(facts: HostFacts) -> Iterator[Hit]:
 )
 def _(facts: HostFacts) -> Iterator[Hit]:
     for each, value in _heeded(facts):
-        if value == "1" and facts.top != "madvise" and not _excepted(facts, each.unit):
+        if value == "1" and facts.top in ("always", "never") and not _excepted(facts, each.unit):
             yield Hit(f"{each.what}: {_HUGETLB}=1 while enabled = {facts.top}", each.unit)
 
 
 def _excepted(facts: HostFacts, name: str | None) -> bool:
-    """Whether the unit lets only advised memory have huge pages."""
+    """Return whether the unit lets only advised memory have huge pages."""
     unit = facts.unit(name)
     return unit is not None and unit.memory_thp is not None and unit.memory_thp.value.lower() == "madvise"
 
@@ -147,12 +146,12 @@ def _(facts: HostFacts) -> Iterator[Hit]:
     for each, value in _heeded(facts):
         size = _page_size(facts, value)
         pool = None if size is None else facts.pool(size)
-        if size is not None and (pool is None or pool.total + pool.overcommit == 0):
+        if size is not None and facts.short(size) and (pool is None or pool.total + pool.overcommit == 0):
             yield Hit(f"{each.what}: {_HUGETLB}={value}, pool of {format_size(size)}: 0 pages", each.unit)
 
 
 def _page_size(facts: HostFacts, value: str) -> int | None:
-    """Bytes of the hugetlb page that the tunable asks for; None where it asks for none."""
+    """Return the size of the hugetlb page that the tunable asks for; None where it asks for none."""
     if _NUMBER.fullmatch(value) is None or value == "1":
         return None
     number = int(value, 16 if value[:2].lower() == "0x" else 10)
@@ -168,10 +167,10 @@ def _page_size(facts: HostFacts, value: str) -> int | None:
     cure="glibc.malloc.hugetlb=0, 1 (advise), 2 (hugetlb pages) or the size of a page in bytes",
 )
 def _(facts: HostFacts) -> Iterator[Hit]:
-    for each in facts.carriers():
-        for name, value in tunables(each.environment).items():
+    for carrier in facts.carriers():
+        for name, value in tunables(carrier.environment).items():
             if (name == _HUGETLB and _NUMBER.fullmatch(value) is None) or ("huge" in name and name != _HUGETLB):
-                yield Hit(f"{each.what}: {name}={value}", each.unit)
+                yield Hit(f"{carrier.what}: {name}={value}", carrier.unit)
 
 
 @_rule(
@@ -202,10 +201,10 @@ def _(facts: HostFacts) -> Iterator[Hit]:
     cure="use prctl in a launcher, or MemoryTHP= of the unit",
 )
 def _(facts: HostFacts) -> Iterator[Hit]:
-    for each in facts.carriers():
-        if "LD_PRELOAD" in each.environment and (each.static or each.secure):
-            why = "a static program" if each.static else "it runs in secure-execution mode"
-            yield Hit(f"{each.what}: LD_PRELOAD={each.environment['LD_PRELOAD'].value}: {why}", each.unit)
+    for carrier in facts.carriers():
+        if "LD_PRELOAD" in carrier.environment and (carrier.static or carrier.secure):
+            why = "a static program" if carrier.static else "it runs in secure-execution mode"
+            yield Hit(f"{carrier.what}: LD_PRELOAD={carrier.environment['LD_PRELOAD'].value}: {why}", carrier.unit)
 
 
 @_rule(
@@ -239,9 +238,9 @@ def _(facts: HostFacts) -> Iterator[Hit]:
 def _(facts: HostFacts) -> Iterator[Hit]:
     if facts.glibc is None or facts.glibc < _LAST_MORECORE:
         return
-    for each in facts.carriers():
-        if "HUGETLB_MORECORE" in each.environment:
-            yield Hit(f"{each.what}: HUGETLB_MORECORE={each.environment['HUGETLB_MORECORE'].value}", each.unit)
+    for carrier in facts.carriers():
+        if "HUGETLB_MORECORE" in carrier.environment:
+            yield Hit(f"{carrier.what}: HUGETLB_MORECORE={carrier.environment['HUGETLB_MORECORE'].value}", carrier.unit)
     for unit in facts.units:
         for command in unit.commands:
             if "hugectl" in command.wrappers:
@@ -257,9 +256,9 @@ def _(facts: HostFacts) -> Iterator[Hit]:
     cure="measure it under always; for one service on a host of madvise there is no switch",
 )
 def _(facts: HostFacts) -> Iterator[Hit]:
-    for each in facts.processes:
-        if "tcmalloc" in (each.libraries or ()) and facts.top == "madvise" and facts.thp_possible:
-            yield Hit(f"process {each.pid} ({each.name}) while enabled = madvise", each.unit)
+    for process in facts.processes:
+        if "tcmalloc" in (process.libraries or ()) and facts.top == "madvise" and facts.thp_possible:
+            yield Hit(f"process {process.pid} ({process.name}) while enabled = madvise", process.unit)
 
 
 @_rule(
@@ -275,11 +274,11 @@ def _(facts: HostFacts) -> Iterator[Hit]:
     if not facts.thp_possible:
         return
     found: dict[tuple[str, str | None], list[int]] = {}
-    for each in facts.processes:
-        unit = facts.unit(each.unit)
+    for process in facts.processes:
+        unit = facts.unit(process.unit)
         meant = unit is not None and unit.memory_thp is not None and unit.memory_thp.value.lower() == "disable"
-        if each.thp_enabled is False and not meant:
-            found.setdefault((each.name, each.unit), []).append(each.pid)
+        if process.thp_enabled is False and not meant:
+            found.setdefault((process.name, process.unit), []).append(process.pid)
     for (name, unit_name), pids in found.items():
         shown = ", ".join(map(str, pids[:5])) + (f" and {len(pids) - 5} more" if len(pids) > 5 else "")
         yield Hit(f"{name} (process {shown}): THP_enabled is 0", unit_name)
@@ -297,7 +296,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
     " the pool so",
 )
 def _(facts: HostFacts) -> Iterator[Hit]:
-    for each in facts.carriers():
-        said = each.environment.get("PYTHON_PYMALLOC_HUGEPAGES")
+    for carrier in facts.carriers():
+        said = carrier.environment.get("PYTHON_PYMALLOC_HUGEPAGES")
         if said is not None and said.value not in ("", "0"):
-            yield Hit(f"{each.what}: PYTHON_PYMALLOC_HUGEPAGES={said.value} ({said.where})", each.unit)
+            yield Hit(f"{carrier.what}: PYTHON_PYMALLOC_HUGEPAGES={said.value} ({said.where})", carrier.unit)

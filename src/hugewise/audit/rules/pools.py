@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from hugewise.audit.boot import pool_words
+from hugewise.audit.demand import PageNeed, waiting
 from hugewise.audit.facts import HostFacts
-from hugewise.audit.inventory import boot_pools, pool_wishes
+from hugewise.audit.inventory import pool_wishes
 from hugewise.audit.rule import Hit, Rule, collected, unit_of
 from hugewise.quantity import format_size, readable_size
 
@@ -16,6 +18,7 @@ _HUGETLBPAGE = "Linux: Documentation/admin-guide/mm/hugetlbpage.rst"
 _PARAMETERS = "Linux: Documentation/admin-guide/kernel-parameters.txt"
 _LEAST_STRANDED = 64 << 20
 _GIGANTIC = 1 << 30
+_MOST_NAMED = 4
 
 
 @_rule(
@@ -25,15 +28,48 @@ _GIGANTIC = 1 << 30
     why="Pages of a pool are not given to other uses, and not swapped. What is free and not reserved by a"
     " mapping is idle.",
     sources=(_HUGETLBPAGE, "https://github.com/ryan4yin/nix-config/issues/280"),
-    cure="lower vm.nr_hugepages to what is used at the peak, or let the pool grow on demand:"
-    " vm.nr_overcommit_hugepages",
+    cure="lower vm.nr_hugepages to what is used at the peak, with what does not run now, or let the pool grow on"
+    " demand: vm.nr_overcommit_hugepages",
 )
 def _(facts: HostFacts) -> Iterator[Hit]:
     for pool in facts.pools:
-        idle = pool.stranded * pool.size
-        if idle >= _LEAST_STRANDED and pool.stranded * 4 > pool.lasting:
+        # What is free may be there for a program that does not run now, or whose request was refused.
+        asking = waiting(facts, pool.size)
+        pages = pool.stranded - sum(need.high for need in asking)
+        if pages * pool.size >= _LEAST_STRANDED and pages * 4 > pool.lasting:
             said = f"{pool.stranded} of {pool.lasting} pages of {format_size(pool.size)} are free and not reserved"
-            yield Hit(f"{said}: {readable_size(idle)}")
+            beside = f", beside what {_named(asking)} may need" if asking else ""
+            yield Hit(f"{said}: {readable_size(pages * pool.size)}{beside}")
+
+
+def _named(asking: Sequence[PageNeed]) -> str:
+    return ", ".join(f"{need.what} ({need.said})" for need in asking[:_MOST_NAMED])
+
+
+@_rule(
+    "pool-smaller-than-asked",
+    "warning",
+    "a pool has fewer pages than those who ask for it need: some of them get base pages, or do not start",
+    why="The first to start takes its pages; a later one finds the rest too few. PostgreSQL with huge_pages = try falls"
+    " back in silence, and what it did not get lies idle. Such a pool is too small, however much of it is free.",
+    sources=(_HUGETLBPAGE, "https://www.postgresql.org/docs/current/kernel-resources.html#LINUX-HUGE-PAGES"),
+    cure="raise vm.nr_hugepages (or hugepages= at boot) to what they need together, or have one of them not ask",
+)
+def _(facts: HostFacts) -> Iterator[Hit]:
+    for pool in facts.pools:
+        asking = [need for need in waiting(facts, pool.size) if not need.machine]
+        alone = len(asking) == 1 and not asking[0].running
+        least = sum(need.low for need in asking)
+        # A single one that insists has a rule of its own.
+        if pool.lasting and facts.short(pool.size, least) and (len(asking) > 1 or (alone and _tries(facts, asking[0]))):
+            there = f"the pool has {pool.lasting}, {pool.available} to be had"
+            yield Hit(f"pages of {format_size(pool.size)}: {_named(asking)}; {there}")
+
+
+def _tries(facts: HostFacts, need: PageNeed) -> bool:
+    """Return whether the need is of a PostgreSQL that goes on without huge pages."""
+    of = (server for server in facts.servers if server.what == need.what and server.kind == "postgresql")
+    return any(server.value("huge_pages", "try") == "try" for server in of)
 
 
 @_rule(
@@ -49,8 +85,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
     run = facts.run
     for pool in facts.pools if run is not None else ():
         if pool.own and run is not None:
-            whose = f"{run.name} (process {run.pid})" if run.alive else f"{run.name}, which was killed"
-            yield Hit(f"{pool.own} of {pool.total} pages of {format_size(pool.size)} are of the run {whose}")
+            yield Hit(f"{pool.own} of {pool.total} pages of {format_size(pool.size)} are of {run.told}")
 
 
 @_rule(
@@ -65,7 +100,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
 def _(facts: HostFacts) -> Iterator[Hit]:
     for pool in facts.pools:
         wishes = pool_wishes(facts, pool.size)
-        numbers = {int(one.value) for one in wishes if one.value.isdecimal() and len(one.value) < 15}
+        numbers = {int(wish.value) for wish in wishes if wish.value.isdecimal() and len(wish.value) < 15}
         if len(numbers) == 1 and (asked := numbers.pop()) > pool.lasting:
             said = f"{pool.lasting} pages of {format_size(pool.size)}, asked for {asked}"
             yield Hit(f"{said} ({wishes[-1].where})")
@@ -84,7 +119,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
         return
     for pool in facts.pools:
         wishes = pool_wishes(facts, pool.size) if pool.size >= _GIGANTIC else []
-        if wishes and not any(one.by == "boot" for one in wishes) and wishes[-1].value != "0":
+        if wishes and not any(wish.by == "boot" for wish in wishes) and wishes[-1].value != "0":
             yield Hit(f"{wishes[-1].value} pages of {format_size(pool.size)} ({wishes[-1].where})")
 
 
@@ -92,19 +127,32 @@ def _(facts: HostFacts) -> Iterator[Hit]:
     "boot-hugepages-pairs",
     "error",
     "hugepagesz= on the kernel's command line does not do what it looks like",
-    why="hugepages= counts pages of the size before it. A hugepagesz= without one behind it reserves"
-    " nothing, and a size"
-    " that the processor does not have is refused with its pages.",
-    sources=(_PARAMETERS,),
+    why="hugepages= counts pages of the size before it, hugepagesz= or default_hugepagesz=. A hugepagesz= without one"
+    " behind it reserves nothing; a size that the processor does not have is refused with its pages, and so is the"
+    " second hugepages= of a size. 1G, 1g, 1GB and 1024M are one size: what follows the letter is passed over.",
+    sources=(_PARAMETERS, "Linux: mm/hugetlb.c (hugepages_setup), lib/cmdline.c (memparse)"),
     cure="write pairs: hugepagesz=1G hugepages=4 hugepagesz=2M hugepages=512",
 )
 def _(facts: HostFacts) -> Iterator[Hit]:
-    for size, pages in boot_pools(facts):
-        name = "a size that is none" if size is None else format_size(size)
-        if pages is None:
-            yield Hit(f"hugepagesz={name} without a number of pages behind it: {' '.join(facts.boot)}")
-        elif facts.pools and (size is None or facts.pool(size) is None):
-            yield Hit(f"{pages} pages of {name}, which this machine does not have: {' '.join(facts.boot)}")
+    for one in pool_words(facts.boot, facts.default_huge_size):
+        name = "a size that is none" if one.size is None else format_size(one.size)
+        if one.pages is None:
+            said = (
+                "without a number of pages behind it" if "hugepages=" not in one.written else "and no number of pages"
+            )
+            yield Hit(f"{one.written}: hugepagesz={name} {said}: {' '.join(facts.boot)}")
+        elif one.size is None or (facts.pools and _absent(facts, one.size)):
+            there = "is passed over" if one.size is None else "which this machine does not have"
+            yield Hit(f"{one.pages} pages of {name}, {there} ({one.written}): {' '.join(facts.boot)}")
+        elif one.why:
+            yield Hit(f"{one.written} is passed over: {one.why}: {' '.join(facts.boot)}")
+        elif (letter := one.written.rpartition("=")[2].lstrip("0123456789"))[:1].isalpha():
+            yield Hit(f"{one.written} asks for {one.pages} pages: it counts pages, and {letter} is passed over")
+
+
+def _absent(facts: HostFacts, size: int) -> bool:
+    """Return whether the kernel has no pool of that size; False where a host shows the default pool alone."""
+    return facts.pool(size) is None and "thp" not in facts.hidden
 
 
 @_rule(
@@ -123,8 +171,8 @@ def _(facts: HostFacts) -> Iterator[Hit]:
     cure="set hugetlb.SIZE.rsvd.max to the same limit",
 )
 def _(facts: HostFacts) -> Iterator[Hit]:
-    for each in facts.hugetlb_groups:
-        if each.limit is not None and (each.reserved_limit is None or each.reserved_limit > each.limit):
-            reserved = "no limit" if each.reserved_limit is None else readable_size(each.reserved_limit)
-            said = f"{each.group}: pages of {format_size(each.size)}: limit {readable_size(each.limit)}"
-            yield Hit(f"{said}, of reservations: {reserved}", unit_of(each.group))
+    for group in facts.hugetlb_groups:
+        if group.limit is not None and (group.reserved_limit is None or group.reserved_limit > group.limit):
+            reserved = "no limit" if group.reserved_limit is None else readable_size(group.reserved_limit)
+            said = f"{group.group}: pages of {format_size(group.size)}: limit {readable_size(group.limit)}"
+            yield Hit(f"{said}, of reservations: {reserved}", unit_of(group.group))

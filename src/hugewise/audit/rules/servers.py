@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from hugewise.audit.demand import OFF, ON, PageNeed, amount, jvm_need, mysql_need, postgresql_need, refused
 from hugewise.audit.facts import HostFacts, HugePool, ServerConfig, ServerKind
 from hugewise.audit.rule import Hit, Rule, collected
-from hugewise.quantity import format_size, parse_size, readable_size
+from hugewise.quantity import format_size, readable_size
 
 RULES: list[Rule] = []
 _rule = collected(RULES)
@@ -16,37 +17,19 @@ _POSTGRESQL = "https://www.postgresql.org/docs/current/kernel-resources.html#LIN
 _MYSQL = "https://mariadb.com/docs/server/server-management/variables-and-modes/server-system-variables#large_pages"
 _JAVA = "https://docs.oracle.com/en/java/javase/21/docs/specs/man/java.html"
 _MONGODB = "https://www.mongodb.com/docs/manual/tutorial/transparent-huge-pages/"
-_UNITS = {"": 0, "b": 0, "k": 10, "kb": 10, "m": 20, "mb": 20, "g": 30, "gb": 30, "t": 40, "tb": 40}
-_AMOUNT = re.compile(r"(\d{1,15})\s*([kmgt]?b?)", re.IGNORECASE)
-_ON = ("1", "on", "true", "yes")
+_SHARED = "https://github.com/postgres/postgres/blob/REL_17_STABLE/src/backend/storage/ipc/ipci.c"
 _VERSION = re.compile(r"(?:1\.)?(\d{1,4})(?:\.(\d{1,4}))?(?:[._](\d{1,4}))?")
-_BUFFERS = 8192  # PostgreSQL counts shared_buffers in blocks
 # First releases with the fix; of 11 the fix came after 11.0.31, and 8 had none in September 2026.
 _STACKS_FIXED = {17: (0, 9), 21: (0, 1), 11: (0, 32)}
 
 
 def _of(facts: HostFacts, kind: ServerKind) -> Iterator[ServerConfig]:
-    return (each for each in facts.servers if each.kind == kind)
+    return (server for server in facts.servers if server.kind == kind)
 
 
-def _amount(text: str, unit: int = 1) -> int | None:
-    """Bytes of a size as databases write it; a bare number counts `unit` bytes each."""
-    match = _AMOUNT.fullmatch(text.strip())
-    if match is None:
-        return None
-    return int(match[1]) * (1 << _UNITS[match[2].lower()] if match[2] else unit)
-
-
-def _postgresql(facts: HostFacts, server: ServerConfig) -> tuple[int, int]:
-    """Bytes of the huge page that it asks for, and how many it needs: exact of one that runs, at least of a file."""
-    wanted = _amount(server.value("huge_page_size", "0"), 1 << 10) or facts.default_huge_size
-    memory = server.shared or _amount(server.value("shared_buffers", "128MB"), _BUFFERS) or 0
-    return wanted, -(-memory // wanted)
-
-
-def _needs(size: int, pages: int, pool: HugePool | None) -> str:
+def _needs(need: PageNeed, pool: HugePool | None) -> str:
     there = "no such pool" if pool is None else f"the pool has {pool.total}, {pool.available} to be had"
-    return f"needs {pages} pages of {format_size(size)}; {there}"
+    return f"needs {need.said} pages of {format_size(need.size)}; {there}"
 
 
 @_rule(
@@ -61,27 +44,54 @@ def _needs(size: int, pages: int, pool: HugePool | None) -> str:
 )
 def _(facts: HostFacts) -> Iterator[Hit]:
     for each in _of(facts, "postgresql"):
-        size, pages = _postgresql(facts, each)
-        pool = facts.pool(size)
+        need = postgresql_need(facts, each)
+        pool = facts.pool(need.size)
         trying = each.value("huge_pages", "try") == "try"
         if each.pid and trying and each.shared and not each.shared_huge and pool is not None and pool.total:
-            yield Hit(f"{each.what}: {_needs(size, pages, pool)}", each.unit)
+            yield Hit(f"{each.what}: {_needs(need, pool)}", each.unit)
 
 
 @_rule(
     "postgresql-will-not-start",
     "error",
     "PostgreSQL insists on huge pages, and the pool is too small for its next start",
-    why="With huge_pages = on it does not start without them.",
-    sources=(_POSTGRESQL,),
-    cure="reserve what `postgres -D DATA -C shared_memory_size_in_huge_pages` says before it starts",
+    why="With huge_pages = on it does not start without them. It needs more than shared_buffers: about 2% for what"
+    " belongs to each buffer, and more for WAL, locks and connections.",
+    sources=(_POSTGRESQL, _SHARED, "https://github.com/autobase-tech/autobase/issues/602"),
+    cure="reserve what `postgres -D FOLDER -C shared_memory_size_in_huge_pages` says before it starts (15 and newer,"
+    " while it does not run; the folder is that of postgresql.conf); older ones log the bytes of a request that failed",
 )
 def _(facts: HostFacts) -> Iterator[Hit]:
+    for each, need in _insisting(facts):
+        if facts.short(need.size, need.low):
+            yield _pool_hit(facts, each, need)
+
+
+def _insisting(facts: HostFacts) -> Iterator[tuple[ServerConfig, PageNeed]]:
+    """Yield each PostgreSQL with huge_pages = on that does not run but could, with its need."""
     for each in _of(facts, "postgresql"):
-        size, pages = _postgresql(facts, each)
-        pool = facts.pool(size)
-        if each.value("huge_pages") in _ON and not each.pid and (pool is None or pool.available < pages):
-            yield Hit(f"{each.what} ({each.where('huge_pages')}): {_needs(size, pages, pool)}", each.unit)
+        if each.value("huge_pages") in ON and not each.pid and not refused(each):
+            yield each, postgresql_need(facts, each)
+
+
+def _pool_hit(facts: HostFacts, server: ServerConfig, need: PageNeed) -> Hit:
+    return Hit(f"{server.what} ({server.where('huge_pages')}): {_needs(need, facts.pool(need.size))}", server.unit)
+
+
+@_rule(
+    "postgresql-need-within-margin",
+    "note",
+    "PostgreSQL insists on huge pages, and whether the pool is large enough is within the margin of an estimate",
+    why="How much shared memory it has is known exactly by the server alone: extensions in shared_preload_libraries add"
+    " to what follows from its settings.",
+    sources=(_POSTGRESQL, _SHARED),
+    cure="ask it, while it does not run: postgres -D FOLDER -C shared_memory_size_in_huge_pages (15 and newer;"
+    " the folder of postgresql.conf)",
+)
+def _(facts: HostFacts) -> Iterator[Hit]:
+    for each, need in _insisting(facts):
+        if facts.short(need.size, need.high) and not facts.short(need.size, need.low):
+            yield _pool_hit(facts, each, need)
 
 
 @_rule(
@@ -94,15 +104,15 @@ def _(facts: HostFacts) -> Iterator[Hit]:
 )
 def _(facts: HostFacts) -> Iterator[Hit]:
     for each in _of(facts, "postgresql"):
-        size, pages = _postgresql(facts, each)
-        if each.value("huge_pages", "try") in ("off", "false", "no", "0"):
+        need = postgresql_need(facts, each)
+        if each.value("huge_pages", "try") in OFF:
             continue
         for group in facts.hugetlb_groups:
             inside = f"{each.group}/".startswith(f"{group.group.rstrip('/')}/") if each.group else False
             at_rest = each.unit is not None and not each.pid and group.group.endswith(f"/{each.unit}")
             limits = [limit for limit in (group.limit, group.reserved_limit) if limit is not None]
-            if group.size == size and (inside or at_rest) and limits and min(limits) < pages * size:
-                said = f"{each.what}: needs {pages} pages of {format_size(size)}"
+            if group.size == need.size and (inside or at_rest) and limits and min(limits) < need.low * need.size:
+                said = f"{each.what}: needs {need.said} pages of {format_size(need.size)}"
                 yield Hit(f"{said}; {group.group} may have {readable_size(min(limits))}", each.unit)
 
 
@@ -116,10 +126,31 @@ def _(facts: HostFacts) -> Iterator[Hit]:
 )
 def _(facts: HostFacts) -> Iterator[Hit]:
     for each in _of(facts, "postgresql"):
-        size = _amount(each.value("huge_page_size", "0"), 1 << 10)
-        if size and facts.pool(size) is None:
+        size = amount(each.value("huge_page_size", "0"), 1 << 10)
+        if size and facts.pool(size) is None and facts.short(size):
             said = f"huge_page_size = {each.value('huge_page_size')} ({each.where('huge_page_size')})"
             yield Hit(f"{each.what}: {said}", each.unit)
+
+
+@_rule(
+    "server-value-refused",
+    "error",
+    "a server refuses a value of its settings: it does not start with it",
+    why="PostgreSQL's units are B, kB, MB, GB and TB in these letters: it refuses 24gb and 24G. There a fraction, or a"
+    " blank before the unit, needs quotes; huge_pages is on, off or try; shared_buffers is at least 128kB. MySQL and"
+    " MariaDB refuse fractions, java also 24GB. A server that runs keeps what it had, and does not start again.",
+    sources=(
+        "https://www.postgresql.org/docs/current/config-setting.html#CONFIG-SETTING-NAMES-VALUES",
+        "https://mariadb.com/docs/server/server-management/variables-and-modes/server-system-variables",
+        _JAVA,
+    ),
+    cure="correct the value: shared_buffers = 24GB or '1.5GB', innodb_buffer_pool_size = 24G, -Xmx24g;"
+    " `postgres -D FOLDER -C shared_buffers` says what PostgreSQL reads",
+)
+def _(facts: HostFacts) -> Iterator[Hit]:
+    for each in facts.servers:
+        for key in refused(each):
+            yield Hit(f"{each.what}: {key} = {each.settings[key].value} ({each.where(key)})", each.unit)
 
 
 @_rule(
@@ -132,13 +163,10 @@ def _(facts: HostFacts) -> Iterator[Hit]:
 )
 def _(facts: HostFacts) -> Iterator[Hit]:
     for each in _of(facts, "mysql"):
-        wanted = _amount(each.value("innodb_buffer_pool_size", "128M")) or 0
-        pool = facts.default_pool
-        asked = each.value("large_pages") in _ON and each.value("skip_large_pages") not in _ON
-        if asked and (pool is None or (pool.total + pool.overcommit) * pool.size < wanted):
-            pages = -(-wanted // facts.default_huge_size)
-            said = _needs(facts.default_huge_size, pages, pool)
-            yield Hit(f"{each.what} ({each.where('large_pages')}): {said}", each.unit)
+        need = mysql_need(facts, each)
+        if need is not None and facts.short(need.size, need.pages, need.held):
+            pool = facts.pool(need.size)
+            yield Hit(f"{each.what} ({each.where('large_pages')}): {_needs(need, pool)}", each.unit)
 
 
 @_rule(
@@ -170,33 +198,30 @@ def _(facts: HostFacts) -> Iterator[Hit]:
 )
 def _(facts: HostFacts) -> Iterator[Hit]:
     for each in _of(facts, "memcached"):
-        if "large-pages" in each.settings and not facts.thp_possible:
+        if "large-pages" in each.settings and facts.thp_off:
             yield Hit(f"{each.what}: -L ({each.where('large-pages')}) while enabled = {facts.top}", each.unit)
 
 
 @_rule(
     "jvm-large-pages-short",
     "error",
-    "a JVM asks for large pages, and there is no pool of them",
-    why="-XX:+UseLargePages takes hugetlb pages. Where none can be reserved the JVM warns once and uses base pages.",
-    sources=(_JAVA,),
-    cure="reserve pages for the heap, or use -XX:+UseTransparentHugePages, which needs none",
+    "a JVM asks for large pages, and the pool has fewer than its heap needs",
+    why="-XX:+UseLargePages takes hugetlb pages, for all of the heap that -Xmx allows. Where they cannot be reserved"
+    " the JVM warns once and uses base pages; with ZGC it does not start.",
+    sources=(_JAVA, "https://wiki.openjdk.org/display/zgc/Main#Main-EnablingLargePagesOnLinux"),
+    cure="reserve pages for the heap and some more, or use -XX:+UseTransparentHugePages, which needs none",
 )
 def _(facts: HostFacts) -> Iterator[Hit]:
     for each in _of(facts, "jvm"):
-        if each.value("UseLargePages") != "on" or each.value("UseTransparentHugePages") == "on":
+        need = jvm_need(facts, each)
+        if need is None or not facts.short(need.size, need.pages, need.held):
             continue
-        size = facts.default_huge_size
-        if "LargePageSizeInBytes" in each.settings:
-            try:
-                size = parse_size(each.value("LargePageSizeInBytes")) or size
-            except ValueError:
-                continue
-        pool = facts.pool(size)
-        if pool is None or pool.total + pool.overcommit == 0:
-            there = "no such pool" if pool is None else "a pool of 0 pages"
-            said = f"-XX:+UseLargePages ({each.where('UseLargePages')})"
-            yield Hit(f"{each.what}: {said} with {there} of {format_size(size)}", each.unit)
+        pool = facts.pool(need.size)
+        there = "no such pool" if pool is None else f"a pool of {pool.total} pages, {pool.available} to be had,"
+        said = f"-XX:+UseLargePages ({each.where('UseLargePages')})"
+        heap = f"; its heap needs {need.pages} (-Xmx{each.settings['Xmx'].value})" if "Xmx" in each.settings else ""
+        zgc = "; with ZGC it does not start" if each.value("UseZGC") == "on" else ""
+        yield Hit(f"{each.what}: {said} with {there} of {format_size(need.size)}{heap}{zgc}", each.unit)
 
 
 @_rule(
@@ -209,7 +234,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
 )
 def _(facts: HostFacts) -> Iterator[Hit]:
     for each in _of(facts, "jvm"):
-        if each.value("UseTransparentHugePages") == "on" and not facts.thp_possible:
+        if each.value("UseTransparentHugePages") == "on" and facts.thp_off:
             said = f"-XX:+UseTransparentHugePages ({each.where('UseTransparentHugePages')})"
             yield Hit(f"{each.what}: {said} while enabled = {facts.top}", each.unit)
 
@@ -262,5 +287,5 @@ def _(facts: HostFacts) -> Iterator[Hit]:
 )
 def _(facts: HostFacts) -> Iterator[Hit]:
     for each, major in _mongodb(facts):
-        if major >= 8 and facts.top != "always":
+        if major >= 8 and facts.top in ("madvise", "never"):
             yield Hit(f"{each.what}: version {each.version} while enabled = {facts.top}", each.unit)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from hugewise.audit.facts import Carrier, HostFacts, tunables
+from hugewise.audit.facts import Carrier, HostFacts, jemalloc_options, tunables
 from hugewise.audit.rule import Hit, Rule, collected, unit_of
 from hugewise.quantity import format_size, readable_size
 
@@ -13,6 +13,11 @@ RULES: list[Rule] = []
 _rule = collected(RULES)
 
 _TRANSHUGE = "Linux: Documentation/admin-guide/mm/transhuge.rst"
+_JEMALLOC = {
+    "thp": ("always", "never", "default"),
+    "metadata_thp": ("disabled", "auto", "always"),
+    "hpa": ("true", "false"),
+}
 _SHRINKERS = ("shrink_underused", "shrink_underused_thp", "split_underused_thp")
 _NONE = "/sys/kernel/mm/transparent_hugepage/khugepaged/max_ptes_none"
 
@@ -80,11 +85,15 @@ def _(facts: HostFacts) -> Iterator[Hit]:
     if not facts.max_ptes_none or not facts.thp_possible:
         return
     before_8 = {
-        each.pid for each in facts.servers if re.match(r"[0-7]\.", each.version or "") and each.kind == "mongodb"
+        server.pid
+        for server in facts.servers
+        if re.match(r"[0-7]\.", server.version or "") and server.kind == "mongodb"
     }
-    for each in facts.processes:
-        if (each.name == "mongod" and each.pid not in before_8) or "tcmalloc" in (each.libraries or ()):
-            yield Hit(f"process {each.pid} ({each.name}) with max_ptes_none = {facts.max_ptes_none}", each.unit)
+    for process in facts.processes:
+        if (process.name == "mongod" and process.pid not in before_8) or "tcmalloc" in (process.libraries or ()):
+            yield Hit(
+                f"process {process.pid} ({process.name}) with max_ptes_none = {facts.max_ptes_none}", process.unit
+            )
 
 
 @_rule(
@@ -122,23 +131,77 @@ def _(facts: HostFacts) -> Iterator[Hit]:
 def _(facts: HostFacts) -> Iterator[Hit]:
     if facts.thp.get("defrag") not in ("madvise", "defer+madvise") or not facts.thp_possible:
         return
-    for each in facts.carriers():
-        if said := _advises(facts, each):
-            yield Hit(f"{each.what}: {said}, under defrag = {facts.thp['defrag']}", each.unit)
+    for carrier in facts.carriers():
+        if not carrier.without_thp and (said := _advises(facts, carrier)):
+            yield Hit(f"{carrier.what}: {said}, under defrag = {facts.thp['defrag']}", carrier.unit)
 
 
 def _advises(facts: HostFacts, carrier: Carrier) -> str:
-    """By what the allocator is told to advise its memory; empty where it is not."""
+    """Return the setting that makes the allocator advise its memory; empty where none does."""
     environment = carrier.environment
     if carrier.secure or carrier.static:
         return ""
     if facts.top == "madvise" and tunables(environment).get("glibc.malloc.hugetlb") == "1":
         return "glibc.malloc.hugetlb=1"
-    jemalloc = environment.get("MALLOC_CONF")
-    if jemalloc is not None and "thp:always" in jemalloc.value.split(","):
-        return "MALLOC_CONF has thp:always"
+    if said := _jemalloc_advises(carrier):
+        return said
     mimalloc = environment.get("MIMALLOC_ALLOW_THP")
     return "MIMALLOC_ALLOW_THP=2" if mimalloc is not None and mimalloc.value == "2" else ""
+
+
+def _jemalloc_advises(carrier: Carrier) -> str:
+    for name, options in carrier.jemalloc:
+        if options.get("thp") == "always":
+            return f"{name} has thp:always"
+        if options.get("hpa") == "true":
+            return f"{name} has hpa:true, by which it advises each huge page as that fills"
+    return ""
+
+
+@_rule(
+    "allocator-advice-without-effect",
+    "note",
+    "jemalloc is told to advise huge pages, and the program has none",
+    why="Advice gives no huge page where THP is off for the program (MemoryTHP=disable; redis turns it off with"
+    " disable-thp yes, its default) or on the whole host. And which variable is read depends on how jemalloc was built:"
+    " the one in redis itself reads JE_MALLOC_CONF, that of Rust's crate _RJEM_MALLOC_CONF, a library MALLOC_CONF.",
+    sources=(
+        "https://jemalloc.net/jemalloc.3.html#opt.thp",
+        "https://github.com/redis/redis/blob/unstable/redis.conf",
+        "https://github.com/tikv/jemallocator",
+    ),
+    cure="take the option out; or let the program have huge pages (disable-thp no), and measure it",
+)
+def _(facts: HostFacts) -> Iterator[Hit]:
+    for carrier in facts.carriers():
+        said = _jemalloc_advises(carrier)
+        why = carrier.without_thp or (f"enabled = {facts.top}" if facts.thp_off else "")
+        if said and why:
+            yield Hit(f"{carrier.what}: {said}; {why}", carrier.unit)
+
+
+@_rule(
+    "jemalloc-option-invalid",
+    "error",
+    "jemalloc does not take an option about pages",
+    why="It writes `Invalid conf value` or `Malformed conf string` to stderr and goes on as if it, or all behind it,"
+    " were not there; with abort_conf:true the program ends. Options are NAME:VALUE between commas, without blanks.",
+    sources=("https://jemalloc.net/jemalloc.3.html#tuning", "https://jemalloc.net/jemalloc.3.html#opt.abort_conf"),
+    cure="thp:always, never or default; metadata_thp:disabled, auto or always; hpa:true or false",
+)
+def _(facts: HostFacts) -> Iterator[Hit]:
+    for carrier in facts.carriers():
+        for name, options in carrier.jemalloc:
+            one = carrier.environment[name]
+            wrong = [f"{key}:{value}" for key, value in options.items() if value not in _JEMALLOC.get(key, (value,))]
+            parts = one.value.split(",")
+            shown = not one.value.startswith("(set")
+            if shown and one.value and len(options) < len({part.partition(":")[0] for part in parts}):
+                rest = next(part for part in parts if jemalloc_options(part) == {})
+                wrong.append(f"{rest!r} is no NAME:VALUE")
+            ends = ", which ends the program" if options.get("abort_conf") == "true" else ""
+            if wrong and any(key in one.value for key in _JEMALLOC):
+                yield Hit(f"{carrier.what}: {name} ({one.where}): {', '.join(wrong)}{ends}", carrier.unit)
 
 
 @_rule(

@@ -12,7 +12,7 @@ __all__ = ["discover"]
 
 
 def discover() -> dict[str, Reader]:
-    """All readers by name, sorted: the modules of this folder."""
+    """Return all readers by name, sorted: the modules of this folder."""
     names = sorted(info.name for info in pkgutil.iter_modules(__path__) if not info.name.startswith("_"))
     modules = (cast(Reader, importlib.import_module(f"{__name__}.{name}")) for name in names)
     return {module.NAME: module for module in modules}

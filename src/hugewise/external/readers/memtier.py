@@ -6,12 +6,12 @@ the best, the worst and the mean run only; `--print-all-runs` adds each one's.
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from typing import Any
 
-from hugewise.external.reader import Ask, DataError, Series, json_of, readable
-from hugewise.external.readers._text import RunFigures
+from hugewise.external.reader import Ask, DataError, Kind, Rows, Series, json_of, readable
 from hugewise.model.metric import Metric
 from hugewise.reading import UnreadableError, figure, number
 
@@ -19,17 +19,19 @@ NAME = "memtier"
 DESCRIPTION = "memtier_benchmark --json-out-file"
 
 _CURE = "write it again: memtier_benchmark --json-out-file FILE, once for each run"
+_RATE = Metric("ops_per_s", "operations/s", "higher", "operations a second of each run (memtier)")
+_AVERAGE = Metric("latency_average_ms", "ms", "lower", "mean latency of each run (memtier)")
 _TOTALS = {
-    "Ops/sec": Metric("ops_per_s", "operations/s", "higher", "operations a second of each run (memtier)"),
-    "Average Latency": Metric("latency_average_ms", "ms", "lower", "mean latency of each run (memtier)"),
+    "Ops/sec": _RATE,
+    "Average Latency": _AVERAGE,
     "KB/sec": Metric("kb_per_s", "KB/s", "higher", "kilobytes a second of each run (memtier)"),
 }
+_SETTINGS = ("clients", "threads", "pipeline", "ratio", "data_size", "key_pattern", "rate_limit", "protocol")
 _SECONDS = Metric("interval_ops_per_s", "operations/s", "higher", "operations of each second of the run (memtier)")
-_SECOND = "The seconds are cut from one run: they are not runs of their own."
 
 
 def recognises(head: bytes) -> bool:
-    """A JSON object with memtier's configuration."""
+    """Return whether the file is a JSON object with memtier's configuration."""
     start = head.lstrip()[:4000]
     return start.startswith(b"{") and b'"configuration"' in start and b'"data_size' in head
 
@@ -37,11 +39,15 @@ def recognises(head: bytes) -> bool:
 def read(path: Path, ask: Ask) -> list[Series]:
     """Rate, latency and percentiles of the run; the operations of each of its seconds."""
     del ask  # the file says it all
-    told = json_of(path, _CURE)
-    if not isinstance(told, dict):
+    document = json_of(path, _CURE)
+    if not isinstance(document, dict):
         raise DataError("no object", file=path, hint=_CURE)
-    names = [key for key in told if key == "ALL STATS" or re.fullmatch(r"RUN #[0-9]{1,9} RESULTS", key)]
-    if not names and (mean := _averaged(told)):
+    runs = [key for key in document if re.fullmatch(r"RUN #[0-9]{1,9} RESULTS", key)]
+    names = runs or [key for key in document if key == "ALL STATS"]
+    others = [
+        key for key in document if key not in names and isinstance(document[key], dict) and "Totals" in document[key]
+    ]
+    if not names and (mean := _averaged(document)):
         raise DataError(
             f"of several runs it holds only the best, the worst and the mean ({mean})",
             file=path,
@@ -49,35 +55,46 @@ def read(path: Path, ask: Ask) -> list[Series]:
         )
     if not names:
         raise DataError("no totals of a run", file=path, where="ALL STATS", hint=_CURE)
-    gathered: dict[str, RunFigures] = {}
+    gathered = Rows(path)
+    for other in others:
+        gathered.leave(f"{other}: an aggregate of the runs, or one of them again")
+    for key, value in _table(document, "configuration").items():
+        if key in _SETTINGS and isinstance(value, str | int):
+            gathered.setting(key, str(value), 0)
     for run, name in enumerate(names):
-        _take(gathered, told[name], run, path, name)
-    return [
-        known.series(
-            path, primary=known.metric.name == "ops_per_s", notes=(_SECOND,) if known.metric is _SECONDS else ()
-        )
-        for known in gathered.values()
-    ]
+        _take(gathered, document[name], run, path, name)
+    return gathered.series(primary=lambda name: name == "ops_per_s", cure=_CURE)
 
 
-def _take(gathered: dict[str, RunFigures], told: object, run: int, path: Path, name: str) -> None:
-    """The figures of one run."""
-    totals = told.get("Totals") if isinstance(told, dict) else None
-    if not isinstance(told, dict) or not isinstance(totals, dict):
+def _take(gathered: Rows, totals_of_run: object, run: int, path: Path, name: str) -> None:
+    totals = totals_of_run.get("Totals") if isinstance(totals_of_run, dict) else None
+    if not isinstance(totals_of_run, dict) or not isinstance(totals, dict):
         raise DataError("no totals of a run", file=path, where=f"{name}.Totals", hint=_CURE)
-    began, lasted = (_optional(_table(told, "Runtime"), key) for key in ("Start time", "Total duration"))
+    runtime = _table(totals_of_run, "Runtime")
+    began, lasted = (_optional(runtime, key) for key in ("Start time", "Total duration"))
+    if runtime.get("Time unit", "MILLISECONDS") != "MILLISECONDS":
+        lasted = None
     start = float(run) if began is None else began / 1e3
+    count, spent = (_optional(totals, key) for key in ("Count", "Accumulated Latency"))
 
-    def add(metric: Metric, value: object, where: str, at: float = start) -> None:
-        with readable(path, _CURE, f"{name}.Totals.{where}"):
-            gathered.setdefault(metric.name, RunFigures(metric)).add(number(value, "the figure", low=0), at, run)
+    def add(metric: Metric, value: object, where: str, *, at: float = start, kind: Kind = "run") -> float:
+        where = f"{name}.Totals.{where}"
+        with readable(path, _CURE, where):
+            known = math.nan if value is None else number(value, "the figure", low=0)
+        gathered.add(metric, known, line=0, run=run, at=at, kind=kind, where=where)
+        return known
 
+    if str(runtime.get("Interrupted", "false")).lower() != "false":
+        cure = "run it again, or leave the file out"
+        raise DataError("a run that was interrupted", file=path, where=f"{name}.Runtime.Interrupted", hint=cure)
+    if lost := _optional(totals, "Connection Errors"):
+        gathered.leave("connection errors", int(lost))
+    _check(gathered, totals_of_run, lasted, name)
     for key, metric in _TOTALS.items():
-        if key in totals:
-            value = totals[key]
-            if key == "Average Latency" and value == 0:  # memtier 2.2 leaves it out of totals
-                count, spent = (_optional(totals, each) for each in ("Count", "Accumulated Latency"))
-                value = (spent or 0.0) / count if count else value
+        value = totals.get(key, totals.get("Latency") if metric is _AVERAGE else None)  # memtier 1: Latency
+        if metric is _AVERAGE and value == 0:  # memtier 2.2 leaves it out of totals
+            value = spent / count if count and spent else totals.get("Latency", value)
+        if key in totals or value is not None:
             add(metric, value, key)
     for key, value in _table(totals, "Percentile Latencies").items():
         if key.startswith("p"):
@@ -88,23 +105,56 @@ def _take(gathered: dict[str, RunFigures], told: object, run: int, path: Path, n
         with readable(path, _CURE, f"{name}.Totals.{where}"):
             at = figure(second, "the second", low=0)
         if lasted is not None and (at + 1) * 1e3 > lasted:
-            continue  # what is left of the last second
-        add(_SECONDS, row.get("Count") if isinstance(row, dict) else row, f"{where}.Count", start + at)
+            gathered.leave("what is left of a run's last second")
+            continue
+        found_there = row.get("Count") if isinstance(row, dict) else row
+        add(_SECONDS, found_there, f"{where}.Count", at=start + at, kind="part")
+
+
+def _check(gathered: Rows, run: dict[str, Any], lasted: float | None, name: str) -> None:
+    """Check what the file states twice for each kind of operation, and for each second. Raises DataError."""
+    tables = {key: _table(run, key) for key in run if "Ops/sec" in _table(run, key)}
+    for key, table in tables.items():
+        where = f"{name}.{key}"
+        _check_mean(gathered, table, where)
+        for second, row in _table(table, "Time-Serie").items():
+            if isinstance(row, dict):
+                _check_mean(gathered, row, f"{where}.Time-Serie.{second}")
+        count, rate = (_optional(table, field) for field in ("Count", "Ops/sec"))
+        if count and rate is not None and lasted:
+            own = count / lasted * 1e3
+            gathered.agree(("Ops/sec", rate), ("Count / Total duration", own), where, within=0.1 * own)
+    parts = [_optional(table, "Ops/sec") or 0.0 for key, table in tables.items() if key != "Totals"]
+    total = _optional(tables.get("Totals", {}), "Ops/sec")
+    if sum(parts) and total is not None:
+        told = ("the sum of all kinds of operations", sum(parts))
+        gathered.agree(("Ops/sec of Totals", total), told, name, within=0.02 * sum(parts))
+
+
+def _check_mean(gathered: Rows, table: dict[str, Any], where: str) -> None:
+    count, spent, mean, latency = (
+        _optional(table, key) for key in ("Count", "Accumulated Latency", "Average Latency", "Latency")
+    )
+    if mean and count and spent:
+        own = spent / count  # milliseconds, of whole ones
+        told = ("Accumulated Latency / Count", own)
+        gathered.agree(("Average Latency", mean), told, where, within=0.002 + 1 / count + 0.05 * own)
+    if mean and latency:
+        gathered.agree(("Average Latency", mean), ("Latency", latency), where, within=0.002 + 0.05 * latency)
 
 
 def _table(of: dict[str, Any], key: str) -> dict[str, Any]:
-    """What is below a key; empty where there is nothing, or no table."""
-    found = of.get(key)
-    return found if isinstance(found, dict) else {}
+    """Return the table below a key; empty where there is none."""
+    table = of.get(key)
+    return table if isinstance(table, dict) else {}
 
 
 def _optional(of: dict[str, Any], key: str) -> float | None:
-    """A number that need not be there."""
     try:
         return number(of.get(key))
     except UnreadableError:
         return None
 
 
-def _averaged(told: dict[str, Any]) -> str:
-    return next((key for key in told if key.startswith("AGGREGATED AVERAGE")), "")
+def _averaged(totals: dict[str, Any]) -> str:
+    return next((key for key in totals if key.startswith("AGGREGATED AVERAGE")), "")

@@ -1,8 +1,5 @@
-"""Dask distributed as the engine of a fleet: see the package for how it is set.
-
-The process of Dask's scheduler, as the coordinator has it.
-
-Starting a worker on a host, over the caller's own ssh: its keys go in on standard input, and nothing else does.
+"""Dask distributed as the engine of a fleet; a worker is started over the caller's own ssh, with its keys on standard
+input.
 """
 
 from __future__ import annotations
@@ -15,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, Final, Self
 
 import msgspec
@@ -23,9 +19,9 @@ import msgspec
 from hugewise import reading
 from hugewise.errors import HostLostError, HugewiseError
 from hugewise.fleet import protocol
-from hugewise.fleet.certificates import Authority, Identity
 from hugewise.fleet.dask import settings, task
 from hugewise.fleet.dask.scheduler import SchedulerSettings
+from hugewise.fleet.dask.settings import Authority, Identity
 from hugewise.fleet.dask.worker import WorkerSettings
 from hugewise.fleet.engine import over_ssh
 from hugewise.fleet.inventory import HostEntry, Inventory
@@ -40,19 +36,19 @@ class SchedulerChild:
 
     def __init__(self, identity: Identity, address: str, port: int | None) -> None:
         self._running = subprocess.Popen(
-            [sys.executable, "-P", "-m", _MODULE],  # of no folder that the coordinator is in
+            [sys.executable, "-P", "-m", _MODULE],  # not from the coordinator's folder
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd="/",
             start_new_session=True,
         )
-        told = SchedulerSettings(identity=identity, address=address, port=port)
+        scheduler_settings = SchedulerSettings(identity=identity, address=address, port=port)
         assert self._running.stdin is not None and self._running.stdout is not None
-        with suppress(OSError):  # it has ended: what it said tells why
-            self._running.stdin.write(msgspec.json.encode(told) + b"\n")
+        with suppress(OSError):  # it has ended: its output tells why
+            self._running.stdin.write(msgspec.json.encode(scheduler_settings) + b"\n")
             self._running.stdin.flush()
-        said = self._running.stdout.readline().decode(errors="replace").strip()
-        word, _, rest = said.partition(" ")
+        first_line = self._running.stdout.readline().decode(errors="replace").strip()
+        word, _, rest = first_line.partition(" ")
         if word != "at":
             self.end()
             raise HugewiseError(
@@ -64,18 +60,15 @@ class SchedulerChild:
 
     @property
     def pid(self) -> int:
-        """Its process."""
         return self._running.pid
 
     def ended(self) -> str | None:
-        """How it ended; None while it lives."""
         status = self._running.poll()
         if status is None:
             return None
         return f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
 
     def end(self) -> None:
-        """End it: it keeps nothing."""
         self._running.kill()
         self._running.wait()
         for pipe in (self._running.stdin, self._running.stdout):
@@ -97,17 +90,13 @@ _STARTING: Final = 16  # workers at a time
 
 
 class DaskEngine:
-    """`start` starts a worker on a host. `tell` hears what a person should know: a scheduler or a worker that was gone.
-
-    The scheduler is a child, and workers are started where none is registered: at first, when one was killed, and when
-    a link is there again.
-    """
+    """Engine with a scheduler as a child; `start` starts a worker where none is registered, `tell` hears what ended."""
 
     def __init__(
         self, inventory: Inventory, fleet: str, start: StartWorker, tell: Callable[[str], None] = lambda _: None
     ) -> None:
         self._inventory, self._fleet, self._start, self._tell = inventory, fleet, start, tell
-        self._hosts = {host.name: _Supervised(host) for host in inventory.host}
+        self._hosts = {host.name: _WorkerState(host) for host in inventory.host}
         self._present: frozenset[str] = frozenset()
         self._over = threading.Event()
         self._starting = threading.BoundedSemaphore(_STARTING)
@@ -122,20 +111,18 @@ class DaskEngine:
         self._authority = Authority(self._fleet)
         try:
             self._connect()
-            for thread in [self._begin(each) for each in self._hosts.values()]:
+            for thread in [self._begin(host) for host in self._hosts.values()]:
                 thread.join()
             self._look()
             self._watching = threading.Thread(target=self._watch, name="watching-workers", daemon=True)
             self._watching.start()
-        except BaseException:  # also Ctrl-C, while hosts are being reached
+        except BaseException:  # also for Ctrl-C, while hosts are being reached
             self._over.set()
             self._disconnect()
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._over.set()
         if self._watching is not None:
             self._watching.join(10)
@@ -143,30 +130,28 @@ class DaskEngine:
 
     @property
     def scheduler(self) -> int | None:
-        """The process of the scheduler, where there is one."""
         return None if self._child is None else self._child.pid
 
     def why(self, host: str) -> str:
-        """Why a host has no worker, as far as that is known; empty where it is not, or has one."""
-        return self._hosts[host].told.removeprefix(": ")
+        """Return why a host has no worker; empty where that is unknown, or where it has one."""
+        return self._hosts[host].told
 
     def present(self) -> frozenset[str]:
-        """Hosts whose workers are registered."""
         return self._present
 
     def call(self, host: str, order: HostOrder, timeout: float = 60.0) -> HostAnswer:
-        """One task for the host's resource; see `Engine.call`."""
         supervised = self._hosts[host]
         client = self._client
         if client is None or host not in self._present:
-            raise HostLostError(f"{host}: no worker is registered{supervised.told}", hint=supervised.hint)
-        asked = settings.seal_order(protocol.encode(order))
+            why = f": {supervised.told}" if supervised.told else ""
+            raise HostLostError(f"{host}: no worker is registered{why}", hint=supervised.hint)
+        asked = settings.with_nonce(protocol.encode(order))
         try:
-            answer = settings.checked(supervised.seal, asked, self._answer(client, host, asked, timeout))
+            answer = settings.verified_answer(supervised.seal, asked, self._answer(client, host, asked, timeout))
         except TimeoutError:
-            supervised.silent(time.monotonic())
+            supervised.missed_answer(time.monotonic())
             raise HostLostError(f"{host} gave no answer within {timeout:g} s") from None
-        supervised.silences = 0
+        supervised.missed_answers = 0
         if answer is None:
             raise HugewiseError(f"{host}: what came back is not this host's answer: another one may have made it")
         try:
@@ -178,7 +163,7 @@ class DaskEngine:
         future = None
         try:
             future = client.submit(task.obey, order, resources=settings.resource(host), retries=0, pure=False)
-            found = future.result(timeout)
+            result = future.result(timeout)
         except TimeoutError:
             raise
         except Exception as error:  # Dask's own, and whatever else a worker may raise: it is no answer
@@ -187,9 +172,9 @@ class DaskEngine:
             if future is not None:
                 with suppress(Exception):
                     future.release()
-        if not isinstance(found, bytes):
-            raise HugewiseError(f"{host}: what it answered is no answer: {type(found).__name__}")
-        return found
+        if not isinstance(result, bytes):
+            raise HugewiseError(f"{host}: what it answered is no answer: {type(result).__name__}")
+        return result
 
     # -- the scheduler
 
@@ -215,7 +200,7 @@ class DaskEngine:
         self._present = frozenset()
         client, self._client = self._client, None
         if client is not None:
-            with suppress(Exception):  # of one whose scheduler is gone
+            with suppress(Exception):  # its scheduler is gone
                 client.close(2)
         if self._child is not None:
             self._child.end()
@@ -228,18 +213,17 @@ class DaskEngine:
                 self._again("it could not be started" if self._child is None else ended)
                 continue
             self._look()
-            for each in self._hosts.values():
-                gone = each.entry.name not in self._present or each.silences >= _SILENCES
-                if gone and each.due(time.monotonic()):
-                    self._begin(each)
+            for host in self._hosts.values():
+                gone = host.entry.name not in self._present or host.missed_answers >= _SILENCES
+                if gone and host.due(time.monotonic()):
+                    self._begin(host)
 
     def _again(self, why: str | None) -> None:
-        """A new scheduler; the workers of the old one have ended by themselves."""
         self._tell(f"Dask's scheduler ended ({why}); a new one is started, and the runs on the hosts go on meanwhile")
         self._disconnect()
         self._child = None
-        for each in self._hosts.values():
-            each.anew()
+        for host in self._hosts.values():
+            host.reset()
         try:
             self._connect()
         except HugewiseError as error:
@@ -248,24 +232,22 @@ class DaskEngine:
     def _look(self) -> None:
         client = self._client
         try:
-            found = frozenset(client.sync(client.scheduler.hosts, callback_timeout=20))
-        except Exception:  # of a scheduler that is gone: `_watch` sees why
+            registered = frozenset(client.sync(client.scheduler.hosts, callback_timeout=20))
+        except Exception:  # the scheduler is gone: `_watch` sees why
             self._present = frozenset()
             return
-        for name in self._present - found:
+        for name in self._present - registered:
             if name in self._hosts:
                 self._tell(f"{name}: its worker is gone; its run goes on, and another worker is started")
-                self._hosts[name].anew()
-        self._present = found & self._hosts.keys()
+                self._hosts[name].reset()
+        self._present = registered & self._hosts.keys()
 
-    def _begin(self, host: _Supervised) -> threading.Thread:
-        """Have its worker started, by a thread that nobody waits for when this is over."""
+    def _begin(self, host: _WorkerState) -> threading.Thread:
         thread = threading.Thread(target=self._supervise, args=(host,), name=f"starting-{host.entry.name}", daemon=True)
         thread.start()
         return thread
 
-    def _supervise(self, host: _Supervised) -> None:
-        """Start its worker; failures are kept, and tried again later."""
+    def _supervise(self, host: _WorkerState) -> None:
         try:
             with self._starting:
                 child = self._child
@@ -280,7 +262,7 @@ class DaskEngine:
 
     def _told(self, host: HostEntry, scheduler: str) -> bytes:
         assert host.address is not None  # `inventory` has seen to it
-        told = WorkerSettings(
+        worker_settings = WorkerSettings(
             identity=self._authority.host(host.name, host.address),
             seal=self._hosts[host.name].seal,
             fleet=self._fleet,
@@ -292,11 +274,10 @@ class DaskEngine:
             cpu=self._inventory.cpu(host),
             root=host.root,
         )
-        return msgspec.json.encode(told) + b"\n"
+        return msgspec.json.encode(worker_settings) + b"\n"
 
 
 def _why(error: Exception) -> str:
-    """In words, what Dask says of a task that came to nothing."""
     kind = type(error).__name__
     if kind == "KilledWorker":
         return "its worker was lost while it had an order"
@@ -305,46 +286,38 @@ def _why(error: Exception) -> str:
     return f"an order came to nothing ({kind}: {printable(str(error).partition(chr(10))[0])[:300]})"
 
 
-class _Supervised:
-    """A host, and what came of starting its worker. `busy` while that is under way; `silences`: orders in a row that
-    were not answered in time.
-    """
-
+class _WorkerState:
     def __init__(self, entry: HostEntry) -> None:
         self.entry = entry
-        self.seal = settings.key()
-        self.silences = 0
-        self.busy = True  # the first start is asked for by who makes this
+        self.seal = settings.new_key()
+        self.missed_answers = 0
+        self.busy = True  # the creator asks for the first start
         self.told = ""
         self.hint: str | None = None
         self._next, self._pause = 0.0, _FIRST_PAUSE_S
 
     def due(self, now: float) -> bool:
-        """Whether it is to be started now; it is under way then."""
         if self.busy or now < self._next:
             return False
         self.busy = True
         return True
 
-    def anew(self) -> None:
-        """What was known of it is of no use any more."""
-        self._next, self._pause, self.silences = 0.0, _FIRST_PAUSE_S, 0
+    def reset(self) -> None:
+        self._next, self._pause, self.missed_answers = 0.0, _FIRST_PAUSE_S, 0
 
-    def silent(self, now: float) -> None:
-        """An order was not answered in time: of one that never is, the worker is replaced"""
-        self.silences += 1
-        if self.silences == _SILENCES:
+    def missed_answer(self, now: float) -> None:
+        # the worker of a host that never answers is replaced
+        self.missed_answers += 1
+        if self.missed_answers == _SILENCES:
             self._next = max(self._next, now)
 
     def started(self) -> None:
-        """Its worker is registered."""
         self.told, self.hint = "", None
         self._next, self._pause = time.monotonic() + _FIRST_PAUSE_S, _FIRST_PAUSE_S
-        self.silences = 0
+        self.missed_answers = 0
 
     def failed(self, error: HugewiseError, now: float) -> None:
-        """It is not."""
-        self.told, self.hint = f": {error.message}", error.hint
+        self.told, self.hint = error.message, error.hint
         self._next = now + self._pause
         self._pause = min(2 * self._pause, _LONGEST_PAUSE_S)
 
@@ -353,15 +326,15 @@ _PATIENCE_S = 120.0
 _MOST = 1 << 16
 
 
-def starting_over_ssh(inventory: Inventory) -> StartWorker:
-    """What starts the workers of the hosts in an inventory."""
+def ssh_worker_starter(inventory: Inventory) -> StartWorker:
+    """Return the function that starts the workers of an inventory's hosts over ssh."""
 
-    def start(host: HostEntry, told: bytes) -> None:
+    def start(host: HostEntry, worker_settings: bytes) -> None:
         words = [f"{inventory.installation(host)}/bin/hugewise", "fleet", "work"]
-        found = over_ssh(host, words, told, timeout=_PATIENCE_S, most=_MOST)
-        if found.status:
-            said = found.said.decode(errors="replace").strip() or found.why
+        output = over_ssh(host, words, worker_settings, timeout=_PATIENCE_S, most=_MOST)
+        if output.status:
+            message = output.stdout.decode(errors="replace").strip() or output.why
             hint = "install it there: hugewise fleet provision, or name its folder with installation = ..."
-            raise HugewiseError(f"its worker cannot be started: {printable(said)[:500]}", hint=hint)
+            raise HugewiseError(f"its worker cannot be started: {printable(message)[:500]}", hint=hint)
 
     return start

@@ -1,8 +1,7 @@
 """Dask's scheduler, as a child of the coordinator: `python -m hugewise.fleet.dask.scheduler`.
 
-It is told on standard input who it is and where to listen, says there its address, and ends when standard input does:
-with the coordinator, however that ended. It serves what a fleet needs and nothing else that Dask's can do; a
-host may register its own worker and tell of it, and gives no orders.
+It reads its identity and address from standard input, prints its address, and ends with standard input. A host may
+register its own worker and report on it, and gives no orders.
 """
 
 from __future__ import annotations
@@ -20,9 +19,8 @@ import msgspec
 
 from hugewise import reading
 from hugewise.errors import HugewiseError
-from hugewise.fleet import certificates
-from hugewise.fleet.certificates import Identity
 from hugewise.fleet.dask import settings
+from hugewise.fleet.dask.settings import Identity
 from hugewise.visible import say
 
 # Operations of a connection, and whose: all others that Dask's scheduler knows are not there.
@@ -35,13 +33,15 @@ _HOST: Final = {
     "unregister": ("address", "stimulus_id"),
     "heartbeat_worker": ("address", "now", "metrics"),
 }
-"""With what a host may say in each: what else Dask's takes, such as another host's resource, is not heard."""
+"""Handlers that a host may call, with the arguments allowed: other arguments of Dask's, such as another host's
+resource, are refused.
+"""
 _STREAM: Final = ("task-finished", "task-erred", "release-worker-data", "worker-status-change", "keep-alive")
-"""What a host says on the connection that its worker keeps."""
+"""Messages that a host may send on its worker's connection."""
 
 
 class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What it is told: `port` None is any free one."""
+    """Settings of the scheduler: `port` None is any free one."""
 
     identity: Identity
     address: str
@@ -51,8 +51,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
 _SETTINGS = msgspec.json.Decoder(SchedulerSettings)
 
 
-def _scheduler(told: SchedulerSettings) -> Any:
-    """The scheduler's class, made when Dask is there."""
+def _scheduler(config: SchedulerSettings) -> Any:
     distributed = importlib.import_module("distributed")
 
     class FleetScheduler(distributed.Scheduler):  # type: ignore[misc, name-defined]
@@ -60,52 +59,49 @@ def _scheduler(told: SchedulerSettings) -> Any:
 
         def __init__(self) -> None:
             super().__init__(
-                host=told.address,
-                port=told.port or 0,
+                host=config.address,
+                port=config.port or 0,
                 protocol="tls",
-                security=settings.security(told.identity),
+                security=settings.security(config.identity),
                 dashboard=False,
             )
             kept = {name: (self.handlers[name], "coordinator") for name in _COORDINATOR if name in self.handlers}
             kept |= {name: (self.handlers[name], "host") for name in _HOST}
             kept["hosts"] = (self._hosts, "coordinator")
             self.handlers.clear()
-            self.handlers.update({name: _only(side, function, name) for name, (function, side) in kept.items()})
+            self.handlers.update({name: _for_side(side, function, name) for name, (function, side) in kept.items()})
 
-        def start_http_server(self, *_: object, **__: object) -> None:
-            """None: it would listen too."""
+        def start_http_server(self, *_: object, **__: object) -> None: ...
 
         async def handle_stream(self, comm: Any, extra: dict[str, Any] | None = None) -> None:
-            """What a worker says on its connection is said of itself alone: Dask believes whom a message names."""
+            # Dask believes the worker that a message names; here each connection speaks for its own worker alone
             own = "worker" in (extra or {})
-            await super().handle_stream(_OfItself(comm) if own else comm, extra)
+            await super().handle_stream(_WorkerComm(comm) if own else comm, extra)
 
         def _hosts(self) -> list[str]:
-            """The hosts whose workers are registered."""
-            return [str(each.name) for each in self.workers.values()]
+            return [str(worker.name) for worker in self.workers.values()]
 
     return FleetScheduler()
 
 
-def _only(side: str, function: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """The operation, for the connections of that side alone; a host speaks of itself."""
+def _for_side(side: str, function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    # A host speaks only for itself.
 
     async def handled(comm: Any, **asked: Any) -> Any:
         certificate = comm.extra_info.get("peercert")
-        issued = certificates.issued_to(certificate)
+        issued = settings.issued_to(certificate)
         if issued is None or issued[0] != side:
             raise PermissionError(f"{name} is not for {issued}")
         if side == "host":
-            asked = {each: asked[each] for each in _HOST[name] if each in asked}
-            _of_itself(issued[1], certificate, asked)
+            asked = {key: asked[key] for key in _HOST[name] if key in asked}
+            _check_sender(issued[1], certificate, asked)
         call = function(comm, **asked) if _takes_comm(function) else function(**asked)
         return await call if asyncio.iscoroutine(call) else call
 
     return handled
 
 
-def _of_itself(host: str, certificate: Any, asked: dict[str, Any]) -> None:
-    """Raise PermissionError, or ValueError, where a host speaks of another one."""
+def _check_sender(host: str, certificate: Any, asked: dict[str, Any]) -> None:
     mine = settings.resource(host)
     address = importlib.import_module("distributed.comm").get_address_host(str(asked.get("address")))
     if ip_address(address) not in [ip_address(value) for _, value in certificate.get("subjectAltName", ())]:
@@ -114,9 +110,7 @@ def _of_itself(host: str, certificate: Any, asked: dict[str, Any]) -> None:
         raise PermissionError(f"{host} is not {asked.get('name')}")
 
 
-class _OfItself:
-    """A worker's connection, from which nothing is read that names somebody else, or is not a worker's to say."""
-
+class _WorkerComm:
     def __init__(self, comm: Any) -> None:
         self._comm = comm
 
@@ -124,17 +118,17 @@ class _OfItself:
         return getattr(self._comm, name)
 
     async def read(self) -> Any:
-        """The next messages. Raises what the connection raises."""
-        said = await self._comm.read()
-        return [_own(each) for each in (said if isinstance(said, tuple | list) else (said,))]
+        """Return the next messages. Raises what the connection raises."""
+        messages = await self._comm.read()
+        return [_own_message(message) for message in (messages if isinstance(messages, tuple | list) else (messages,))]
 
 
-def _own(said: Any) -> Any:
-    if not isinstance(said, dict):
-        return said
-    if said.get("op") not in (*_STREAM, "close-stream"):
+def _own_message(message: Any) -> Any:
+    if not isinstance(message, dict):
+        return message
+    if message.get("op") not in (*_STREAM, "close-stream"):
         return {"op": "keep-alive"}
-    return {key: value for key, value in said.items() if key not in ("worker", "client")}
+    return {key: value for key, value in message.items() if key not in ("worker", "client")}
 
 
 def _takes_comm(function: Callable[..., Any]) -> bool:
@@ -146,26 +140,26 @@ def main() -> int:
     """Be the scheduler until standard input ends."""
     line = sys.stdin.buffer.readline()
     try:
-        told = reading.decoded(_SETTINGS, line)
+        config = reading.decoded(_SETTINGS, line)
         settings.load()
         importlib.import_module(settings.TASK[0])
         settings.guard(settings.FROM_COORDINATOR)
-        asyncio.run(_serve(told))
+        asyncio.run(_serve(config))
     except (HugewiseError, OSError, reading.UnreadableError) as error:
         say(f"error {error}")
         return 1
     return 0
 
 
-async def _serve(told: SchedulerSettings) -> None:
-    made = await _scheduler(told)
+async def _serve(config: SchedulerSettings) -> None:
+    made = await _scheduler(config)
     threading.Thread(target=_end_with_coordinator, daemon=True).start()
     say(f"at {made.address}")
     await made.finished()
 
 
 def _end_with_coordinator() -> None:
-    """Nothing is kept here: the hosts' workers see that it is gone, and end as well."""
+    # nothing is kept here: the hosts' workers see that the scheduler is gone, and end as well
     while sys.stdin.buffer.read(4096):
         pass
     os._exit(0)

@@ -1,6 +1,5 @@
-"""The one function that Dask ever carries: what a worker does with an order.
-
-Its scheduler loads this module too, to find it: it imports nothing of Dask or of the machine.
+"""The one task that Dask carries: a worker's handling of an order. The scheduler loads this module too: it imports
+nothing.
 """
 
 from __future__ import annotations
@@ -11,12 +10,12 @@ _obeyed: list[Callable[[bytes], bytes]] = []
 
 
 def set_worker(function: Callable[[bytes], bytes]) -> None:
-    """In a worker: who answers orders from now on."""
+    """Set the function that answers orders in a worker."""
     _obeyed[:] = [function]
 
 
 def obey(order: bytes) -> bytes:
-    """The answer to an order, both as `fleet.protocol` encodes them. Raises RuntimeError where this is no worker."""
+    """Return the answer to an order, encoded as by `fleet.protocol`. Raises RuntimeError where this is no worker."""
     if not _obeyed:
         raise RuntimeError("this process obeys no orders")
     return _obeyed[0](order)

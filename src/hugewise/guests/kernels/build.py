@@ -1,10 +1,8 @@
-"""Kernels built from a source of Linux and fragments, in a workshop: under root by the unprivileged account.
+"""Kernels that are built from a source of Linux and fragments, in a sandbox: under root by the unprivileged account.
 
-A fragment is checked against the configuration that comes out of it: the kernel's own tools drop what they do not know
-or what cannot be, and say nothing. Who builds and when is not in the image, so that the same source, fragments and
-compiler give the same kernel.
-
-What building a kernel needs of this machine, and which compiler it has.
+A recipe is `make tinyconfig` with fragments over it, which lie beside this file: `pv-*` differ in paravirtualisation,
+`arm64-*` in the base page. Each fragment is checked against the configuration that comes out, as the kernel's tools
+drop silently what cannot be. The same source, fragments and compiler give the same kernel.
 """
 
 from __future__ import annotations
@@ -19,20 +17,163 @@ import signal
 import subprocess
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO
+
+import msgspec
 
 from hugewise import unprivileged
 from hugewise.errors import HugewiseError, StorageError, UserError
-from hugewise.guests import cache
-from hugewise.guests.kernels import modules, store
-from hugewise.guests.kernels.source import BUILD_DISK, KernelSource, Recipe
-from hugewise.guests.sandbox import workshop
+from hugewise.files import storing
+from hugewise.guests import cache, debian
+from hugewise.guests.kernels import store
+from hugewise.guests.sandbox import Sandbox, open_sandbox
 from hugewise.model.guest import HARDWARE, Architecture, Kernel
 from hugewise.model.workload import Missing
 from hugewise.quantity import format_duration
 from hugewise.unprivileged import Say
+
+BUILD_DISK = "3 GB"
+"""Space that a build takes below /var/tmp: most of it is the unpacked source."""
+
+_PATIENCE_S = 3600.0
+_FULL = f"a build needs {BUILD_DISK} there: free space, or mount some at it"
+_PACKAGE = re.compile(r"linux-source-\d[0-9.]*")
+
+
+@dataclass(frozen=True)
+class KernelSource:
+    """A source that can be had.
+
+    name      in words: the package and its version, or the file
+    sha256    of the package or the file
+    file      has it here, fetched if need be
+    package   whether it is a package, with the tarball in it
+    """
+
+    name: str
+    sha256: str
+    file: Callable[[], Path]
+    package: bool
+
+    def lend(self, sandbox: Sandbox) -> Path:
+        """Lend the source to the building account. Raises UserError where it has changed, StorageError."""
+        lent = sandbox.lend(self.file(), f"source{'.deb' if self.package else ''}", kept=self.package)
+        if cache.sha256(lent) != self.sha256:
+            raise UserError(f"the source {self.name} was changed meanwhile", hint="try again")
+        return lent
+
+    def unpack(self, lent: Path, folder: Path) -> None:
+        """Unpack the tree into the new folder, as the building account. Raises UserError, StorageError."""
+        tarball = lent
+        if self.package:
+            beside = folder.with_name(f"{folder.name}.deb")
+            beside.mkdir()
+            debian.unpack(lent, beside, only=["./usr/src/*"])
+            tarballs = sorted(debian.resolve_inside(beside, "/usr/src").glob("linux-source-*.tar.*"))
+            if len(tarballs) != 1 or tarballs[0].is_symlink():
+                raise UserError(f"{self.name} has {len(tarballs)} tarballs below /usr/src, not one")
+            tarball = tarballs[0]
+        folder.mkdir()
+        _extract(tarball, folder, self.name)
+        if self.package:
+            tarball.unlink()
+
+
+def of_debian(suite: str, arch: Architecture, say: Say) -> KernelSource:
+    """Return the suite's `linux-source`, resolved but not fetched yet. Raises UserError."""
+    resolved = debian.resolve(["linux-source"], suite, debian.ARCHITECTURES[arch], say)
+    sources = [entry for entry in resolved if _PACKAGE.fullmatch(entry.name)]
+    if len(sources) != 1:
+        names = ", ".join(entry.name for entry in sources) or "none"
+        raise UserError(f"linux-source of Debian {suite} does not bring one source of Linux: it brings {names}")
+    package = sources[0]
+    name = f"{package.name} {package.version}"
+    return KernelSource(name, package.sha256, lambda: debian.fetch([package], say)[0], package=True)
+
+
+def of_file(tarball: Path) -> KernelSource:
+    """Return a tarball with one folder in it, as kernel.org has them. Raises UserError."""
+    try:
+        digest = cache.sha256(tarball)
+    except OSError as error:
+        raise UserError(f"the source cannot be read: {tarball}: {error.strerror}") from None
+    return KernelSource(tarball.name, digest, lambda: tarball, package=False)
+
+
+def _extract(tarball: Path, folder: Path, name: str) -> None:
+    # tar knows the compression by the file's content, and follows no link of the tarball out of the folder.
+    command = ("tar", "--extract", "--file", str(tarball), "--directory", str(folder))
+    done = unprivileged.run((*command, "--strip-components=1", "--no-same-owner"), timeout=_PATIENCE_S)
+    if done.status != 0:
+        why = done.stderr.strip().splitlines() or ["no reason given"]
+        raise StorageError(f"cannot unpack {name} to {folder}: {why[0]}", hint=_FULL)
+    if not (folder / "Kbuild").is_file():
+        raise UserError(f"{name} is not a source of Linux: there is no Kbuild in it")
+
+
+SUITE = "trixie"  # release whose linux-source the fragments are written for
+
+# Fragments under all kernels of an architecture, the user's included: needs of the agent and the workloads.
+BASE: Mapping[Architecture, tuple[str, ...]] = MappingProxyType(
+    {"x86-64": ("common", "x86"), "arm64": ("common", "arm64")}
+)
+
+
+class Recipe(msgspec.Struct, frozen=True, kw_only=True):
+    """A kernel to build.
+
+    fragments   their texts by name, in the order to apply them
+    page_size   bytes of its base page, as asked for
+    about       in a word or two, for a list
+    own         how many of the fragments, the last ones, are the user's: what hugewise's ask for gives way to them
+    """
+
+    name: str
+    arch: Architecture
+    fragments: tuple[tuple[str, str], ...]
+    page_size: int
+    about: str
+    own: int = 0
+
+    @property
+    def demanded(self) -> tuple[str, ...]:
+        """The texts that the configuration must have, to the letter: the user's, or all where none is."""
+        return self.texts[len(self.fragments) - self.own :] if self.own else self.texts
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return tuple(text for _, text in self.fragments)
+
+
+def fragment(name: str) -> str:
+    """Return the text of a fragment of hugewise."""
+    return resources.files(__package__).joinpath("fragments", f"{name}.config").read_text(encoding="utf-8")
+
+
+def _recipe(name: str, arch: Architecture, page_size: int, about: str) -> Recipe:
+    texts = tuple((each_name, fragment(each_name)) for each_name in (*BASE[arch], name))
+    return Recipe(name=name, arch=arch, fragments=texts, page_size=page_size, about=about)
+
+
+RECIPES: Mapping[str, Recipe] = MappingProxyType(
+    {
+        recipe.name: recipe
+        for recipe in (
+            _recipe("pv-none", "x86-64", 4096, "no PARAVIRT"),
+            _recipe("pv-plain", "x86-64", 4096, "PARAVIRT"),
+            _recipe("pv-xxl", "x86-64", 4096, "PARAVIRT_XXL"),
+            _recipe("arm64-4k", "arm64", 4096, "recipe"),
+            _recipe("arm64-16k", "arm64", 16384, "recipe"),
+            _recipe("arm64-64k", "arm64", 65536, "recipe"),
+        )
+    }
+)
+
 
 # make's ARCH, its target, and the image that it makes.
 ARCH: Mapping[Architecture, str] = {"x86-64": "x86_64", "arm64": "arm64"}
@@ -64,21 +205,25 @@ def cross_compile_prefix(arch: Architecture) -> str:
 
 
 def missing_tools(arch: Architecture) -> tuple[Missing, ...]:
-    """What this machine lacks to build kernels of that architecture."""
+    """Return what this machine lacks to build kernels of that architecture."""
     wanted = dict(_PACKAGES)
     if tools := cross_compile_prefix(arch):
         package = f"gcc-{tools.rstrip('-')}".replace("_", "-")
         wanted[f"{tools}gcc"] = package
-    lacking = [Missing(f"no {name} to build kernels with", each) for name, each in wanted.items() if not _there(name)]
-    for header, each in _HEADERS[arch]:
-        if not _there("gcc"):
-            lacking.append(Missing(f"no gcc to look for {header} with", each))
+    lacking = [
+        Missing(f"no {name} to build kernels with", lacking_package)
+        for name, lacking_package in wanted.items()
+        if not _on_path(name)
+    ]
+    for header, lacking_package in _HEADERS[arch]:
+        if not _on_path("gcc"):
+            lacking.append(Missing(f"no gcc to look for {header} with", lacking_package))
         elif not _includes(header):
-            lacking.append(Missing(f"no {header} to build kernels with", each))
+            lacking.append(Missing(f"no {header} to build kernels with", lacking_package))
     return tuple(lacking)
 
 
-def _there(name: str) -> bool:
+def _on_path(name: str) -> bool:
     return shutil.which(name) is not None
 
 
@@ -92,8 +237,8 @@ def _includes(header: str) -> bool:
 
 @functools.cache
 def compiler_version(arch: Architecture) -> str:
-    """What compiles and links such kernels, in its own words. Raises UserError."""
-    said = []
+    """Return the versions of the compiler and the linker of such kernels. Raises UserError."""
+    versions = []
     for tool in ("gcc", "ld"):
         program = f"{cross_compile_prefix(arch)}{tool}"
         why = ""
@@ -104,13 +249,13 @@ def compiler_version(arch: Architecture) -> str:
             why = error.message
         if why:
             lacking = missing_tools(arch)
-            packages = " ".join(dict.fromkeys(each.package for each in lacking if each.package))
+            packages = " ".join(dict.fromkeys(missing.package for missing in lacking if missing.package))
             raise UserError(
                 f"kernels of {arch} cannot be built here: {program}: {why}",
                 hint=f"apt install {packages}" if packages else f"is {program} whole?",
             )
-        said.append(done.stdout.partition("\n")[0].strip())
-    return "; ".join(said)
+        versions.append(done.stdout.partition("\n")[0].strip())
+    return "; ".join(versions)
 
 
 _FORMAT = 1
@@ -130,10 +275,10 @@ _FIXED = {
 
 
 def build_key(recipe: Recipe, source: str) -> store.Key:
-    """The key of what is asked for; `source`: the suite whose linux-source it is, or a tarball's SHA-256."""
+    """Return the key of the requested build; `source`: the suite of its linux-source, or a tarball's SHA-256."""
     return {
         "symbols": store.merged_fragments(recipe.texts),
-        "name": recipe.name,  # it is in the release
+        "name": recipe.name,  # part of the release
         "arch": recipe.arch,
         "compiler": compiler_version(recipe.arch),
         "source": source,
@@ -142,35 +287,30 @@ def build_key(recipe: Recipe, source: str) -> store.Key:
 
 
 def provide(recipe: Recipe, source: KernelSource, wanted: store.Key, say: Say) -> Kernel:
-    """The kernel of that recipe and source, built if it is not in the cache; noted as what is had for `wanted`.
-
-    Raises UserError where a tool is missing or a fragment was dropped, HugewiseError with the log's last lines where
-    the build fails, StorageError.
+    """Return the kernel of that recipe and source, built if it is not in the cache; noted as had for `wanted`. Raises
+    UserError, HugewiseError with the log's last lines, StorageError.
     """
     made_of = {**build_key(recipe, source.sha256), "source": source.sha256}
-    return store.have(wanted, made_of, lambda folder: _make(recipe, source, folder, log_of(made_of), say), say)
-
-
-def log_of(made_of: store.Key) -> Path:
-    """Where the log of that build is kept, also when it fails."""
-    return cache.entry(store.KIND, made_of).with_suffix(".log")
+    log = cache.entry_path(store.KIND, made_of).with_suffix(".log")  # kept also when the build fails
+    return store.make_or_find(wanted, made_of, lambda folder: _make(recipe, source, folder, log, say), say)
 
 
 def _make(recipe: Recipe, source: KernelSource, folder: Path, log: Path, say: Say) -> None:
     if lacking := missing_tools(recipe.arch):
         raise UserError(
-            f"the kernel {recipe.name} cannot be built: " + "; ".join(each.reason for each in lacking),
-            hint="apt install " + " ".join(dict.fromkeys(each.package for each in lacking if each.package)),
+            f"the kernel {recipe.name} cannot be built: " + "; ".join(missing.reason for missing in lacking),
+            hint="apt install " + " ".join(dict.fromkeys(missing.package for missing in lacking if missing.package)),
         )
-    with workshop() as shop, _Log(log) as writing:
-        lent = source.lend(shop)
+    with storing(str(log)):
+        writing = log.open("w+", encoding="utf-8", errors="replace")
+    with open_sandbox() as sandbox, writing:
+        lent = source.lend(sandbox)
         keep = (writing.fileno(),)
-        shop.do(lambda tell: _build(recipe, source, lent, shop.own, log=writing, say=tell), say, keep=keep)
-        shop.take("made", folder)
+        sandbox.do(lambda tell: _build(recipe, source, lent, sandbox.own, log=writing, say=tell), say, keep=keep)
+        sandbox.take("made", folder)
 
 
 def _build(recipe: Recipe, source: KernelSource, lent: Path, own: Path, *, log: IO[str], say: Say) -> None:
-    """Make the kernel's files in `own`/made. Raises OSError, UserError, StorageError, HugewiseError."""
     tree, objects, folder = own / "source", own / "objects", own / "made"
     objects.mkdir()
     folder.mkdir()
@@ -203,53 +343,35 @@ def _build(recipe: Recipe, source: KernelSource, lent: Path, own: Path, *, log: 
 
 
 def _configure(recipe: Recipe, make: _Make, objects: Path) -> str:
-    """The configuration that the fragments make of tinyconfig. Raises UserError naming what was dropped."""
     make("tinyconfig")
     path = objects / ".config"
     path.write_text(store.merged(path.read_text(encoding="utf-8"), recipe.texts), encoding="utf-8")
     make("olddefconfig")
     config = path.read_text(encoding="utf-8")
-    refused(recipe, config)
+    check_config(recipe, config)
     if given_up := [] if not recipe.own else store.unmet(recipe.texts, config):
-        symbols = ", ".join(f"CONFIG_{each.symbol}={each.second}" for each in given_up)
+        symbols = ", ".join(f"CONFIG_{difference.symbol}={difference.second}" for difference in given_up)
         make.say(f"{recipe.name}: with your fragments, also {symbols}")
     return config
 
 
-def refused(recipe: Recipe, config: str) -> None:
-    """Raises UserError where the configuration is not what the recipe's fragments ask for, or cannot be a guest's."""
+def check_config(recipe: Recipe, config: str) -> None:
+    """Raise UserError where the configuration is not what the recipe's fragments ask for, or unfit for a guest."""
     dropped = store.unmet(recipe.demanded, config)
     if dropped:
-        said = ", ".join(f"CONFIG_{each.symbol}={each.first} (it is {each.second})" for each in dropped)
+        symbols = ", ".join(
+            f"CONFIG_{difference.symbol}={difference.first} (it is {difference.second})" for difference in dropped
+        )
         raise UserError(
-            f"the kernel {recipe.name}: the source's configuration does not take {said}",
+            f"the kernel {recipe.name}: the source's configuration does not take {symbols}",
             hint="ask for what these symbols depend on as well, or use the source that the fragments are written for",
         )
-    lacking = modules.lacking(store.parse(config))
+    lacking = store.lacking(store.parse(config))
     if lacking:
         raise UserError(f"the kernel {recipe.name} cannot be a guest's: it lacks {', '.join(lacking)}")
 
 
-class _Log:
-    """The log of a build: a file, made anew."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __enter__(self) -> IO[str]:
-        try:
-            self._file = self.path.open("w+", encoding="utf-8", errors="replace")
-        except OSError as error:
-            raise StorageError(f"cannot write {self.path}: {error.strerror}") from error
-        return self._file
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-
-
 class _Make:
-    """`make` in the tree for a recipe; `cpu_s` counts the CPU time of all calls."""
-
     def __init__(self, recipe: Recipe, tree: Path, objects: Path, log: IO[str], say: Say) -> None:
         self.cpu_s = 0.0
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -268,10 +390,9 @@ class _Make:
         )
 
     def __call__(self, target: str, *, progress: bool = False) -> None:
-        """Make the target. Raises HugewiseError with the last lines of the log."""
-        # What the user's shell says of flags, compilers and architectures is for other builds.
+        # The user's environment of flags, compilers and architectures is for other builds.
         environment = {"PATH": os.environ.get("PATH", os.defpath), **_FIXED}
-        # The output goes through this process: if that is killed, make finds nobody who reads, and ends.
+        # The output goes through this process: if it is killed, make loses its reader, and ends.
         with subprocess.Popen(
             (*self._command, target), env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True,
@@ -283,7 +404,7 @@ class _Make:
                 os.killpg(running.pid, signal.SIGKILL)
                 raise
             finally:
-                self._log.flush()  # this process may end without it
+                self._log.flush()  # this process may end without flushing
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
         self.cpu_s = used.ru_utime + used.ru_stime - self._before
         if running.returncode != 0:
@@ -301,13 +422,15 @@ class _Make:
 
     def _follow(self, lines: IO[str], *, progress: bool) -> None:
         steps = 0
-        began = said = time.monotonic()
+        began = reported = time.monotonic()
         while line := lines.readline(_LONGEST):
             self._last.append(line.rstrip("\n"))
             self._room -= len(line)
             if self._room > 0:
                 self._log.write(line)
             steps += _STEP.match(line) is not None
-            if progress and time.monotonic() - said >= _EVERY_S:
-                said = time.monotonic()
-                self.say(f"building {self._recipe.name}: {steps} files made, {format_duration(said - began)} so far")
+            if progress and time.monotonic() - reported >= _EVERY_S:
+                reported = time.monotonic()
+                self.say(
+                    f"building {self._recipe.name}: {steps} files made, {format_duration(reported - began)} so far"
+                )

@@ -1,16 +1,20 @@
-"""Effects with their intervals and the margin band: of one cell, and of the whole run.
+"""Effects with their intervals and the margin band: of one cell, of the whole run, and of the hosts of a fleet.
 
-The hosts of a fleet by their classes: each with its own interval, the typical effect, and what the next one sees.
+The heat map has every metric's change under every arm: blue is lower, orange higher, and the fill says how large the
+change is. Fills are half transparent, so that the page's ink keeps its contrast on them.
 """
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+from hugewise.analysis.changes import Change, Values, changes
 from hugewise.model.fleet import FleetComparison, HostEffect, PooledEffect
-from hugewise.model.results import CellResult, Comparison, Results
+from hugewise.model.results import VERDICTS, CellResult, Comparison, Results
+from hugewise.report import numbers
 from hugewise.report.cell_answers import Also, also_judged
 from hugewise.report.figures.theme import (
     INK,
@@ -28,17 +32,13 @@ from hugewise.report.figures.theme import (
     span,
 )
 from hugewise.report.numbers import effect, ends, interval, percent
-from hugewise.report.sentences import SYMBOLS, better_direction, effect_of
+from hugewise.report.sentences import better_direction, effect_of, marked
 from hugewise.visible import printable
 
+# CSS pixels of a narrow figure: in a window of 360 it does not scroll.
+_NARROW, _NARROW_NAMES, _NARROW_ROW, _NARROW_LABEL = 200, 100, 42, 36
 _STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 10, 20, 50, 100)
-_VERDICT_SHAPES = {
-    "better": "triangle-up",
-    "worse": "triangle-down",
-    "equivalent": "square",
-    "undecided": "circle",
-    "none": "cross",
-}
+_VERDICT_SHAPES = {verdict: words.shape for verdict, words in VERDICTS.items()}
 
 
 _TOUCHING = {"paddingInner": 0, "paddingOuter": 0}  # so that the band has no gaps
@@ -52,10 +52,14 @@ def effects(cell: CellResult, palette: Mapping[str, str], margin: float) -> Spec
     An interval that has one end reaches to the edge of the figure on the other side, where an arrow stands; so does
     one whose end lies far beyond all estimates.
     """
-    rows = [row for one in cell.comparisons if (row := _row(one, margin))]
+    rows = [row for comparison in cell.comparisons if (row := _row(comparison, margin))]
     if not rows:
         return None
-    names = {printable(one.arm): palette[one.arm] for one in cell.comparisons if one.ratio is not None}
+    names = {
+        printable(comparison.arm): palette[comparison.arm]
+        for comparison in cell.comparisons
+        if comparison.ratio is not None
+    }
     good = {"lower": "← better", "higher": "better →", "neutral": "not judged"}[cell.metric.better]
     title = (
         f"{printable(cell.metric.name)}: change against {printable(cell.baseline)}, band ±{percent(margin)} ({good})"
@@ -65,17 +69,48 @@ def effects(cell: CellResult, palette: Mapping[str, str], margin: float) -> Spec
     )
 
 
+def narrowed(spec: Spec) -> Spec:
+    """Return a figure of effects for a narrow window: no part of it is out of sight, so that an interval that crosses
+    zero is seen to. The effect in words stands above its interval.
+    """
+    made: Spec = copy.deepcopy(spec)
+    body = made.get("spec", made)
+    body |= {"width": _NARROW, "height": {"step": _NARROW_ROW}}
+    body["encoding"]["y"] |= {"axis": {"labelLimit": _NARROW_NAMES}}
+    if "facet" in made:
+        made["facet"]["row"]["header"] |= {"labelLimit": _NARROW}
+    for one in body["layer"]:
+        one["encoding"] = dict(one["encoding"])  # layers share them
+        x = one["encoding"]["x"]
+        if one["mark"]["type"] == "text":
+            one["encoding"]["x"] = {"value": 0}
+            one["mark"] |= {"dx": 0, "dy": -_NARROW_ROW / 3}
+        elif "title" in x:
+            axis = {**x["axis"], "tickCount": 3, "titleLimit": _NARROW + _NARROW_NAMES}
+            if "values" in axis:
+                axis["values"] = _ticks(axis["values"], *x["scale"]["domain"])
+            one["encoding"] |= {"x": {**x, "title": x["title"].split(", "), "axis": axis}}
+    return made
+
+
+def _ticks(steps: Sequence[float], low: float, high: float) -> list[float]:
+    """Return those ticks of a narrow axis whose labels have room: none, and the outermost that are far enough off."""
+    room = _NARROW_LABEL / _NARROW * math.log(high / low)
+    far = [step for step in (*steps[:1], *steps[-1:]) if abs(math.log(step)) >= room]
+    return sorted({1.0, *far})
+
+
 def overview(results: Results, palette: Mapping[str, str]) -> Spec | None:
     """All that was judged in the run, cell below cell: by its own metric, then by what was declared beside it."""
     rows: list[dict[str, Any]] = []
     for number, cell in enumerate(results.cells):
-        own = [Also(printable(cell.metric.name), cell.metric, one) for one in cell.comparisons]
+        own = [Also(printable(cell.metric.name), cell.metric, comparison) for comparison in cell.comparisons]
         for name, metric, one, _ in (*own, *also_judged(cell)):
             label = f"{number + 1}. {printable(cell.cell)} – {name}, {better_direction(metric)}"
             rows += [{**row, "cell": label} for row in [_row(one, results.margin)] if row]
     if not rows:
         return None
-    arms = {one.arm: None for cell in results.cells for one in cell.judged}
+    arms = {comparison.arm: None for cell in results.cells for comparison in cell.judged}
     names = {printable(arm): palette[arm] for arm in arms}
     title = f"change against the baseline, with the margin of ±{percent(results.margin)}"
     width = WIDTH + 180
@@ -95,7 +130,7 @@ def overview(results: Results, palette: Mapping[str, str]) -> Spec | None:
 
 
 def _row(comparison: Comparison, margin: float) -> dict[str, Any] | None:
-    """What is drawn of a comparison, None for nothing; `ratio` is None where there is no finite one.
+    """Return the drawn values of a comparison, None for nothing; `ratio` is None where there is no finite one.
 
     An end that is not there is None, until `ratio_axis` puts it at the edge.
     """
@@ -115,7 +150,7 @@ def _row(comparison: Comparison, margin: float) -> dict[str, Any] | None:
         "bandlow": 1 - margin,
         "bandhigh": 1 + margin,
         "verdict": comparison.verdict,
-        "text": f"{effect_of(comparison)}  {SYMBOLS[comparison.verdict]} {comparison.verdict}",
+        "text": f"{effect_of(comparison)}  {marked(comparison.verdict)}",
         **mark_label(
             comparison.arm, f"{comparison.arm}: {effect_of(comparison)}, {comparison.n} pairs, {comparison.verdict}"
         ),
@@ -123,7 +158,7 @@ def _row(comparison: Comparison, margin: float) -> dict[str, Any] | None:
 
 
 def ratio_axis(rows: Sequence[dict[str, Any]], title: str) -> Spec:
-    """The axis of ratios, labelled as changes: linear for small spans, else logarithmic (a ratio and its inverse
+    """Return the axis of ratios, labelled as changes: linear for small spans, else logarithmic (a ratio and its inverse
     then lie at equal distances from none). Ends that are open, or far away, are put at its edges.
     """
     ends = [row[end] for row in rows for end in ("low", "high") if row[end]]
@@ -192,25 +227,19 @@ MOST = 30
 """Hosts of a class that are drawn: those that lie furthest from its typical effect."""
 TYPICAL, NEXT = "typical effect", "next host"  # a host's name has no space
 _ASIDE = 240  # CSS pixels beside the plot, where values stand, which the name of a class may reach into
-_SHAPES = {
-    "better": "triangle-up",
-    "worse": "triangle-down",
-    "equivalent": "square",
-    "undecided": "circle",
-    "none": "cross",
-    TYPICAL: "diamond",
-}
+_SHAPES = {**_VERDICT_SHAPES, TYPICAL: "diamond"}
 
 
-def forest(one: FleetComparison, colour: str, margin: float) -> Spec | None:
-    """Rows by class: the typical effect with its interval, the interval of the next host, and the hosts as they are by
-    themselves. None where no host has a ratio.
+def forest(comparison: FleetComparison, colour: str, margin: float) -> Spec | None:
+    """Return rows by class: the typical effect with its interval, the interval of the next host, and the hosts as they
+    are by themselves. None where no host has a ratio.
     """
-    rows = [row for stratum in one.strata for row in _rows(one, stratum, margin)]
+    rows = [row for stratum in comparison.strata for row in _rows(comparison, stratum, margin)]
     if not any(row["ratio"] is not None for row in rows):
         return None
-    good = {"lower": "← better", "higher": "better →", "neutral": "not judged"}[one.metric.better]
-    title = f"{printable(one.metric.name)}: change against {printable(one.baseline)}, band ±{percent(margin)} ({good})"
+    good = {"lower": "← better", "higher": "better →", "neutral": "not judged"}[comparison.metric.better]
+    metric, base = printable(comparison.metric.name), printable(comparison.baseline)
+    title = f"{metric}: change against {base}, band ±{percent(margin)} ({good})"
     axis = ratio_axis(rows, title)
     classes = list(dict.fromkeys(row["stratum"] for row in rows))
     names = list(dict.fromkeys(row["host"] for row in rows))
@@ -232,21 +261,21 @@ def forest(one: FleetComparison, colour: str, margin: float) -> Spec | None:
     )
 
 
-def _rows(one: FleetComparison, stratum: PooledEffect, margin: float) -> list[dict[str, Any]]:
-    hosts = [host for host in one.hosts if host.stratum == stratum.stratum]
+def _rows(comparison: FleetComparison, stratum: PooledEffect, margin: float) -> list[dict[str, Any]]:
+    hosts = [host for host in comparison.hosts if host.stratum == stratum.stratum]
     shown, drawn = f"{printable(stratum.stratum)} ({len(hosts)} hosts)", _furthest(hosts, stratum.ratio)
     if len(drawn) < len(hosts):
         shown += f", the {len(drawn)} furthest from its typical effect"
     common = {"stratum": shown, "bandlow": 1 - margin, "bandhigh": 1 + margin}
     rows = []
     if stratum.ratio is not None:
-        text = f"{effect(stratum.ratio, stratum.low, stratum.high)}  {SYMBOLS[stratum.verdict]} {stratum.verdict}"
+        text = f"{effect(stratum.ratio, stratum.low, stratum.high)}  {marked(stratum.verdict)}"
         rows.append(common | _host_row(TYPICAL, TYPICAL, stratum.ratio, stratum.low, stratum.high, text))
     if stratum.next_low is not None and stratum.next_high is not None:
         text = interval(stratum.ratio, stratum.next_low, stratum.next_high)
         rows.append(common | _host_row(NEXT, NEXT, None, stratum.next_low, stratum.next_high, text))
     for host in drawn:
-        text = f"{effect(host.ratio, host.low, host.high)}  {SYMBOLS[host.verdict]}"
+        text = f"{effect(host.ratio, host.low, host.high)}  {VERDICTS[host.verdict].symbol}"
         rows.append(common | _host_row(printable(host.host), host.verdict, host.ratio, host.low, host.high, text))
     return rows
 
@@ -273,7 +302,7 @@ def _host_row(  # noqa: PLR0917
 
 
 def _furthest(hosts: Sequence[HostEffect], typical: float | None) -> list[HostEffect]:
-    """Those that are drawn, in the order of their effects."""
+    """Return the hosts that are drawn, in the order of their effects."""
     known = [host for host in hosts if host.ratio is not None and 0 < host.ratio < math.inf]
     if typical is not None and len(known) > MOST:
         known = sorted(known, key=lambda host: -abs(math.log((host.ratio or 1.0) / typical)))[:MOST]
@@ -302,3 +331,117 @@ def _forest_layers(rows: Sequence[dict[str, Any]], axis: Spec, colour: str) -> l
         *arrows(rows, "x", axis, {"color": {"value": colour}}),
         layer("text", {"x": {"value": WIDTH}, "text": {"field": "text"}}, align="left", dx=8),
     ]
+
+
+_MOST = 24  # metrics in the figure: all are in the table below it
+_FULL = math.log(2)  # a change from which on the colour is full: twice, or half
+_OPACITY = 0.5
+_COLOURS = {"lower": "#2a78d6", "higher": "#d2700a"}
+_STEP, _WIDEST, _LETTER, _ROW, _NAMES = 104, 158, 7, 24, 230
+
+MetricRow = Mapping[str, Change]
+
+
+class HeatRows(NamedTuple):
+    """The metrics of the figure, each with its arms, and how many there are in all."""
+
+    shown: Mapping[str, MetricRow]
+    of: int
+
+
+def heat_rows(cell: CellResult, values: Values) -> HeatRows:
+    """Judged metrics first, then the others, those that changed most before those that changed less."""
+    found: dict[tuple[str, str], dict[str, Change]] = {}
+    for one in changes(cell, values):
+        if one.ratio is not None and 0 < one.ratio < math.inf:
+            found.setdefault((one.metric, one.estimand), {})[one.arm] = one
+    judged = [key for key, several in found.items() if any(one.verdict is not None for one in several.values())]
+    others = sorted((key for key in found if key not in judged), key=lambda key: -_largest(found[key]))
+    several = {key[0] for key in judged if sum(other[0] == key[0] for other in judged) > 1}
+    names = {key: f"{key[0]}: {key[1]}" if key[0] in several else key[0] for key in [*judged, *others]}
+    return HeatRows({names[key]: found[key] for key in [*judged, *others][:_MOST]}, len(found))
+
+
+def _largest(row: MetricRow) -> float:
+    return max(_size(change) for change in row.values())
+
+
+def _size(change: Change) -> float:
+    assert change.ratio is not None
+    return abs(math.log(change.ratio))
+
+
+def heat(cell: CellResult, found: HeatRows) -> Spec | None:
+    """A row for each metric, a column for each arm beside the baseline. None where fewer than two metrics changed."""
+    if len(found.shown) < 2:
+        return None
+    arms = [arm.arm for arm in cell.arms if any(arm.arm in row for row in found.shown.values())]
+    rows = [_heat_field(name, arm, row[arm]) for name, row in found.shown.items() for arm in arms if arm in row]
+    step = min(max(_STEP, *(_LETTER * len(printable(arm)) + 8 for arm in arms)), _WIDEST)
+    x: Spec = {
+        "field": "arm",
+        "type": "nominal",
+        "sort": [printable(arm) for arm in arms],
+        "title": None,
+        "axis": _axis("top", step - 8),
+    }
+    y: Spec = {
+        "field": "metric",
+        "type": "nominal",
+        "sort": [printable(name) for name in found.shown],
+        "title": None,
+        "axis": _axis("left", _NAMES),
+    }
+    colour: Spec = {
+        "field": "way",
+        "type": "nominal",
+        "title": None,
+        "scale": {"domain": list(_COLOURS), "range": list(_COLOURS.values())},
+        "legend": {"symbolType": "square", "symbolOpacity": _OPACITY},
+    }
+    weight: Spec = {"field": "weight", "type": "quantitative", "scale": None, "legend": None}
+    layers = [
+        layer("rect", {"color": colour, "opacity": weight}, tells=True),
+        layer("text", {"text": {"field": "text"}}, whose=True),
+    ]
+    looks = {"width": {"step": step}, "height": {"step": _ROW}, "encoding": {"x": x, "y": y}}
+    return chart({**looks, "data": {"values": rows}, "layer": layers})
+
+
+def _axis(orient: str, limit: int) -> dict[str, Any]:
+    bare = {"domain": False, "ticks": False, "grid": False, "labelAngle": 0, "labelOverlap": False}
+    return {**bare, "orient": orient, "labelLimit": limit}
+
+
+def _heat_field(name: str, arm: str, one: Change) -> dict[str, Any]:
+    assert one.ratio is not None
+    symbol = "" if one.verdict is None else f"{VERDICTS[one.verdict].symbol} "
+    change = numbers.exact(one.ratio) if one.constant else numbers.point(one.ratio, one.low, one.high)
+    return {
+        "metric": printable(name),
+        "arm": printable(arm),
+        "ratio": one.ratio,
+        "way": "lower" if one.ratio < 1 else "higher",
+        "weight": round(_OPACITY * min(_size(one) / _FULL, 1.0), 4),
+        "text": f"{symbol}{change}",
+        **mark_label(arm, f"{arm}, {name}: {_heat_words(one, change)}", one.metric),
+    }
+
+
+def _heat_words(one: Change, change: str) -> str:
+    if one.verdict is None:
+        return f"{change}, not judged, medians of {one.n} and {one.n_baseline} attempts"
+    span = "" if one.constant else numbers.interval(one.ratio, one.low, one.high)
+    level = numbers.percent(one.confidence)
+    interval = f"{level} interval {span}" if span else "the same in all" if one.constant else "no interval"
+    return f"{change}, {interval}, {one.n} pairs, {one.verdict}"
+
+
+def heat_caption(rows: HeatRows, baseline: str) -> str:
+    """Return the caption."""
+    few = len(rows.shown)
+    most = f" The {few} that were judged or changed most, of {rows.of}: the table has all." if few < rows.of else ""
+    return (
+        f"Change of every metric against {printable(baseline)}: blue is lower, orange higher, full colour from half or "
+        f"twice on. ▲▼=? are verdicts; what has none was not judged.{most}"
+    )

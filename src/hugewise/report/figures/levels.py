@@ -1,10 +1,6 @@
-"""A metric at the levels of a study's factors: as lines over a numeric parameter, else as grouped bars.
+"""Cells that differ in their parameters alone: their metric at the levels of a study's factors.
 
-A metric over the levels of a numeric parameter: a line for each policy, as in studies of databases.
-
-Cells that differ in their parameters alone: what figures over factor levels are drawn from.
-
-Grouped bars: a metric at every level of the study's factors, a bar for each policy.
+Lines over a numeric parameter, one for each policy, as in studies of databases; else grouped bars.
 """
 
 from __future__ import annotations
@@ -46,7 +42,7 @@ class FactorGroup(NamedTuple):
 
 
 def groups(cells: Iterable[CellResult]) -> list[FactorGroup]:
-    """The groups of two cells and more."""
+    """Return the groups of two cells and more."""
     found: dict[tuple[str, str, str], list[CellResult]] = {}
     for cell in cells:
         found.setdefault((_label(cell), cell.workload, cell.metric.name), []).append(cell)
@@ -60,20 +56,22 @@ def groups(cells: Iterable[CellResult]) -> list[FactorGroup]:
 
 
 def _label(cell: CellResult) -> str:
-    """What the cell's id begins with, before the first of its varied parameters (`label-name=level-name=level`)."""
+    """Return the beginning of the cell's id, before the first of its varied parameters
+    (`label-name=level-name=level`).
+    """
     head, equals, _ = cell.cell.partition("=")
     named = [name for name in cell.parameters if equals and head.endswith(f"-{name}")]
     return head.removesuffix(f"-{max(named, key=len)}") if named else cell.cell
 
 
 def numeric(group: FactorGroup, name: str) -> bool:
-    """Whether every level of the parameter is a number."""
+    """Return whether every level of the parameter is a number."""
     values = [cell.parameters.get(name) for cell in group.cells]
     return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
 
 
 def levels(group: FactorGroup, name: str) -> list[Any]:
-    """The parameter's levels: numbers by size, others in the study's order."""
+    """Return the parameter's levels: numbers by size, others in the study's order."""
     found = list(
         {repr(value): value for cell in group.cells if (value := cell.parameters.get(name)) is not None}.values()
     )
@@ -81,7 +79,7 @@ def levels(group: FactorGroup, name: str) -> list[Any]:
 
 
 def level(workload: str, name: str, value: Any) -> str:
-    """A level as the study's reader would write it: `64k` of a size, `10m` of a duration."""
+    """Return a level as the study's reader would write it: `64k` of a size, `10m` of a duration."""
     kind = _types(workload).get(name)
     sized = kind == "size" or (kind is None and name.endswith("bytes"))
     if sized and isinstance(value, int) and not isinstance(value, bool) and value > 0:
@@ -240,7 +238,7 @@ def lines(group: FactorGroup, name: str, palette: Mapping[str, str], confidence:
 
 
 def _far_apart(values: Mapping[str, Sequence[Mapping[str, Any]]]) -> bool:
-    """Whether one axis would press some panel flat."""
+    """Return whether one axis would press some panel flat."""
     highest = [max(float(row["mean"]) for row in rows) for rows in values.values()]
     return min(highest) <= 0 or max(highest) / min(highest) > _APART
 
@@ -250,7 +248,7 @@ def _whole(value: float) -> int | float:
 
 
 def _labels(steps: list[float], names: list[str]) -> str:
-    """The Vega expression that names each level of the axis."""
+    """Return the Vega expression that names each level of the axis."""
     text = "datum.label"
     for step, name in zip(steps, names, strict=True):
         text = f"abs(datum.value - {step!r}) <= {abs(step) * 1e-9!r} ? {json.dumps(name)} : {text}"

@@ -1,7 +1,4 @@
-"""One attempt of each arm over time: the machine's memory by page size; latencies with what fell into their time.
-
-Throughput within an attempt, second by second: whether the measured part was steady.
-"""
+"""Within an attempt: memory by page size, latencies beside the machine's counters, throughput by the second."""
 
 from __future__ import annotations
 
@@ -36,7 +33,7 @@ _SECOND = "second of the measured part"
 
 def pages(cell: CellResult) -> Spec | None:
     """A strip for each arm: anonymous memory and pools of the whole machine by page size, stacked, at each reading."""
-    several = [one for one in cell.over_time if one.memory and len(one.t_s) > 1]
+    several = [series for series in cell.over_time if series.memory and len(series.t_s) > 1]
     keys = kind_order({key for one in several for key in one.memory})
     highest = max(
         (sum(_at(one, key, place) for key in keys) for one in several for place in range(len(one.t_s))), default=0
@@ -90,16 +87,16 @@ def pages(cell: CellResult) -> Spec | None:
     return strips([*rows, *ends], names, f"memory of the machine, {unit.unit}", {"x": x}, layers, 90)
 
 
-def _memory(one: ArmOverTime, key: str) -> str:
-    """What an area says, which stands for all of its readings: `2m anonymous memory, 1.00 GiB at most, none at the
+def _memory(series: ArmOverTime, key: str) -> str:
+    """Return the label of an area, for all of its readings: `2m anonymous memory, 1.00 GiB at most, none at the
     end`.
     """
-    known = [value for value in one.memory.get(key, ()) if value is not None] or [0]
+    known = [value for value in series.memory.get(key, ()) if value is not None] or [0]
     return f"{kind_label(key)} memory, {size(max(known))} at most, {size(known[-1])} at the end"
 
 
-def _at(one: ArmOverTime, key: str, place: int) -> float:
-    values = one.memory.get(key)
+def _at(series: ArmOverTime, key: str, place: int) -> float:
+    values = series.memory.get(key)
     return 0.0 if values is None else float(values[place] or 0)
 
 
@@ -107,7 +104,7 @@ def latencies(cell: CellResult, palette: Mapping[str, str]) -> Spec | None:
     """Two strips for each arm: operations a second and p99 in each interval, and above p99 what fell into it that is
     not usual in that attempt.
     """
-    several = [one for one in cell.over_time if one.interval_s and len(one.operations) > 1]
+    several = [series for series in cell.over_time if series.interval_s and len(series.operations) > 1]
     known = [value for one in several for value in one.p99_us if value]
     if not known:
         return None
@@ -171,15 +168,17 @@ def latencies(cell: CellResult, palette: Mapping[str, str]) -> Spec | None:
     return {**spec, "resolve": {"scale": {"y": "independent"}}}
 
 
-def _unusual(one: ArmOverTime, values: tuple[float | None, ...]) -> list[float]:
-    """The middles of the spans between readings of the measured part with more than twice the median."""
-    inside = [place for place in range(len(values)) if one.t_s[place + 1] > 0 and one.t_s[place] < one.length_s]
+def _unusual(series: ArmOverTime, values: tuple[float | None, ...]) -> list[float]:
+    """Return the middles of the spans between readings of the measured part with more than twice the median."""
+    inside = [
+        place for place in range(len(values)) if series.t_s[place + 1] > 0 and series.t_s[place] < series.length_s
+    ]
     known = [value for place in inside if (value := values[place]) is not None]
     if not known:
         return []
     limit = 2 * statistics.median(known)
-    spans = [(one.t_s[place], one.t_s[place + 1]) for place in inside if (values[place] or 0) > limit]
-    return [(max(begin, 0.0) + min(end, one.length_s)) / 2 for begin, end in spans]
+    spans = [(series.t_s[place], series.t_s[place + 1]) for place in inside if (values[place] or 0) > limit]
+    return [(max(begin, 0.0) + min(end, series.length_s)) / 2 for begin, end in spans]
 
 
 _MOST = 240  # points of a line; longer series are drawn by means of several seconds
@@ -197,7 +196,7 @@ class Second(NamedTuple):
 
 
 def within(results: Results, cell: CellResult, palette: Mapping[str, str]) -> Spec | None:
-    """A strip for each arm: the median over its attempts of each second, in the band of their quartiles.
+    """Return a strip for each arm: the median over its attempts of each second, in the band of their quartiles.
 
     The axis reaches at least as far from the medians as is still called settled: noise does not look like drift.
     """
@@ -258,7 +257,7 @@ def _ticks(last: float) -> list[int]:
 
 
 def seconds(several: Sequence[Sequence[float]], step: int = 1) -> list[Second]:
-    """Medians and quartiles over attempts, a series each, of every second that at least half of them reached.
+    """Return medians and quartiles over attempts, a series each, of every second that at least half of them reached.
 
     `step` seconds are taken together by their mean; seconds that do not fill a last step are left out.
     """

@@ -37,7 +37,7 @@ class Range(NamedTuple):
 
 
 class Trade(NamedTuple):
-    """What an arm gains (percent of the baseline's metric, above 0 is better) and takes (bytes more)."""
+    """Gain of an arm (percent of the baseline's metric, above 0 is better) and its memory (bytes more)."""
 
     arm: str
     gain: Range
@@ -53,8 +53,8 @@ class Trade(NamedTuple):
 
 
 def trades(cell: CellResult) -> list[Trade]:
-    """Of each compared arm of a cell that is judged by something else than memory, where both are known; nothing where
-    no arm takes more or less memory than the baseline.
+    """Return the trades of each compared arm of a cell that is judged by something else than memory, where both are
+    known; empty where no arm differs from the baseline in memory.
     """
     if cell.metric.better == "neutral" or cell.metric.unit == "bytes":
         return []
@@ -82,7 +82,7 @@ def _range(ratio: float, low: float | None, high: float | None, constant: bool, 
 
 
 def first_pairs(found: Sequence[Trade]) -> str:
-    """What a caption says where the intervals of memory are not of all pairs; else empty."""
+    """Return the caption's note where the intervals of memory are not of all pairs; else empty."""
     fewer = [one.footprint.n for one in found if one.footprint.n < one.comparison.n]
     return f"; the interval of memory is of the first {max(fewer):,} pairs" if fewer else ""
 
@@ -152,13 +152,13 @@ def _with(rows: Sequence[Mapping[str, Any]], one: Spec) -> Spec:
     return {"data": {"values": list(rows)}, **one}
 
 
-def _whisker(one: Trade, shown: Range, factor: float, at: float) -> dict[str, Any]:
+def _whisker(trade: Trade, shown: Range, factor: float, at: float) -> dict[str, Any]:
     ends = {"mean": shown.value * factor, "low": shown.low * factor, "high": shown.high * factor, "at": at}
-    return {"arm": printable(one.arm), **ends, **mark_label(one.arm, "")}
+    return {"arm": printable(trade.arm), **ends, **mark_label(trade.arm, "")}
 
 
 def _axis(rows: Sequence[dict[str, Any]], field: str, title: str) -> Spec:
-    """The axis on which the rows' ends are, to which they are cut; it has the place of the baseline, 0."""
+    """Return the axis on which the rows' ends are, to which they are cut; it has the place of the baseline, 0."""
     means = [0.0, *(row["mean"] for row in rows)]
     low, high = span(means, (row[end] for row in rows for end in ("low", "high")), 0.25 * max(map(abs, means)) or 1.0)
     for row in rows:
@@ -172,14 +172,14 @@ def _axis(rows: Sequence[dict[str, Any]], field: str, title: str) -> Spec:
     )
 
 
-def _row(one: Trade, unit: numbers.Scale) -> dict[str, Any]:
-    price = f", {numbers.size(one.price * _GIB)} for each percent" if one.price is not None else ""
-    memory = numbers.effect(one.footprint.ratio, one.footprint.low, one.footprint.high)
-    effect = numbers.effect(one.comparison.ratio, one.comparison.low, one.comparison.high)
-    text = f"{one.arm}: {one.comparison.metric} {effect}; memory {memory}{price}"
+def _row(trade: Trade, unit: numbers.Scale) -> dict[str, Any]:
+    price = f", {numbers.size(trade.price * _GIB)} for each percent" if trade.price is not None else ""
+    memory = numbers.effect(trade.footprint.ratio, trade.footprint.low, trade.footprint.high)
+    effect = numbers.effect(trade.comparison.ratio, trade.comparison.low, trade.comparison.high)
+    text = f"{trade.arm}: {trade.comparison.metric} {effect}; memory {memory}{price}"
     return {
-        "arm": printable(one.arm),
-        "memory": one.memory.value * unit.factor,
-        "gain": one.gain.value,
-        **mark_label(one.arm, text),
+        "arm": printable(trade.arm),
+        "memory": trade.memory.value * unit.factor,
+        "gain": trade.gain.value,
+        **mark_label(trade.arm, text),
     }

@@ -1,4 +1,6 @@
-"""What a source published beside what was measured here: both changes of a quantity on one axis, a row each."""
+"""Figure of a source's published changes beside the measured ones: both changes of a quantity on one axis, a row
+each.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ _SHAPES = {_PUBLISHED: "diamond", _JUDGED: "circle", _UNJUDGED: "cross"}
 
 
 def held(beside: Beside) -> list[PublishedPoint]:
-    """The published quantities with a printed change beside which a change was measured."""
+    """Return the published quantities with a printed change beside which a change was measured."""
     return [
         point
         for point in beside.points
@@ -33,8 +35,8 @@ def held(beside: Beside) -> list[PublishedPoint]:
 
 
 def published(beside: Beside, palette: Mapping[str, str]) -> Spec | None:
-    """For each entry in its cell a row for every such quantity: the published change as a diamond, the measured one in
-    the policy's colour with its interval. None where there is none.
+    """Return for each entry in its cell a row for every such quantity: the published change as a diamond, the measured
+    one in the policy's colour with its interval. None where there is none.
     """
     points = held(beside)
     if not points:
@@ -70,7 +72,7 @@ def published(beside: Beside, palette: Mapping[str, str]) -> Spec | None:
 
 
 def _rows(point: PublishedPoint) -> list[dict[str, Any]]:
-    """The published one and the measured one, which share a row of the figure."""
+    """Return the published one and the measured one, which share a row of the figure."""
     measured = point.measured
     assert measured is not None and point.percent is not None
     place = f"{printable(point.entry)}, beside {printable(point.cell)}"

@@ -1,8 +1,7 @@
-"""The tail of times: what share of the attempts, or of the operations, took as long as a value or longer.
+"""The tail of times, and drift.
 
-The share is on a logarithmic scale, on which one in a hundred has as much room as one in two.
-
-Drift: each attempt against the time at which it started, as a deviation from its own arm's median.
+The share of attempts or operations that took as long as a value or longer is on a logarithmic scale, on which one in a
+hundred has as much room as one in two. Drift is each attempt against its start, as a deviation from its arm's median.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ Curve = Sequence[tuple[float, float]]
 
 
 def of_attempts(found: Sequence[Point], cell: CellResult, palette: Mapping[str, str]) -> Spec | None:
-    """Of a cell that is judged by a time: a curve for each arm over its counted attempts."""
+    """Return, for a cell that is judged by a time, a curve for each arm over its counted attempts."""
     if cell.metric.unit not in _TIMES or cell.metric.better != "lower":
         return None
     counted = {"counted", "flagged as disturbed"}
@@ -61,10 +60,14 @@ def of_attempts(found: Sequence[Point], cell: CellResult, palette: Mapping[str, 
 
 
 def of_operations(cell: CellResult, palette: Mapping[str, str]) -> Spec | None:
-    """Of a cell whose load generator keeps its whole histogram: a curve for each arm over the operations of its middle
-    attempt.
+    """Return, for a cell whose load generator keeps its whole histogram, a curve for each arm over the operations of
+    its middle attempt.
     """
-    curves = {one.arm: list(zip(one.latency_us, one.as_slow, strict=True)) for one in cell.over_time if one.latency_us}
+    curves = {
+        series.arm: list(zip(series.latency_us, series.as_slow, strict=True))
+        for series in cell.over_time
+        if series.latency_us
+    }
     return _curves(curves, "us", "latency of an operation", "operations", palette) if curves else None
 
 
@@ -112,7 +115,7 @@ def _rows(arm: str, curve: Curve, unit: Scale, of: str) -> list[dict[str, Any]]:
 
 
 def _share(share: float) -> str:
-    """To three digits, however small: `100%`, `1.25%`, `0.00032%`."""
+    """Return a share to three digits, however small: `100%`, `1.25%`, `0.00032%`."""
     places = max(0, 2 - math.floor(math.log10(share * 100)))
     text = f"{share * 100:.{places}f}"
     return f"{text.rstrip('0').rstrip('.') if '.' in text else text}%"
@@ -122,7 +125,7 @@ _COUNTED = {"counted", "flagged as disturbed"}
 
 
 def time_order(found: Sequence[Point], cell: CellResult, palette: Mapping[str, str]) -> Spec | None:
-    """A strip for each arm on common axes; attempts of the first block carry a ring.
+    """Return a strip for each arm on common axes; attempts of the first block carry a ring.
 
     The axis spans the attempts that count; others that lie beyond it are drawn at its edge.
     """
@@ -162,16 +165,16 @@ def time_order(found: Sequence[Point], cell: CellResult, palette: Mapping[str, s
     return strips(rows, names, "deviation from the arm's own median", {"x": x, "y": y}, layers, 62)
 
 
-def _span(found: list[Point], medians: Mapping[str, float | None]) -> tuple[float, float]:
+def _span(points: list[Point], medians: Mapping[str, float | None]) -> tuple[float, float]:
     counted = [
         p.value / median - 1
-        for p in found
+        for p in points
         if p.value is not None and p.state in _COUNTED and (median := medians.get(p.arm))
     ]
     low, high = min(counted, default=-0.01), max(counted, default=0.01)
     return (low, high) if low < high else (low - 0.01, high + 0.01)  # counts that do not vary
 
 
-def _median(found: list[Point]) -> float | None:
-    values = [p.value for p in found if p.value is not None and p.state in _COUNTED]
+def _median(points: list[Point]) -> float | None:
+    values = [p.value for p in points if p.value is not None and p.state in _COUNTED]
     return statistics.median(values) if values else None

@@ -1,17 +1,12 @@
-"""The common looks of the figures: colours that stay with a policy, shapes, axes and fonts.
+"""The common looks of the figures: colours that stay with a policy, shapes, scales, layers, strips, and whiskers.
 
 Figures are Vega-Lite specifications with their data inside. Texts and lines use `currentColor`, so that a page can
 give them its own colour; fills have a luminance between 0.12 and 0.30, which keeps a contrast of at least 3:1 to white
 and to near-black. No fact is told by a colour alone: arms have their own rows, states their own shapes.
 
-The attempts of a cell as the points that figures draw.
-
-What figures are put together from: scales of numbers, layers, and strips that stand below each other.
-
-Whiskers on a scale that the estimates set: what leaves it is cut off there, and ends in an arrow.
-
-The t interval of two blocks is tens of times as wide as anything that was measured. A scale that held it would show
-nothing else, and would reach below zero, where no time and no rate is.
+The estimates set the scale: a whisker that leaves it is cut off there, and ends in an arrow. The t interval of two
+blocks is tens of times as wide as anything that was measured; a scale with room for it would show nothing else, and
+would reach below zero, where no time and no rate is.
 """
 
 from __future__ import annotations
@@ -54,7 +49,7 @@ class Point(NamedTuple):
 
 
 def points(results: Results, cell: CellResult) -> list[Point]:
-    """The cell's attempts in time order, without those that were rejected before their timed region."""
+    """Return the cell's attempts in time order, without those that were rejected before their timed region."""
     mine = sorted(
         (a for a in results.attempts if a.cell == cell.cell and a.state != "rejected"), key=lambda a: a.started
     )
@@ -84,7 +79,7 @@ def _state(attempt: Attempt) -> str:
 
 
 def thinned(found: Sequence[Point]) -> list[Point]:
-    """At most MOST of each arm's points, in the same order: the extremes, and evenly what is between in that order.
+    """Return up to MOST of each arm's points, in the same order: the extremes, and an even selection of the others.
 
     Where an arm has more, what did not count is thinned by itself, to a third of them at most.
     """
@@ -113,7 +108,7 @@ def _evenly(indices: Sequence[int], most: int) -> Sequence[int]:
 
 
 def thinning(found: Sequence[Point]) -> str:
-    """What the caption of a figure says where not every point is drawn; else empty."""
+    """Return the caption's note where not every point is drawn; else empty."""
     drawn = len(thinned(found))
     if drawn == len(found):
         return ""
@@ -157,7 +152,7 @@ def colours(results: Results) -> dict[str, str]:
 
 
 def palette(arms: Set[str]) -> dict[str, str]:
-    """A colour for each of these arms."""
+    """Return a colour for each of these arms."""
     found = {name: _KNOWN[name] for name in arms & _KNOWN.keys()}
     free = list(_OTHERS)
     for name in sorted(arms - _KNOWN.keys()):
@@ -169,7 +164,7 @@ def palette(arms: Set[str]) -> dict[str, str]:
 
 
 def nominal(names: Iterable[str], colour: Mapping[str, str]) -> Spec:
-    """The colour scale of arms in their order, without a legend: rows carry the names."""
+    """Return the colour scale of arms in their order, without a legend: rows carry the names."""
     listed = list(names)
     return {
         "field": "arm",
@@ -193,7 +188,7 @@ def arm_marks(names: Iterable[str], colour: Mapping[str, str]) -> tuple[Spec, Sp
 
 
 def change_label(value: str) -> str:
-    """The Vega expression that labels an axis of changes: `−20%`, `0%`, `+2.5%`."""
+    """Return the Vega expression that labels an axis of changes: `−20%`, `0%`, `+2.5%`."""
     return f"abs({value}) < 1e-9 ? '0%' : format({value}, '+.3~%')"
 
 
@@ -207,7 +202,7 @@ def panels(bodies: Mapping[str, Spec], columns: int) -> Spec:
 
 
 def row_axis(names: Iterable[str]) -> Spec:
-    """One row for each arm, in this order."""
+    """Return one row for each arm, in this order."""
     return {"field": "arm", "type": "nominal", "sort": list(names), "title": None}
 
 
@@ -271,13 +266,13 @@ _LONGEST = 600  # characters of what a mark says
 
 
 def quantitative(field: str, **more: Any) -> Spec:
-    """A channel of numbers."""
+    """Return a channel of numbers."""
     return {"field": field, "type": "quantitative", **more}
 
 
 def mark_label(arm: str, text: str, metric: str = "") -> dict[str, str]:
-    """What the marks of a row say to who points at them (`images` makes titles of it), and whose they are: for layers
-    with `tells` and with `whose`. `metric`: what they are of, where a figure has several.
+    """Return the labels of a row's marks for the pointer (`images` makes titles of them), and their arm: for layers
+    with `tells` and with `whose`. `metric`: the marks' metric, where a figure has several.
     """
     of = f"{BY}{printable(metric)}" if metric else ""
     return {"said": f"{printable(arm)}{BY}{printable(text)[:_LONGEST]}{of}", "of": f"{printable(arm)}{BY}{of}"}
@@ -286,7 +281,7 @@ def mark_label(arm: str, text: str, metric: str = "") -> dict[str, str]:
 def layer(
     mark: str, encoding: Spec | None = None, where: str = "", *, tells: bool = False, whose: bool = False, **looks: Any
 ) -> Spec:
-    """A mark with its looks and channels; `where`: a Vega expression that chooses the rows.
+    """Return a mark with its looks and channels; `where`: a Vega expression that chooses the rows.
 
     `tells`, `whose`: see `said`.
     """
@@ -323,7 +318,7 @@ def mean_of(arm: ArmSummary, unit: Scale) -> dict[str, Any]:
 
 
 def mean_title(metric: Metric, unit: Scale, confidence: float) -> list[str]:
-    """What an axis of means shows, in two lines."""
+    """Return the title of an axis of means, in two lines."""
     interval = f"{better_direction(metric)}; mean with {percent(confidence)} interval"
     return [printable(f"{metric.name}, {unit.unit}"), interval]
 
@@ -334,8 +329,8 @@ _LEAST = 0.25  # of the largest estimate: as far beyond the estimates a whisker 
 
 
 def span(estimates: Iterable[float], ends: Iterable[float], least: float) -> tuple[float, float]:
-    """What of a linear scale is shown: every estimate, and each end of a whisker that lies beyond them by no more than
-    their own spread, or by `least` where that is more. All in one unit; `estimates` has one at least.
+    """Return the shown range of a linear scale: every estimate, and each end of a whisker that lies beyond them by no
+    more than their own spread, or by `least` where that is more. All in one unit; `estimates` has one at least.
     """
     known, reached = list(estimates), list(ends)
     low, high = min(known), max(known)
@@ -351,7 +346,7 @@ def cut(row: Row, low: float, high: float) -> None:
 
 
 def fit(rows: Sequence[Row], *, zero: bool = False) -> list[float]:
-    """The domain for rows with a `mean` and its whisker from `low` to `high`, which are cut to it.
+    """Return the domain for rows with a `mean` and its whisker from `low` to `high`, which are cut to it.
 
     `zero`: it begins at 0, as bars do. Of means that are not negative, no whisker goes below 0.
     """

@@ -1,9 +1,7 @@
-"""Published beside measured: the tables and lines of a report. The rows are made by `hugewise.analysis.published`.
+"""Published figures beside measured ones, and stand-ins: the rows are made by `hugewise.analysis.published`.
 
 A published figure is shown as the source's file has it, digit for digit, in columns of its own that are called
 published; a measured one is shown as everywhere else.
-
-What ran in place of what others publish figures of, told where the figures stand.
 """
 
 from __future__ import annotations
@@ -12,18 +10,19 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from hugewise.analysis.published import Size, size
 from hugewise.model.metric import NOT_IN_EMULATION
+from hugewise.model.reason import Reason
 from hugewise.model.results import APART, Beside, CellResult, Level, Measured, PublishedFinding, PublishedPoint
 from hugewise.published import Sample
 from hugewise.report import numbers
-from hugewise.report.document import Block, Figure, Folded, Line, Points, Section, Table, some, table
+from hugewise.report.document import Block, Figure, Line, Section, Table, some, table
 from hugewise.report.figures.published import published
 from hugewise.report.numbers import MINUS, NOTHING
-from hugewise.report.sentences import SYMBOLS, effect_of, in_a_row
-from hugewise.visible import printable
+from hugewise.report.reasons import in_words
+from hugewise.report.sentences import effect_of, marked
 
 
 def stand_in_line(cell: CellResult) -> Line | None:
-    """The cell's own; None where nothing stands in for anything."""
+    """Return the cell's own; None where nothing stands in for anything."""
     return Line(f"Stand-in: {_words(cell.stand_ins)}.") if cell.stand_ins else None
 
 
@@ -71,7 +70,7 @@ _FINDINGS = (
 def beside(
     found: Beside | None, palette: Mapping[str, str] | None = None, *, introduced: bool = False
 ) -> Iterator[Section]:
-    """Where the study restates a published experiment: what that found, beside what was measured here. `palette`: the
+    """Yield, for a study that restates a published experiment, its figures beside the measured ones. `palette`: the
     colours of the study's policies, for a figure of both. `introduced`: its source and the exact reasons stand above.
     """
     if found is not None:
@@ -79,7 +78,6 @@ def beside(
             *(() if introduced else map(Line, introduction(found))),
             *some(None if palette is None else _figure(found, palette)),
             *tables(found),
-            *(() if introduced else exactly(found.findings)),
             *(Line(one, quiet=True) for one in remarks(found)),
         )
         yield Section(_TITLE, told, key="beside")
@@ -97,7 +95,7 @@ def _figure(found: Beside, palette: Mapping[str, str]) -> Figure | None:
 
 
 def introduction(beside: Beside) -> Iterator[str]:
-    """Where the figures stand, and in one line on which machines both sides were found."""
+    """Yield the source of the figures, and in one line the machines of both sides."""
     yield f"Published: “{beside.title}”, {beside.publisher}, {beside.date}."
     theirs = _machine(beside.machine, beside.kernel)
     mine = _machine(beside.here_machine, beside.here_kernel)
@@ -118,7 +116,7 @@ def introduction(beside: Beside) -> Iterator[str]:
 
 
 def remarks(beside: Beside) -> Iterator[str]:
-    """What the source says in words of these workloads, and which of its arms nothing here stands for."""
+    """Yield the source's words on these workloads, and its arms that nothing here stands for."""
     for text in beside.texts:
         yield f"The source says: “{text}”."
     if beside.elsewhere:
@@ -126,7 +124,7 @@ def remarks(beside: Beside) -> Iterator[str]:
 
 
 def tables(beside: Beside) -> Iterator[Table]:
-    """One table for the figures of each entry in each cell, then one for what is published in words."""
+    """Yield one table for the figures of each entry in each cell, then one for what is published in words."""
     for entry, cell in dict.fromkeys((point.entry, point.cell) for point in beside.points):
         mine = [point for point in beside.points if (point.entry, point.cell) == (entry, cell)]
         against = ", ".join(dict.fromkeys(point.baseline for point in mine))
@@ -149,28 +147,8 @@ def tables(beside: Beside) -> Iterator[Table]:
         yield table(caption, _FINDINGS, rows, len(_FINDINGS))
 
 
-def exactly(rows: Iterable[PublishedPoint | PublishedFinding]) -> Iterator[Folded]:
-    """The methods' own words of what was measured beside these, where they are told in others."""
-    told = [
-        f"{row.entry}, {row.quantity if isinstance(row, PublishedPoint) else published_words(row)}, {row.policy}: "
-        f"{printable(reason)}"
-        for row in rows
-        for reason in _reasons(row)
-        if in_a_row(reason) != reason
-    ]
-    if told:
-        yield Folded("The reasons in exact terms", (Points(tuple(dict.fromkeys(told))),), long=True)
-
-
-def _reasons(row: PublishedPoint | PublishedFinding) -> Iterator[str]:
-    """What is said of it, and of each level of a trend."""
-    yield row.reason
-    if isinstance(row, PublishedFinding):
-        yield from (f"{level.cell}: {level.reason}" for level in row.measured if level.reason != row.reason)
-
-
 def judged(beside: Beside) -> Iterator[str]:
-    """A line for every figure and finding that was judged here."""
+    """Yield a line for every figure and finding that was judged here."""
     for point in beside.points:
         if point.measured is not None and point.measured.verdict != "not judged" and point.percent is not None:
             yield (
@@ -196,7 +174,7 @@ def published_change(point: PublishedPoint) -> str:
 
 
 def change_as_printed(percent: float) -> str:
-    """The same of the figure alone."""
+    """Return the same of the figure alone."""
     return _sign(f"{percent:+.12g}%") if percent else "0%"
 
 
@@ -211,12 +189,12 @@ def published_figures(point: PublishedPoint) -> str:
 
 
 def published_size(row: PublishedPoint | PublishedFinding) -> str:
-    """Where the published change lies beside our interval; empty where there is no figure, or no interval."""
+    """Return the place of the published change beside our interval; empty where there is no figure, or no interval."""
     return _SIZES[size(row.percent, row.measured)] if isinstance(row, PublishedPoint) else ""
 
 
 def published_words(finding: PublishedFinding) -> str:
-    """The claim with what the source limits it to."""
+    """Return the claim with what the source limits it to."""
     return f"{finding.words} ({finding.condition})" if finding.condition else finding.words
 
 
@@ -233,7 +211,7 @@ def _sample(sample: Sample, unit: str, confidence: float | None) -> str:
 
 
 def _number(value: float) -> str:
-    """Every digit that the source prints."""
+    """Return every digit that the source prints."""
     return f"{value:,}" if isinstance(value, int) or not value.is_integer() else f"{int(value):,}"
 
 
@@ -268,14 +246,14 @@ def _finding(finding: PublishedFinding) -> Iterator[tuple[str, ...]]:
     said = (
         published_words(finding),
         f"{finding.arm} against {finding.baseline}",
-        f"no figures published{finding.figures.removeprefix('none')}",
+        f"figures published: {finding.figures}",
     )
     levels = finding.measured or (Level(cell="", value="", measured=None, reason=finding.reason),)
     last = len(levels) - 1
     for number, level in enumerate(levels):
         agreed = finding.agreement if number == last else ""
         if number == last and finding.reason and level.measured is not None:
-            agreed = f"{agreed}: {in_a_row(finding.reason)}"
+            agreed = f"{agreed}: {in_words(finding.reason)}"
         yield (
             *(said if number == 0 else ("", "", "")),
             level.cell or NOTHING,
@@ -285,15 +263,15 @@ def _finding(finding: PublishedFinding) -> Iterator[tuple[str, ...]]:
         )
 
 
-def _side(measured: Measured | None, reason: str) -> tuple[str, str, str, str]:
+def _side(measured: Measured | None, reason: Reason) -> tuple[str, str, str, str]:
     """Metric, change, n, verdict."""
     if measured is None:
-        why = "not measured by emulation" if reason == NOT_IN_EMULATION else reason  # which is explained once
+        why = "not measured by emulation" if reason == NOT_IN_EMULATION else in_words(reason)  # which is explained once
         return NOTHING, why or NOTHING, NOTHING, NOTHING
     change = effect_of(measured)
     if measured.verdict == "not judged":
         return measured.metric, f"{change}, of medians", str(measured.n), "not judged"
-    verdict = f"{SYMBOLS[measured.verdict]} {measured.verdict}"
+    verdict = marked(measured.verdict)
     if measured.judged == "setting":
         verdict += f", of the setting ({numbers.share(measured.delivered_share)} delivered)"
     return measured.metric, change, str(measured.n), verdict

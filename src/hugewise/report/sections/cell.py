@@ -1,13 +1,4 @@
-"""All that is known of one cell: its figures, and the tables of the other sections' builders.
-
-Anonymous page faults by the size of page that they were served with, as a table: from a guest's own counters.
-
-Whether each policy was delivered: which pages backed the memory, by which proof, and what it took.
-
-What each policy gains and the memory that it takes for it, beside the figure of the two.
-
-What was measured: the values of each arm, of each attempt, and of the other metrics.
-"""
+"""All that is known of one cell: its figures, and tables of statistics, attempts, delivery, allocations and trades."""
 
 from __future__ import annotations
 
@@ -17,24 +8,24 @@ from statistics import fmean
 import msgspec
 
 from hugewise.analysis.changes import Values, emulated_away, known_metrics
-from hugewise.model.results import ArmSummary, CellResult, Results
+from hugewise.model.results import VERDICTS, ArmSummary, CellResult, Results
 from hugewise.quantity import format_size, parse_size
 from hugewise.report import numbers
 from hugewise.report.document import Block, Bundle, Figure, Heading, Line, Only, Section, Table, file_name, some, table
-from hugewise.report.figures import heat, tail
+from hugewise.report.figures import tail
 from hugewise.report.figures.coverage import coverage, kind_label, kind_order
 from hugewise.report.figures.distribution import distribution, histogram, means
-from hugewise.report.figures.effects import effects
+from hugewise.report.figures.effects import effects, heat, heat_caption, heat_rows, narrowed
 from hugewise.report.figures.over_time import latencies, pages
 from hugewise.report.figures.over_time import within as seconds
 from hugewise.report.figures.pareto import first_pairs, pareto, trades
 from hugewise.report.figures.tail import time_order
 from hugewise.report.figures.theme import colours, points, thinning
 from hugewise.report.numbers import NOTHING, Scale, percent
-from hugewise.report.sections import within
 from hugewise.report.sections.beside import stand_in_line
-from hugewise.report.sections.changes import changes_table, counters_table
 from hugewise.report.sections.effects import (
+    changes_table,
+    counters_table,
     declared_table,
     effects_table,
     end_points_table,
@@ -42,26 +33,26 @@ from hugewise.report.sections.effects import (
     sensitivity_table,
     spread_table,
 )
-from hugewise.report.sections.over_time import idle_table, sampler_line, stalls_table, tail_table
+from hugewise.report.sections.over_time import ageing_table, common, idle_table, sampler_line, stalls_table, tail_table
 from hugewise.report.sections.run import facts, folded
-from hugewise.report.sections.within import ageing_table
-from hugewise.report.sentences import SYMBOLS, better_direction, effect_of, metric_line
+from hugewise.report.sentences import better_direction, effect_of, metric_line
 from hugewise.visible import printable
 
 PREFIX = "allocations_"  # of the metrics; the page size follows
 
 
 def allocations_table(results: Results, cell: CellResult, values: Values | None = None) -> Table | None:
-    """Rows: arms; columns: sizes. Mean faults served at the size over the accepted attempts, and the bytes of these.
+    """Return rows: arms; columns: sizes. Mean faults served at the size over the accepted attempts, and the bytes of
+    these.
 
     None where no attempt has such counts. A size at which no arm was served is named in the caption instead.
     """
     values = values or Values.of(cell, results.attempts)
     means = {arm.arm: _means(values, arm.arm) for arm in cell.arms}
-    every = sorted({size for found in means.values() for size in found})
+    every = sorted({size for mean in means.values() for size in mean})
     if not every:
         return None
-    used = [size for size in every if any(found.get(size) for found in means.values())]
+    used = [size for size in every if any(mean.get(size) for mean in means.values())]
     unused = [format_size(size) for size in every if size not in used]
     caption = "allocations by page size: mean faults served at it over the accepted attempts, and their bytes"
     if unused:
@@ -136,7 +127,7 @@ def trades_table(cell: CellResult) -> Table | None:
         rows.append(
             (
                 one.arm,
-                f"{SYMBOLS[told.verdict]} {effect_of(told)}",
+                f"{VERDICTS[told.verdict].symbol} {effect_of(told)}",
                 numbers.size(size.value_baseline),
                 numbers.size(size.value),
                 change,
@@ -153,7 +144,7 @@ def trades_table(cell: CellResult) -> Table | None:
 
 
 def unit_of(cell: CellResult) -> Scale:
-    """The unit in which the cell's values are shown."""
+    """Return the unit in which the cell's values are shown."""
     return numbers.scale(cell.metric.unit, [arm.mean for arm in cell.arms])
 
 
@@ -186,7 +177,7 @@ def statistics_table(cell: CellResult, confidence: float) -> Table:
 
 
 def metrics_table(results: Results, cell: CellResult, values: Values | None = None) -> Table:
-    """The median of every other metric by arm; a value that the machine cannot give shows the reason."""
+    """Return the median of every other metric by arm; a value that the machine cannot give shows the reason."""
     mine = [a for a in results.attempts if a.cell == cell.cell and a.state == "accepted"]
     untold = emulated_away(mine) | {cell.metric.name}
     values = values or Values.of(cell, results.attempts)
@@ -205,7 +196,7 @@ def metrics_table(results: Results, cell: CellResult, values: Values | None = No
 
 
 def blocks_table(results: Results, cell: CellResult) -> Table:
-    """The judged value of every attempt that ended, a block a row; what did not count is named."""
+    """Return the judged value of every attempt that ended, a block a row; what did not count is named."""
     unit = unit_of(cell)
     found: dict[int, dict[str, list[str]]] = {}
     for point in points(results, cell):
@@ -221,12 +212,14 @@ def blocks_table(results: Results, cell: CellResult) -> Table:
 
 
 def cell(results: Results, number: int, of: CellResult) -> Section:
-    """The section of the cell `number`, from 1."""
-    mine = tuple(one for one in results.attempts if one.cell == of.cell)  # once: a run may have a million in many cells
+    """Return the section of the cell `number`, from 1."""
+    mine = tuple(
+        attempt for attempt in results.attempts if attempt.cell == of.cell
+    )  # once: a run may have a million in many cells
     results = msgspec.structs.replace(results, attempts=mine)
     values = Values.of(of, results.attempts)
     drawn = _figures(results, number, of, values)
-    shared = within.common(of)
+    shared = common(of)
     workload = f"Workload {of.workload}."
     return Section(
         f"{number}. {of.cell}",
@@ -286,11 +279,11 @@ def _part(title: str, figure: Block | None) -> Bundle:
 
 
 def _figures(results: Results, number: int, of: CellResult, values: Values) -> Mapping[str, Figure]:
-    """By kind; a figure without data is left out."""
+    """Return the figures by kind; a figure without data is left out."""
     palette, level = colours(results), percent(results.confidence)
     attempts = points(results, of)
     thin = thinning(attempts)
-    changed, traded = heat.heat_rows(of, values), trades(of)
+    changed, traded = heat_rows(of, values), trades(of)
     metric, name, base = (printable(text) for text in (of.metric.name, of.cell, of.baseline))
     found = {
         "means": (
@@ -322,9 +315,9 @@ def _figures(results: Results, number: int, of: CellResult, values: Values) -> M
             "attempt each, so that curves that cross far down may do so by chance; the table compares attempts.",
         ),
         "heat": (
-            heat.heat(of, changed),
+            heat(of, changed),
             f"Change of every metric against {base}, by policy, as a table of colours",
-            heat.caption(changed, of.baseline),
+            heat_caption(changed, of.baseline),
         ),
         "pareto": (
             pareto(of, traded, palette),
@@ -370,7 +363,14 @@ def _figures(results: Results, number: int, of: CellResult, values: Values) -> M
     }
     stem = file_name(number, of.cell)
     return {
-        kind: Figure(f"{number}-{kind}", f"{stem}_{kind}", f"{text} ({name}).", spec, caption)
+        kind: Figure(
+            f"{number}-{kind}",
+            f"{stem}_{kind}",
+            f"{text} ({name}).",
+            spec,
+            caption,
+            narrowed(spec) if kind == "effects" else None,
+        )
         for kind, (spec, text, caption) in found.items()
         if spec
     }

@@ -21,7 +21,7 @@ _MOST = 500  # options of a difference that are listed
 
 
 def guests(found: Guests | None) -> Iterator[Section]:
-    """Where the arms of the run were guests: what these were, and what was not the same in all attempts."""
+    """Yield, for arms in guests, the section on the guests, and on what differed between attempts."""
     if found is not None:
         told = (
             *map(Line, introduction(found)),
@@ -33,7 +33,7 @@ def guests(found: Guests | None) -> Iterator[Section]:
 
 
 def introduction(guests: Guests) -> Iterator[str]:
-    """How the accelerator was chosen, and what figures under it are valid for."""
+    """Yield how the accelerator was chosen, and what figures under it are valid for."""
     why = f" Reason: {guests.why}." if guests.why else ""
     ran = "Every attempt ran in a guest of its own"
     if guests.stayed:
@@ -100,7 +100,7 @@ def kernels_table(guests: Guests) -> Table | None:
 
 
 def differences(guests: Guests) -> Iterator[Folded]:
-    """For each kernel that is not the baseline's: a line with the number of options, and their list."""
+    """Yield, for each kernel except the baseline's, a line with the number of differing options, and their list."""
     for kernel in guests.kernels:
         if not kernel.differs:
             continue
@@ -117,7 +117,7 @@ def differences(guests: Guests) -> Iterator[Folded]:
 
 
 def remarks(guests: Guests) -> Iterator[str]:
-    """What the reader should know: backings that were not proven whole, families of kernels, guests that changed."""
+    """Yield remarks for the reader: backings that were not proven whole, families of kernels, guests that changed."""
     had = {kernel.name: kernel.had for kernel in guests.kernels}
     others = [arm.arm for arm in guests.arms if arm.kernel in had and had[arm.kernel] != had.get(guests.baseline)]
     if others and guests.baseline in had:

@@ -1,10 +1,4 @@
-"""Cells that differ in their parameters alone: the metric over the levels of the study's factors.
-
-How a report is read: its words, and what they mean.
-
-What to set: the commands of the policies that beat their baseline, once for all cells that share them, the best of
-each cell first.
-"""
+"""Sections of the whole run: levels of the study's factors, settings to use, and how the report is read."""
 
 from __future__ import annotations
 
@@ -22,7 +16,7 @@ from hugewise.visible import printable
 
 
 def levels(results: Results) -> Iterator[Section]:
-    """Where there are such cells: lines for each numeric factor, and grouped bars."""
+    """Yield lines for each numeric factor, and grouped bars, if there are such cells."""
     if found := tuple(_figures(results)):
         yield Section("Over the levels of the factors", found, key="levels", nav="Over the levels")
 
@@ -51,7 +45,7 @@ def _figures(results: Results) -> Iterator[Figure]:
 
 
 def reading(results: Results) -> Section:
-    """The words of a report, once, at its end."""
+    """Return the words of a report, once, at its end."""
     words = {
         "Ratio and change": "Always policy/baseline. The metric's direction says whether lower or higher is better.",
         "Block": "Adjacent attempts of one workload, each policy once, in random order: the unit that is counted.",
@@ -81,7 +75,9 @@ _FEW = 3  # lines of a file that has the same effect as one above it
 
 
 def settings(results: Results) -> Iterator[Section]:
-    """For each arm that beat its baseline what to type, now and at boot: the best of each cell, then the others."""
+    """Yield the commands for each arm that beat its baseline, now and at boot: the best of each cell, then the
+    others.
+    """
     best: list[Commands] = []
     others: list[Commands] = []
     beside: list[Commands] = []
@@ -109,8 +105,8 @@ def settings(results: Results) -> Iterator[Section]:
 
 
 def _winners(cell: CellResult) -> list[ArmSummary]:
-    """The arms that beat the baseline, the best first."""
-    return _arms(cell, [one for one in ranked(cell) if one.verdict == "better"])
+    """Return the arms that beat the baseline, the best first."""
+    return _arms(cell, [comparison for comparison in ranked(cell) if comparison.verdict == "better"])
 
 
 def _arms(cell: CellResult, several: Iterable[Comparison]) -> list[ArmSummary]:
@@ -121,7 +117,7 @@ def _commands(cell: CellResult, arm: ArmSummary) -> Commands:
     known = arm.deployment
     if known is None:
         return Commands(arm.arm, cell.cell, None, arm.treatment)
-    steps = [("Now", known.now), ("At boot", known.boot)]  # of runs that were made before deployments were files
+    steps: list[tuple[str, tuple[str, ...]]] = []
     for file in known.files:
         where = "in the guest: " if file.on == "guest" else ""
         other = "or: " if file.instead else ""
@@ -129,11 +125,11 @@ def _commands(cell: CellResult, arm: ArmSummary) -> Commands:
         if file.instead and len(lines) > _FEW:
             lines = ["# written by: hugewise report RUN --output FOLDER"]
         steps.append((f"{other}{where}{file.path} ({file.scope}; {file.label})", tuple(lines)))
-    return Commands(arm.arm, cell.cell, known.note, steps=tuple(step for step in steps if step[1]))
+    return Commands(arm.arm, cell.cell, known.note, steps=tuple(steps))
 
 
 def _joined(several: Iterable[Commands]) -> Iterator[Commands]:
-    """Those that are the same but for their place as one, in the order of their first places."""
+    """Yield commands that differ only in their place as one, in the order of their first places."""
     places: dict[Commands, dict[str, None]] = {}
     for one in several:
         places.setdefault(replace(one, place=""), {})[one.place] = None

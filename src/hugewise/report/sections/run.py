@@ -19,15 +19,15 @@ _FEW = 12  # disturbances that are shown at once
 
 
 def left_out(results: Results) -> Iterator[Section]:
-    """What the plan left out before anything ran."""
-    rows = [(one.what, one.reason) for one in results.left_out]
+    """Yield what the plan left out before anything ran."""
+    rows = [(part.what, part.reason) for part in results.left_out]
     shown = table("left out before anything ran", ("what", "why"), rows, 2, titled=True)
     yield Section("Left out, and why", (shown,), key="left-out", nav="Left out", only="html")
     yield Section("Left out", (shown if rows else Line("Nothing."),), only="markdown")
 
 
 def trouble(results: Results) -> Section:
-    """What was disturbed, and every attempt that failed or did not count."""
+    """Return the disturbances, and every attempt that failed or did not count."""
     lines = Points(results.disturbances)
     many = len(lines.lines)
     found: tuple[Block, ...] = (Folded(f"Noticed while it was measured ({many})", (lines,), open=many <= _FEW),)
@@ -37,7 +37,7 @@ def trouble(results: Results) -> Section:
 
 
 def run(results: Results) -> Section:
-    """The ledger, the run, its host and its options."""
+    """Return the ledger, the run, its host and its options."""
     tables = (
         alpha_table(results),
         run_table(results),
@@ -53,7 +53,7 @@ def run(results: Results) -> Section:
 
 
 def folded(one: Table) -> Folded:
-    """A table behind its caption."""
+    """Return a table behind its caption."""
     return Folded(_capital(one.caption), (one,), open=one.caption in _OPEN)
 
 
@@ -62,7 +62,7 @@ def _capital(caption: str) -> str:
 
 
 def _failures_table(results: Results) -> Table:
-    """Every attempt that failed or did not count, with the reason."""
+    """Return every attempt that failed or did not count, with the reason."""
     rows = [(a.cell, a.arm, a.block, a.number, state, why) for a in results.attempts for state, why in _trouble(a)]
     caption = "attempts that failed, were rejected or abandoned, or were not delivered"
     return table(caption, ("cell", "policy", "block", "attempt", "what", "why"), rows, 6, titled=True)
@@ -82,7 +82,7 @@ def _trouble(attempt: Attempt) -> Iterable[tuple[str, str]]:
 
 
 def run_table(results: Results) -> Table:
-    """The run itself: times, state, blocks, seed."""
+    """Return the run itself: times, state, blocks, seed."""
     blocks = (results.blocks_complete, results.blocks_incomplete, results.blocks_disturbed)
     rows = [
         ("run", results.run),

@@ -1,0 +1,611 @@
+"""Guests for attempts: booted for each attempt, or once for a session; made ready for policies, proven, ended.
+
+The page settings of a guest are set by `hugewise.host.knob` without a journal: they go with the guest. In one guest for
+a session, each attempt finds the memory as the attempts before left it. A guest that is gone is not replaced, since
+verdicts are for the boot that they come from: the run stops, and keeps its results.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pwd
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from pathlib import Path
+
+import msgspec
+
+from hugewise.attempt import recording
+from hugewise.attempt.context import AcquiredMachine, Backed
+from hugewise.errors import HugewiseError, MachineError, UserError
+from hugewise.files import storing
+from hugewise.guests import boot, hypervisor, image, qemu
+from hugewise.guests.backing import Proof
+from hugewise.guests.boot import BootedGuest, Hosting
+from hugewise.guests.cgroup import Groups
+from hugewise.guests.counted import NAME, CountingKnobs, CountingMachine
+from hugewise.guests.disks import HeldDisks
+from hugewise.guests.hypervisor import private_folder, qemu_account
+from hugewise.guests.image import extended
+from hugewise.guests.nfs import Export, serve
+from hugewise.guests.resources import GuestResources
+from hugewise.host import knob
+from hugewise.host.knob import Settings
+from hugewise.host.ledger import JournalRecord, Mounted
+from hugewise.host.local_machine import LocalMachine
+from hugewise.host.memory_state import HugetlbMount
+from hugewise.host.network import USER, Bridge, Link
+from hugewise.host.pool import Pools
+from hugewise.host.scratch import Scratch, discard
+from hugewise.machine.agent import Agent
+from hugewise.machine.machine import Contained, Drift, Folders, Site
+from hugewise.machine.messages import parse_foreign
+from hugewise.machine.noise import Snapshot, snapshot
+from hugewise.machine.probe import Event
+from hugewise.machine.proc import free_memory
+from hugewise.machine.remote import RemoteFolders, RemoteMachine
+from hugewise.model.guest import PAGE_OF, Guest, Initramfs, Kernel
+from hugewise.model.host import Host
+from hugewise.model.procedure import Peer
+from hugewise.model.trial import Trial
+from hugewise.plan.arms import Arm
+from hugewise.plan.plan import Cell
+from hugewise.quantity import format_size
+from hugewise.study.guest import NFS
+from hugewise.study.study import Study
+from hugewise.study.tables import Slots
+
+_WHAT = "its page settings"
+
+
+class _NoJournal:
+    def append(self, record: JournalRecord, *, sync: bool = True) -> None: ...
+
+    def keep_open(self) -> None: ...
+
+
+class GuestSettings(Settings):
+    """The knobs of a guest. What it says of them that no kernel says is a MachineError."""
+
+    def __init__(self, host: Host) -> None:
+        with parse_foreign(host.name, _WHAT):
+            super().__init__(host, _NoJournal())
+
+    def drift(self) -> list[Drift]:
+        with parse_foreign(self.host.name, _WHAT):
+            return super().drift()
+
+    def apply(self, wanted: Mapping[str, str]) -> list[Drift]:
+        with parse_foreign(self.host.name, _WHAT):
+            return super().apply(wanted)
+
+
+class ResidentSettings(GuestSettings):
+    """The knobs of a guest that stays. Nobody else is in it: what an attempt's own program turned is turned back."""
+
+    def apply(self, wanted: Mapping[str, str]) -> list[Drift]:
+        """Make `wanted` hold over the state of the start. Raises SettingError."""
+        with parse_foreign(self.host.name, _WHAT):
+            if turned := {
+                knob_drift.path: knob_drift.expected for knob_drift in self.drift() if knob_drift.found is not None
+            }:
+                knob.turn(self.host, turned)
+        return super().apply(wanted)
+
+
+_SERVED, _SCRATCH = "/nfs", "/run/hugewise-scratch"  # in the guest: by NFS, and on its tmpfs
+
+
+def pages_of(cell: Cell, arm: Arm) -> dict[int, int]:
+    """Return pages of the guest's own pools that the workload takes under the arm, by their size in bytes."""
+    size = arm.treatment.target.size
+    pool = cell.workload.pool(arm.treatment, cell.given(arm))
+    return {size: -(-pool // size)} if pool and size else {}
+
+
+class _InGuest:
+    own = True
+    meets = False
+    cwd = "/"
+    far: None = None
+    places: Slots = ()  # QEMU as a whole has its slot
+
+
+@dataclass
+class GuestMachine(_InGuest):
+    """One guest: `context.AcquiredMachine`. It is the attempt's alone, with all that runs in it.
+
+    export   the host's folder that it mounts
+    pools    pages that its own pools are filled with when it has booted, by size in bytes
+    stays    it is for more attempts than one
+    granted  how many of these pages its kernel gave
+    """
+
+    provided: GuestResources
+    export: Export | None
+    cell: Cell
+    arm: Arm
+    guest: Guest
+    hosting: Hosting
+    link: Link | None
+    name: str
+    pools: Mapping[int, int]
+    stays: bool = False
+    booted: BootedGuest | None = None
+    agent: Agent | None = None
+    granted: dict[int, int] = field(default_factory=dict)
+    site: Site = field(init=False)
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        return self.site.machine.environment
+
+    def look(self, here: Snapshot) -> Snapshot | None:
+        # a counting guest must not be observed
+        if self.guest.counting:
+            return None
+        with parse_foreign(f"guest {self.name}", "what its kernel counts"):
+            return snapshot(self.site.host)
+
+    def flush(self) -> None:
+        # the guest is new: all pages that matter are written
+        pass
+
+    def instructions(self, events: Sequence[Event]) -> int | None:
+        # only a counting guest counts instructions
+        return recording.instructions(events) if self.guest.counting else None
+
+    @property
+    def initramfs(self) -> Initramfs:
+        assert self.arm.kernel is not None
+        return self.provided.initramfs[self.arm.kernel]
+
+    def begin(self) -> None:
+        """Boot it and make it ready for policies; one that counts boots when all its orders are known."""
+        with parse_foreign(f"guest {self.name}", "what it said when it had booted"):
+            self.site = self._counting() if self.guest.counting else self._live()
+
+    def _boot(self, orders: bytes | None = None) -> Agent:
+        image = Path(self.initramfs.path)
+        timeout = self.provided.use.boot
+        with ExitStack() as at_end:
+            if orders is not None:
+                # Below the caller's folder: in a folder of the guest's account that account would choose the contents.
+                # The file is large, and not needed after the boot.
+                ordered = self.hosting.outputs / "initramfs.orders"
+                at_end.callback(discard, str(ordered))
+                image = extended(image, {NAME: orders}, ordered)
+                timeout = self._until_done  # it says hello when its orders are done
+            qemu = hypervisor.find_qemu(self.guest.arch, self.provided.use.qemu)
+            self.booted = boot.boot(self.guest, image, self.hosting, program=qemu, timeout=timeout)
+        self.agent = Agent(self.booted.agent, f"guest {self.name}", self.booted.error)
+        return self.agent
+
+    @property
+    def _until_done(self) -> float:
+        # seconds in which a counting guest boots and carries out its orders
+        return (self.provided.use.boot or boot.PATIENCE_S["tcg"]) + self.cell.timeout
+
+    def _counting(self) -> Site:
+        assert self.arm.kernel is not None
+        survey = self.provided.surveys[self.arm.kernel]
+        assert not isinstance(survey, str)
+        settle, patience = self.provided.use.settle, self._until_done + boot.filling_s(self.guest)
+        machine = CountingMachine(survey, f"guest {self.name}", self._boot, settle=settle, patience=patience)
+        return Site(
+            machine=machine,
+            knobs=CountingKnobs(machine),
+            contain=lambda _: Contained(),
+            scratch=_no_folders,
+            source="kpageflags",
+            base_size=survey.page_size,
+        )
+
+    def _live(self) -> Site:
+        agent = self._boot()
+        assert self.booted is not None
+        hello = agent.hello()
+        agent.watch()
+        machine = RemoteMachine(agent, emulated=self.provided.emulated)
+        if self.link is not None:
+            agent.network(self.link.interface, self.link.address, self.link.prefix)
+        if self.export is not None:
+            assert self.link is not None
+            self.export.mount(agent, self.link, self.name, _SERVED)
+        with suppress(OSError):  # the guest is nobody else's
+            machine.host.write("/proc/sys/kernel/perf_event_paranoid", "0")
+        image.put_files(agent, self.provided.use, self.guest.image)
+        settings = ResidentSettings(machine.host) if self.stays else GuestSettings(machine.host)
+        if self.pools:
+            self.granted = Pools(settings).fill(self.pools)
+        nobody = pwd.getpwnam("nobody")
+        return Site(
+            machine=machine,
+            knobs=settings,
+            contain=Groups(machine).create,
+            scratch=lambda place: RemoteFolders.open(
+                machine, f"{_SERVED}/{self.name}" if place == NFS else _SCRATCH, nobody.pw_uid, nobody.pw_gid
+            ),
+            source="kpageflags",
+            base_size=hello.page_size,
+            peer=Peer() if self.link is None else Peer(bind=self.link.bind, address=self.link.host),
+        )
+
+    def must_have(self, pages: Mapping[int, int]) -> None:
+        """Check that the guest's kernel granted these pages. Raises MachineError."""
+        for size, wanted in pages.items():
+            if (granted := self.granted.get(size, 0)) < wanted:
+                assert self.booted is not None
+                message = f"the guest needs {wanted} pages of {format_size(size)}; its kernel granted {granted}"
+                raise self.booted.error(message)
+
+    def leave(self) -> Backed:
+        if self.booted is None:
+            return Backed({}, "it was never booted")
+        proof = self.proven(self.hosting.outputs)
+        if self.booted.stop():
+            return proof
+        return Backed({**proof.facts, "ended": "killed: it did not end when it was told to"}, proof.problem)
+
+    def proven(self, outputs: Path) -> Backed:
+        assert self.booted is not None
+        guest = self.guest
+        try:
+            proof: Proof | MachineError = self.booted.prove(outputs)
+        except MachineError as error:  # the guest is gone: its facts are known all the same
+            proof = error
+        facts: dict[str, str | int | float] = {
+            "accelerator": guest.accelerator,
+            "qemu": hypervisor.qemu_version(hypervisor.find_qemu(guest.arch, self.provided.use.qemu)),
+            "cpu_model": qemu.cpu_model(guest),
+            "guest_seed": guest.seed,
+            "guest_memory_bytes": guest.memory,
+            "guest_cpus": guest.cpus,
+            "kernel": guest.kernel.name,
+            "kernel_release": guest.kernel.release,
+            "kernel_sha256": guest.kernel.digest,
+            "kernel_origin": guest.kernel.origin,
+            "initramfs_sha256": self.initramfs.digest,
+            "backing": guest.backing.pages,
+        }
+        if guest.image.drive:
+            facts["image"] = guest.image.digest
+        if isinstance(proof, MachineError):
+            return Backed(facts, f"backing {guest.backing.pages}: {proof.message}")
+        facts |= {"backing_share": proof.share, "backing_proof": proof.why}
+        facts |= {f"backing_{kind}": size for kind, size in proof.bytes.items()}
+        facts |= {f"kvm_mapped_{size}": mapped for size, mapped in (proof.kvm or {}).items()}
+        facts |= {} if proof.kvm_share is None else {"kvm_share": proof.kvm_share}
+        return Backed(facts, None if proof.accepted else f"backing {guest.backing.pages}: {proof.why}")
+
+    def close(self) -> None:
+        if self.agent is not None:
+            self.agent.close()
+        if self.booted is not None:
+            with suppress(HugewiseError):
+                self.booted.stop()
+        self.hosting.leaf.kill()
+        self.hosting.leaf.remove()
+
+
+def _no_folders(place: str) -> Folders:
+    raise MachineError(f"a guest that counts runs micro-workloads alone: it has no folder {place}")
+
+
+_SEEDS = b"hugewise/guest/1"
+
+
+@dataclass(frozen=True)
+class GuestPerAttempt:
+    """Resources of this host that a session's guests share.
+
+    place      private folder of the session, for sockets
+    account    whom QEMU runs as; None: as the caller
+    contain    makes cgroups
+    slots      CPUs of each slot of the design, of which each guest of a block that runs together has its own
+    link       the network of the guest in a slot
+    export     the folder that is served to them by NFS
+    hugetlbfs  folders of mounted hugetlbfs by page size in bytes, for backings by file
+    append     words of a kernel's command line, by the kernel's name in the study
+    seed       the run's, of which those of the guests are made
+    held       disks of somebody's own
+    paired     all guests of a block have one seed (method `exact`)
+    """
+
+    provided: GuestResources
+    place: Scratch
+    account: pwd.struct_passwd | None
+    contain: Callable[[str], Contained]
+    slots: Slots
+    link: Callable[[int], Link | None]
+    export: Export | None = None
+    hugetlbfs: dict[int, str] = field(default_factory=dict)
+    append: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    seed: bytes = b""
+    paired: bool = False
+    held: HeldDisks | None = None
+
+    @classmethod
+    def open(
+        cls,
+        study: Study,
+        provided: GuestResources,
+        contain: Callable[[str], Contained],
+        closing: ExitStack,
+        note: Callable[[JournalRecord], None],
+        *,
+        seed: bytes,
+        privileged: bool,
+    ) -> GuestPerAttempt:
+        """Make what guests share; `closing` undoes it, `note` (the journal) hears of it before. Raises UserError."""
+        use, who = provided.use, qemu_account(privileged=privileged)
+        place = private_folder(who, note)
+        closing.callback(discard, str(place.path))
+        links: Callable[[int], Link | None] = lambda _: USER if use.network == "user" else None  # noqa: E731
+        if use.network == "tap":
+            owner = None if who is None else who.pw_uid
+            links = closing.enter_context(Bridge.open(max(1, len(study.design.slots)), owner, note)).link
+        export, link = None, links(0)
+        if use.nfs:
+            if who is None or link is None:
+                raise UserError("nfs = true needs root and a network", hint='sudo hugewise ...; network = "user"')
+            export = closing.enter_context(serve(place, link, who))
+        mounts, held = {}, None
+        if provided.image.disk is not None or provided.disks:
+            held = HeldDisks(provided.image.disk, provided.disks)
+            closing.callback(held.close)
+        filed = (use.backed_by for use in study.policies if use.backed_by.source == "file")
+        for page in sorted({page for backing in filed for kind in backing.kinds if (page := PAGE_OF.get(kind))}):
+            mount = HugetlbMount.open(page, who, lambda path: note(Mounted(path)))
+            mounts[page] = closing.enter_context(mount).path
+        return cls(
+            provided=provided,
+            place=place,
+            account=who,
+            contain=contain,
+            slots=study.design.places,
+            link=links,
+            export=export,
+            hugetlbfs=mounts,
+            append={kernel.name: kernel.append for kernel in study.kernel},
+            seed=seed,
+            paired=study.method == "exact",
+            held=held,
+        )
+
+    def board(self, cell: Cell, arm: Arm, trial: Trial, number: int, outputs: Path) -> GuestMachine:
+        """Return a guest for one attempt, with its agent there. Raises MachineError with the last console lines."""
+        numbers = (trial.block,) if self.paired else (trial.block, trial.order, number)
+        seed, pages = _seed(self.seed, *numbers), pages_of(cell, arm)
+        machine = self._machine(cell, arm, trial, outputs, name=f"{arm.name}-b{trial.block}", seed=seed, pools=pages)
+        return _boot_or_close(machine, pages)
+
+    def board_resident(
+        self, cell: Cell, arm: Arm, session: int, outputs: Path, pools: Mapping[int, int]
+    ) -> GuestMachine:
+        first = Trial(block=0, cell=cell.id, arm=arm.name, order=0, slot=0, environment_pad=0)  # part of no block
+        seed = _seed(self.seed, first.block, first.order, session)
+        machine = self._machine(cell, arm, first, outputs, name=f"resident-{session}", seed=seed, pools=pools)
+        return _boot_or_close(replace(machine, stays=True))
+
+    def _machine(
+        self, cell: Cell, arm: Arm, trial: Trial, outputs: Path, *, name: str, seed: int, pools: Mapping[int, int]
+    ) -> GuestMachine:
+        link = self.link(trial.slot)
+        hosting = Hosting(
+            outputs=outputs,
+            run=self.place.folder(f"g{trial.order}"),
+            account=self.account,
+            leaf=self.contain(f"qemu-{outputs.name.removeprefix('.')}"),
+            cpus=self._cpus(cell, trial),
+            hugetlbfs=self.hugetlbfs,
+            tap=None if link is None else link.tap,
+        )
+        return GuestMachine(self.provided, self.export, cell, arm, self._guest(arm, seed), hosting, link, name, pools)
+
+    def _guest(self, arm: Arm, seed: int) -> Guest:
+        assert arm.kernel is not None and arm.backing is not None
+        kernel = self.provided.kernels[arm.kernel]
+        assert isinstance(kernel, Kernel)
+        use = self.provided.use
+        guest = Guest(
+            arch=self.provided.arch,
+            kernel=kernel,
+            image=self.provided.image,
+            backing=arm.backing,
+            accelerator=self.provided.choice.accelerator,
+            memory=use.memory,
+            cpus=use.cpus,
+            cpu=self.provided.cpu,
+            counting=use.counting,
+            seed=seed,
+            network=use.network,
+            append=self.append.get(arm.kernel, ()),
+            disks=self.provided.disks,
+            pins=use.pin,
+        )
+        if self.held is None:
+            return guest
+        self.held.checked()
+        own = guest.image.disk
+        image = guest.image if own is None else msgspec.structs.replace(guest.image, disk=self.held.opened(own))
+        return msgspec.structs.replace(guest, image=image, disks=tuple(map(self.held.opened, guest.disks)))
+
+    def _cpus(self, cell: Cell, trial: Trial) -> tuple[int, ...] | None:
+        # A counting guest has a single CPU. When it halts, QEMU's main loop moves the clock to the next timer; running
+        # beside the virtual CPU, it may do so before the last instructions are added (QEMU 7.2, softmmu/icount.c:
+        # icount_start_warp_timer looks at `halted` without waiting for the slice to end).
+        if self.provided.use.pin:
+            return tuple(sorted(set(chain.from_iterable(self.provided.use.pin))))
+        cpus = self.slots[trial.slot] if cell.together else tuple(chain.from_iterable(self.slots)) or None
+        return (cpus or LocalMachine().cpus())[-1:] if self.provided.use.counting else cpus
+
+
+def _boot_or_close(machine: GuestMachine, needed: Mapping[int, int] | None = None) -> GuestMachine:
+    try:
+        machine.begin()
+        machine.must_have(needed or {})
+    except BaseException:
+        machine.close()
+        raise
+    return machine
+
+
+def _seed(run: bytes, block: int, order: int = 0, number: int = 0) -> int:
+    # The first 53 bits of SHA-256("hugewise/guest/1" || the run's seed || block || order || number), these as 8 bytes
+    # big-endian: every reader of JSON represents such numbers exactly. Where all attempts of a block have one seed,
+    # order and number are 0.
+    digest = hashlib.sha256(_SEEDS + run + b"".join(part.to_bytes(8) for part in (block, order, number)))
+    return int.from_bytes(digest.digest()[:8]) >> 11
+
+
+_OUTPUTS = "resident"
+_SAID = ("console.txt", "qemu.stderr")  # an attempt gets the text that was added meanwhile
+_SYNC = ("/proc/sysrq-trigger", "s")
+
+
+@dataclass
+class GuestPerSession:
+    """Has one guest, which boots with the first attempt and ends with the session.
+
+    boarding  boots it
+    cells     of the plan: the guest's own pools are filled once, for the largest need of any arm
+    session   its number in the run; each has another boot
+    run       the run's folder, for who is to go on
+    """
+
+    boarding: GuestPerAttempt
+    cells: Sequence[Cell]
+    session: int
+    run: str
+    guest: GuestMachine | None = None
+    _began: float = 0.0
+    _attempts: int = 0
+    _gone: str | None = None
+    _said: dict[str, int] = field(default_factory=dict)
+
+    def board(self, cell: Cell, arm: Arm, trial: Trial, number: int, outputs: Path) -> AcquiredMachine:
+        """Return the guest. Raises HugewiseError where it is gone, MachineError where it lacks the arm's pages."""
+        guest = self._running_guest(cell, arm)
+        guest.must_have(pages_of(cell, arm))
+        stay = ResidentAttempt(self, guest, outputs, self._age(guest))
+        self._attempts += 1
+        return stay
+
+    def _running_guest(self, cell: Cell, arm: Arm) -> GuestMachine:
+        if self.guest is None:
+            outputs = self.boarding.place.path / _OUTPUTS
+            with storing(str(outputs)):
+                outputs.mkdir(mode=0o700)
+            try:
+                self.guest = self.boarding.board_resident(cell, arm, self.session, outputs, self._pools())
+            except MachineError as error:  # no arm's doing
+                raise HugewiseError(
+                    f"the guest of all attempts did not boot: {error.message}", hint=error.hint
+                ) from None
+            self._began = time.monotonic()
+        assert self.guest.agent is not None
+        self.guest.agent.renew()
+        self.look()
+        if self._gone is not None:
+            raise self._lost(self._gone)
+        return self.guest
+
+    def _pools(self) -> dict[int, int]:
+        wanted: dict[int, int] = {}
+        for cell in self.cells:
+            for arm in cell.arms:
+                for size, pages in pages_of(cell, arm).items():
+                    wanted[size] = max(wanted.get(size, 0), pages)
+        return wanted
+
+    def look(self) -> None:
+        """See whether the guest is there still; of one that is gone QEMU ends, and why is kept with its last words."""
+        if self.guest is None or self._gone is not None:
+            return
+        assert self.guest.agent is not None and self.guest.booted is not None
+        if self.guest.agent.ended() or self.guest.booted.ended():
+            self._gone = self.guest.agent.give_up("QEMU has ended").message
+            self.guest.close()
+
+    def _lost(self, why: str) -> HugewiseError:
+        return HugewiseError(
+            f"the guest of all attempts is gone after {self._attempts} of them: {why}",
+            hint=f"what was measured is kept: hugewise report {self.run}; hugewise resume {self.run} boots another, and"
+            " the verdicts are then for both boots",
+        )
+
+    def _age(self, guest: GuestMachine) -> dict[str, str | int | float]:
+        assert guest.agent is not None and guest.arm.kernel is not None
+        facts: dict[str, str | int | float] = {
+            "resident_boot": guest.agent.hello().boot_id,
+            "resident_s": round(time.monotonic() - self._began, 3),
+            "resident_attempts": self._attempts,
+        }
+        platform = self.boarding.provided.machine(guest.arm.kernel)
+        if not isinstance(platform, str) and platform.sizes.pmd is not None:
+            with parse_foreign(guest.agent.name, "its free memory"), suppress(OSError):
+                free = free_memory(guest.agent, platform.sizes.base, platform.sizes.pmd)
+                facts |= {"resident_free_bytes": free.all, "resident_free_huge_bytes": free.huge}
+        return facts
+
+    def hand_over(self, outputs: Path) -> None:
+        """Give an attempt what QEMU was told, and what it and the console have said since the last one ended."""
+        assert self.guest is not None
+        here = self.guest.hosting.outputs
+        with storing(str(outputs)):
+            with suppress(FileNotFoundError):
+                (outputs / "guest-argv.json").write_bytes((here / "guest-argv.json").read_bytes())
+            for name in _SAID:
+                with suppress(FileNotFoundError), (here / name).open("rb") as log:
+                    log.seek(self._said.get(name, 0))
+                    (outputs / name).write_bytes(log.read())
+                    self._said[name] = log.tell()
+
+    def end(self) -> None:
+        if self.guest is not None:
+            self.guest.close()
+
+
+@dataclass
+class ResidentAttempt(_InGuest):
+    """An attempt's time in the guest: `context.AcquiredMachine`. Nobody else is in it meanwhile."""
+
+    boarding: GuestPerSession
+    guest: GuestMachine
+    outputs: Path
+    aged: Mapping[str, str | int | float]
+    site: Site = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.site = self.guest.site
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        return self.guest.environment
+
+    def look(self, here: Snapshot) -> Snapshot | None:
+        return self.guest.look(here)
+
+    def flush(self) -> None:
+        """Have it write what is still to be written, where its kernel can be told so (sysrq)."""
+        assert self.guest.agent is not None
+        with suppress(OSError):
+            self.guest.agent.write(*_SYNC)
+
+    def instructions(self, events: Sequence[Event]) -> None:
+        # a guest that stays does not count instructions
+        pass
+
+    def leave(self) -> Backed:
+        proof = self.guest.proven(self.outputs)
+        self.boarding.look()
+        self.boarding.hand_over(self.outputs)
+        return msgspec.structs.replace(proof, facts={**proof.facts, **self.aged})
+
+    def close(self) -> None:
+        # the guest stays, unless it is gone
+        self.boarding.look()

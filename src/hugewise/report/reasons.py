@@ -1,0 +1,386 @@
+"""Reasons in words: the one place where `hugewise.model.reason` becomes a sentence. Pure.
+
+The words are for readers who know no test. A test that "has crossed" has seen pairs that chance alone would make with
+at most the comparison's share of the error rate, whenever one looks: here that is "too consistent for chance".
+docs/concepts/sequential.md says it exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, cast
+
+import msgspec
+
+from hugewise.model import reason as of
+from hugewise.model.metric import OPERATIONS, WALL_US
+from hugewise.model.reason import TAG, Fact, Lack, LeftOut, Reason
+from hugewise.model.results import DECIDED
+
+_FACTS: Mapping[Fact, str] = {
+    "budget used": "all planned pairs were run, and chance alone could have made what they show",
+    "average open": "the typical pair differs by less than the margin, and of the average over the run that is not "
+    "known yet",
+    "not crossed": "no difference is shown",
+    "no pairs": "there are no pairs yet",
+    "one side": "the interval lies on one side of no change",
+    "not excluded": "the interval includes no change",
+    "no change in interval": "the interval includes no change and reaches beyond the margin",
+    "beyond margin": "the interval reaches beyond the margin",
+    "mean excludes no change": "the interval excludes no change",
+    "other sign": "the effect has the other sign",
+    "no test": "there is no test",
+    "beside": "measured beside what is judged: it claims nothing, and its interval holds by itself",
+    "of its pairs": "it is judged on the pairs that the typical ratio asks for",
+    "no direction": "nothing says whether lower or higher is better: give --better",
+    "failed session": "an attempt failed in a session, so that the session has no mean log-ratio",
+    "no sessions": "sessions are not told apart (--session), so nothing can be said beyond them",
+    "mean of pairs": "average effect over the pairs that were run",
+    "mean of sessions": "mean over sessions like these",
+    "no policy": "no policy of the study stands for it",
+    "no cell": "no cell of it was measured",
+    "other family": "its kernel is of another family than the baseline's: memory is compared within one",
+    "one level": "there is one level here",
+    "interval missing": "an interval is missing",
+    "zero": "0 in both",
+    "no work at first": "no work was done in its first third",
+    "no work": "no work was done in its first and last third",
+    "work unknown": "whether the load did as much work under both is not known, only how long it took (have its output "
+    f"counted: --value '{OPERATIONS},neutral=regex:PATTERN')",
+}
+_WORDS: Mapping[type, str] = {
+    of.NotJudged: "{metric} is neither better high nor low: it is shown, never judged",
+    of.Absent: "{metric} was absent from every pair: {why}",
+    of.NotPositive: "{metric} was {value:g} under {arm}: such a value has no ratio",
+    of.BudgetTooSmall: "even all {planned} planned pairs could decide nothing at this confidence: plan more",
+    of.CovariateMoved: "{covariate}: {test}",
+    of.ByCounts: "by counts that are the same in every boot: of these {boots} seeds",
+    of.AverageOf: "geometric mean; asymptotic, by the design's coins; with an error of {alpha:.3g} of its own, outside "
+    "the study's",
+    of.OverSessions: "over {sessions} session means; with an error of {alpha:.3g} of its own, outside the study's",
+    of.FewSessions: "not enough sessions: {sessions} of the {least} that {confidence:.6g} confidence needs",
+    of.OfUsable: "{rest}; estimate and interval are of the {usable} usable pairs of {all}",
+    of.NotShown: "{pairs:,} pairs show no difference",
+    of.MeanNeeds: "a ratio of means needs 100 pairs without failure, there are {pairs}",
+    of.Beaten: "{by} is better, after {pairs} pairs",
+    of.BestEstimate: "it has the best estimate, and the screening was over before more was clear",
+    of.NotClearlyBeaten: "{best} has the best estimate, but is not clearly better, and reaches more",
+    of.NothingChosen: "nothing can be chosen: {why}",
+    of.NotInCell: "{policy} was not {what} in this cell",
+    of.NotPlanned: "left out: {why}",
+    of.ZeroMedian: "the median of {arm} is 0",
+    of.Overlap: "the intervals at {first} and {last} overlap",
+    of.Differ: "the {what} of {first} and {second} differ",
+    of.FewSeconds: "{seconds} whole seconds at most: {least} are needed",
+    of.NoVerdictOf: "{run} gives no verdict: {why}",
+    of.FewRuns: "there are {first} and {second} runs like these two: two of each show how far runs spread",
+    of.NoEValue: "{run} has no e-value: {why}",
+}
+_LACKS: Mapping[str, str] = {
+    "absent": "{metric} of {side} absent from {count} of {of} attempts: {why}",
+    "late": "{side} started only at a later try in {count} of {of} blocks",
+    "not started": "{side} could not be started in {count} of {of} blocks: {why}",
+    "lost": "an attempt of {side} was lost in {count} of {of} blocks: {why}",
+    "not delivered": "pages of {side} not delivered in {count} of {of} attempts: {why}",
+    "unproven": "pages of {side} unproven in {count} of {of} attempts: {why}",
+}
+_AVERAGES: Mapping[str | None, str] = {
+    "agrees": "; the average over the run agrees",
+    "open": "; the average over the run does not contradict it",
+    "contradicts": ", but the average over the run says the opposite",
+}
+_FITS = ", and its effect fits those of the hosts before"
+_SHOWN = "the difference is too consistent for chance"
+_BUT = "the pairs differ too consistently for chance, but "
+
+
+def in_words(reason: Reason) -> str:
+    """The reason as a part of a sentence: it begins in lower case and has no full stop. A text is words already."""
+    if isinstance(reason, str):
+        return reason
+    if isinstance(reason, of.Known):
+        return _FACTS[reason.fact]
+    if (template := _WORDS.get(type(reason))) is not None:
+        return _filled(template, reason)
+    return _of_hosts(reason) or _of_test(reason) or _of_pairs(reason) or _of_counts(reason) or _of_others(reason)
+
+
+def _filled(template: str, values: msgspec.Struct) -> str:
+    """Return the template with the figures of the reason, and with the words of reasons in it."""
+    told = msgspec.structs.asdict(values).items()
+    return template.format(
+        **{name: in_words(cast(Reason, one)) if isinstance(one, of.Base) else one for name, one in told}
+    )
+
+
+def withheld(reason: Reason, why: str) -> bool:
+    """Return whether a verdict is withheld for that reason."""
+    return isinstance(reason, of.Withheld) and (reason.why == why or withheld(reason.rest, why))
+
+
+def joined(parts: Iterable[Reason]) -> str:
+    """Several, after one another; nothing of what is empty."""
+    return "; ".join(filter(None, map(in_words, parts)))
+
+
+def sentence(reason: Reason) -> str:
+    """Return a sentence of its own."""
+    text = in_words(reason).rstrip(".")
+    return f"{text[:1].upper()}{text[1:]}." if text else ""
+
+
+def _of_test(reason: Reason) -> str:
+    """Return the words of a test of the pairs."""
+    match reason:
+        case of.Crossed(pair, average, apart):
+            shown = _SHOWN if pair is None else f"from pair {pair} on {_SHOWN}"
+            here = "these measurements" if pair is None else "this run"
+            return f"{shown}{_with_all(apart)}{_AVERAGES.get(average, f'; this holds for {here}, not for other days')}"
+        case of.WithinMargin():
+            return _within(reason)
+        case of.MeanWithin(unseen, bounded):
+            inside = "the interval of the mean lies within the margin"
+            return f"{inside}, {'even' if bounded else 'but not'} if these took twice as long: {_stalls(unseen)}"
+        case of.NotWithAll(apart):
+            out = "those that had to be left out"
+            return f"the usable pairs differ, but not once {out} are counted against it{_left_out(apart)}"
+        case of.BiasOpen(covariate, bias, crossed):
+            return (
+                f"{_BUT if crossed else ''}the interval without {covariate} is not beyond the bias of {bias:.2%} that"
+                " the arm could have put there unnoticed by moving it"
+            )
+        case of.NoOneEffect(crossed):
+            changed = "the effect changed in the course of the run, so that no one figure stands for it"
+            return f"{_BUT if crossed else ''}{changed}"
+        case of.Bounded(worse, margin, rest):
+            by = f"the margin of {margin:.3g}"
+            return f"{f'worse by more than {by}' if worse else f'not worse by {by} or more'}; {in_words(rest)}"
+        case of.WorstHundredth(crossed):
+            return f"on the worst hundredth of runs {_SHOWN if crossed else 'no difference is shown'}"
+        case of.SlowShare(share, crossed):
+            rates = "slow runs cannot be told yet"
+            if share is not None:
+                found, low, high = (f"{100 * one:+.1f}" for one in share)
+                rates = f"share of slow runs {found} points ({low} to {high}) against the baseline"
+            return f"{rates}; {_SHOWN if crossed else 'no difference is shown'}"
+    return ""
+
+
+def _within(reason: of.WithinMargin) -> str:
+    """Return the words of equivalence, with what it says of the mean and which runs it cannot exclude."""
+    which = "" if reason.margin is None else f" of {reason.margin:.3g}"
+    if reason.unseen is None:  # as earlier versions stored it
+        both = ", for the typical pair and on average" if reason.average else ""
+        return f"the whole interval lies within the margin{which}{both}{_with_all(reason.apart)}"
+    inside = f"the whole interval of the typical ratio lies within the margin{which}{_with_all(reason.apart)}"
+    mean = "and the mean lies within it even if these took twice as long"
+    if not reason.average:
+        mean = "so that nothing is claimed of the mean"
+    return f"{inside}; {_stalls(reason.unseen)}, {mean}"
+
+
+def _stalls(unseen: float) -> str:
+    return f"up to {_share(unseen)} of runs may stall as none of these pairs shows"
+
+
+def _share(share: float) -> str:
+    return f"{100 * share:.2g}%"
+
+
+def _of_pairs(reason: Reason) -> str:
+    """Return the words for the number of pairs, their lacks, and what that allows."""
+    match reason:
+        case of.Lacking(lacks):
+            return _lacking(lacks)
+        case of.FewPairs(pairs, planned, lacks, least):
+            one = ", and one shows no spread: an interval takes two at least" if pairs == 1 else ""
+            early = "" if least is None else f"a verdict needs {least} pairs at least"
+            return joined((f"{pairs} of {planned} planned pairs{one}", _lacking(lacks), early))
+        case of.Failures(pairs, "equivalence"):
+            return f"attempts failed in {pairs} pairs: that is not equivalent"
+        case of.Failures(pairs):
+            return f"{pairs} pairs have a failed attempt, so that there is no average log-ratio"
+        case of.FailuresAlone(pairs, few):
+            count = f"failed attempts alone decide it ({pairs} pairs with one failure)"
+            return f"{count}, and they are too few" if few else count
+        case of.FewForInterval(pairs, constant):
+            counts = ', where nothing varies; of guests, method = "exact" judges counts that are the same in every boot'
+            return f"{pairs} pairs are too few for an interval at this confidence{counts if constant else ''}"
+        case of.NotKeptIn(usable, whole):
+            said = f"it is {whole}" if isinstance(whole, str) else in_words(whole)
+            return f"{in_words(usable)}; but with all pairs kept in, {said}"
+        case of.Unknown(pairs):
+            return f"{_unknown(reason)}: they count against every claim in the test of all pairs"
+        case of.Exactly(covariate, apart):
+            without = f"; without {covariate}" if covariate else ""
+            exact = "exact: by the coin of each block alone, for an effect that is the same in every pair"
+            return f"{exact}{without}{'; of the usable pairs, and exact with the others kept in' if apart else ''}"
+        case of.FewToPlan(pairs, failures, least):
+            what = f"{failures} of {pairs} pairs have a failure" if failures else f"{pairs} pairs"
+            return f"too few pairs to plan with ({what}; {least} are the least)"
+        case of.FewForAverage(pairs, None):
+            return f"{pairs} pairs are too few for a campaign average at this error rate"
+        case of.FewForAverage(pairs, least):
+            return f"the campaign average needs {least} pairs, and there are {pairs}"
+    return ""
+
+
+def _of_counts(reason: Reason) -> str:
+    """Return the words for counts of guests, and for covariates."""
+    match reason:
+        case of.SameCounts(arm, count, baseline, base, boots, within, needed, planned, unseen):
+            each = "one boot of each" if boots == 1 else f"each of {boots} boots"
+            text = f"{count:,.12g} under {arm} and {base:,.12g} under {baseline} in {each}"
+            if needed is not None:
+                more = f" (declare so many blocks: {planned} are)" if needed > planned else ""
+                what = "different" if within is None else "within the margin"
+                return f"{text}; {needed} of each show that they are {what}{more}"
+            if within is None:
+                return text
+            more = "" if unseen is None else f"; up to {_share(unseen)} of boots may differ by more, and none of these"
+            return f"{text}: within the margin of {within:.3g}{more}"
+        case of.CoinOpen(blocks, least):
+            fewest = f": {least} blocks are the fewest" if blocks < least else ""
+            return f"the t interval allows a verdict, the coins of {blocks} blocks do not{fewest}"
+        case of.CountsVary(rest, side, least, most):
+            why = "not every boot of both sides gave a count that can be used"
+            if side:
+                why = f"counts of {side} vary from boot to boot ({least:,.12g} to {most:,.12g})"
+            return f"{why}, so that the sequential test judges; {in_words(rest)}"
+        case of.CovariateTest(alpha, pairs, mean, None):
+            if mean is None:
+                return "the covariate has not been observed yet"
+            return (
+                f"no difference of the covariate between arm and baseline was shown in {pairs} pairs (exact test at "
+                f"{alpha:g}; mean difference {mean:.3g}): this allows its use and does not prove it harmless"
+            )
+        case of.CovariateTest(alpha, _, _, moved, at):
+            return (
+                f"the covariate is {moved} under the arm (exact test at {alpha:g}, pair {at}): the treatment moves it, "
+                "so that adjusting for it would take away or make up an effect; it is not used"
+            )
+        case of.CovariateUsed(covariate, pairs, missing, True):
+            where = "was measured in no pair" if missing == pairs else "was the same on both sides of every pair"
+            return f"the covariate {covariate} {where}: nothing was taken out"
+        case of.CovariateUsed(covariate, pairs, missing, _, variance):
+            than = "" if variance is None else f": their variance is {variance:.3g} times that of the plain ones"
+            left = f"it was missing in {missing} of {pairs} pairs, which stay as they are" if missing else ""
+            return joined((f"the covariate {covariate} was taken out of the differences{than}", left))
+    return ""
+
+
+def _of_hosts(reason: Reason) -> str:
+    """Return the words for hosts of a fleet."""
+    match reason:
+        case of.NoEstimate("failed", pairs, failures):
+            return f"attempts failed in {failures} of {pairs} pairs: there is no ratio"
+        case of.NoEstimate("no spread", pairs):
+            return f"{pairs} pairs do not show how far they spread"
+        case of.NoEstimate("method", method=method):
+            return f"the method {method} estimates nothing that is claimed"
+        case of.NoEstimate():
+            return "it has no usable pair"
+        case of.OverHosts(verdict, p, p_signs, fewest):
+            few = f"; a difference takes at least {fewest} hosts" if fewest else ""
+            how = {
+                "equivalent": "the whole interval lies within the margin",
+                "undecided": f"no difference is shown{few}",
+            }
+            shown = how.get(verdict, "both show a difference")
+            return f"Student's t over hosts, p {p:.2g}; signs of the hosts, p {p_signs:.2g}: {shown}"
+        case of.Transfer(prior, _, _) if prior not in DECIDED:
+            return "there is no verdict that could hold on this host"
+        case of.Transfer(prior, own, stranger) if own == prior:
+            other = "; its effect is another than those of the hosts before"
+            return f"its own run ends in the same verdict{other if stranger else _FITS}"
+        case of.Transfer(prior, own) if own in DECIDED:
+            return f"its own run ends in {own}, not {prior}"
+        case of.Transfer(_, own, stranger):
+            why = "its own run is undecided" if own == "undecided" else "its own run allows no verdict"
+            other = ", and its effect is another than those of the hosts before" if stranger else ""
+            return f"{why}{other}: what is said of it is what hosts like it have shown"
+    return ""
+
+
+def _of_others(reason: Reason) -> str:
+    """Return the words for a screening, a design, a withheld verdict, and several runs."""
+    match reason:
+        case of.InFront(margin):
+            return f"no other is better by more than {100 * margin:.3g}%"
+        case of.OfScreening(said, chosen):
+            what = "not the one that goes on" if said is None else f"{'chosen: ' if chosen else ''}{in_words(said)}"
+            return f"a screening claims nothing; {what}"
+        case of.UnderDesign(rest, condition, boots):
+            this = "this boot of its guest" if boots == 1 else f"these {boots} boots of its guest"
+            guest = "" if boots is None else f"it is for {this}: another may differ"
+            return joined((rest, guest, f"the ratio is one {condition}" if condition else ""))
+        case of.Withheld("work", said, rest):
+            cure = f"judge the time for each operation (metric {WALL_US.name}), or have it do a fixed work"
+            return joined((f"withheld: {in_words(said)}: {cure}", rest))
+        case of.Withheld("salvaged"):
+            return "withheld: records are missing: the run was salvaged"
+        case of.Withheld(_, said, rest):
+            return joined((f"withheld: {in_words(said)}", rest))
+        case of.WorkDiffers(arm, baseline, ratio, pairs):
+            percent = 100 * abs(ratio - 1)
+            less = f"{percent:.{0 if percent >= 10 else 1}f}% {'less' if ratio < 1 else 'more'} work"
+            return f"under {arm} it did {less} than under {baseline} ({OPERATIONS}, {pairs} pairs)"
+        case of.OtherBaseline(baseline, stands_for, against):
+            stated = "no published arm" if stands_for is None else stands_for
+            return f"the baseline {baseline} stands for {stated}, not for {against}"
+        case of.OneLevel(parameter, within):
+            what = "has one level here within what was published" if within else "is not varied here"
+            return f"{parameter} {what}"
+        case of.NoMetric(wanted):
+            return f"no metric of this cell measures it ({', '.join(wanted)})"
+        case of.EValue(reached, level):
+            return f"the adjusted e-value {'has reached' if reached else 'is below'} {level:.6g}"
+        case of.Together(parts):
+            return joined(parts)
+    return ""
+
+
+def _lacking(lacks: Iterable[Lack]) -> str:
+    return joined(_filled(_LACKS[lack.what], lack) for lack in lacks)
+
+
+def _unknown(unknown: of.Unknown | None) -> str:
+    if unknown is None:
+        return ""
+    pairs, broken_off = unknown.pairs, unknown.broken_off
+    broken = f", {broken_off} of them as their block was not completed" if broken_off else ""
+    return f"nothing is known of {pairs} {'pair' if pairs == 1 else 'pairs'}{broken}"
+
+
+def _left_out(apart: LeftOut) -> str:
+    """Return the reasons that take pairs out of the usable ones, in brackets."""
+    text = joined((_lacking(apart.lacks), _unknown(apart.unknown)))
+    return f" ({text})" if text else ""
+
+
+def _with_all(apart: LeftOut | None) -> str:
+    if apart is None:
+        return ""
+    return f", also with the pairs that had to be left out counted against it{_left_out(apart)}"
+
+
+def values(one: msgspec.Struct, names: Iterable[str]) -> Iterator[Any]:
+    """Yield the values under these names, a reason in words."""
+    found = (getattr(one, name) for name in names)
+    return (in_words(cast(Reason, each)) if isinstance(each, of.Base) else each for each in found)
+
+
+def worded(value: object, other: Callable[[Any], Any] | None = None) -> Any:
+    """A value as it is written for others: its reasons in words. `other`: what to make of a type that is no JSON."""
+    return _worded(msgspec.to_builtins(value, str_keys=True, enc_hook=other))
+
+
+def _worded(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_worded(one) for one in value]
+    if isinstance(value, dict):
+        if TAG in value:
+            found: Reason = msgspec.convert(value, Reason)
+            return in_words(found)
+        return {name: _worded(one) for name, one in value.items()}
+    return value

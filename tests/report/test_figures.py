@@ -1,0 +1,491 @@
+"""Figures: what they show, what their marks tell, and whiskers that leave the axis."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from hugewise.analysis.changes import value_of
+from hugewise.model.over_time import ArmOverTime
+from hugewise.model.results import Results
+from hugewise.report.document import figures
+from hugewise.report.figures.coverage import backed, coverage, kind_label, kind_order
+from hugewise.report.figures.distribution import distribution, histogram, means
+from hugewise.report.figures.effects import effects, overview
+from hugewise.report.figures.levels import FactorGroup, bars, groups, level, levels, lines, numeric, setting
+from hugewise.report.figures.over_time import latencies, pages, within
+from hugewise.report.figures.tail import time_order
+from hugewise.report.figures.theme import MOST, Point, arm_marks, arrows, colours, fit, points, span, thinned, thinning
+from hugewise.report.images import inline, render
+from hugewise.report.write import report
+from tests.build.few_blocks import demo, two_blocks
+from tests.build.restated import OPS, lpc, percona_2018, run
+from tests.build.restated import cell as made_cell
+from tests.build.results import HOSTILE, example
+from tests.report.test_within import with_series
+
+
+@pytest.fixture(scope="module")
+def results() -> Results:
+    return example()
+
+
+def data(spec: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = spec["data"]["values"]
+    return found
+
+
+def luminance(colour: str) -> float:
+    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_colours_stay_with_a_policy_and_stand_out_on_white_and_black(results: Results) -> None:
+    whole = colours(results)
+    assert len(set(whole.values())) == len(whole)
+    for cell in results.cells:
+        alone = colours(replace(results, cells=(cell,)))
+        assert alone == {arm: whole[arm] for arm in alone}
+    for colour in whole.values():
+        assert 1.05 / (luminance(colour) + 0.05) >= 3
+        assert (luminance(colour) + 0.05) / (luminance("#14171b") + 0.05) >= 3
+
+
+def test_means_carry_their_margins(results: Results) -> None:
+    cell = results.cells[0]
+    spec = means(cell, colours(results), 0.95)
+    for row, arm in zip(data(spec), cell.arms, strict=True):
+        assert arm.mean is not None
+        assert arm.margin is not None
+        assert row["mean"] == pytest.approx(arm.mean)
+        assert row["high"] - row["low"] == pytest.approx(2 * arm.margin)
+
+
+def test_every_attempt_that_ended_is_a_point(results: Results) -> None:
+    for cell in results.cells:
+        found = points(results, cell)
+        ended = [a for a in results.attempts if a.cell == cell.cell and a.state != "rejected"]
+        assert len(found) == len(ended)
+    states = {point.state for cell in results.cells for point in points(results, cell)}
+    assert states == {"counted", "flagged as disturbed", "not delivered", "block not counted", "failed"}
+
+
+def test_failed_attempts_stand_at_the_bad_edge(results: Results) -> None:
+    cell = results.cells[1]  # higher is better: the bad edge is the smallest value
+    spec = distribution(points(results, cell), cell, colours(results))
+    assert spec is not None
+    rows = spec["layer"][2]["data"]["values"]
+    assert {row["value"] for row in rows if row["state"] == "failed"} == {min(row["value"] for row in rows)}
+
+
+def test_effects_show_ratios_and_the_margin(results: Results) -> None:
+    cell = results.cells[0]
+    spec = effects(cell, colours(results), 0.005)
+    for row, one in zip(data(spec), cell.comparisons, strict=True):
+        assert (row["ratio"], row["low"], row["high"]) == (one.ratio, one.low, one.high)
+        assert (row["bandlow"], row["bandhigh"]) == (0.995, 1.005)
+
+
+def test_wide_effects_use_a_logarithmic_axis(results: Results) -> None:
+    cell = results.cells[0]
+    wide = tuple(replace(one, ratio=0.1, low=0.09, high=0.11) for one in cell.comparisons)
+    spec = effects(replace(cell, comparisons=wide), colours(results), 0.005)
+    assert spec is not None
+    assert spec["layer"][0]["encoding"]["x"]["scale"]["type"] == "log"
+    assert "svg" in render(spec)
+
+
+def test_coverage_stacks_to_the_whole(results: Results) -> None:
+    for cell in results.cells[:2]:
+        rows = data(coverage(cell))
+        for arm in cell.arms:
+            mine = [row for row in rows if row["arm"] == arm.arm]
+            assert mine[0]["start"] == 0
+            assert max(row["end"] for row in mine) == pytest.approx(1)
+
+
+def test_page_kinds_are_ordered_and_named() -> None:
+    keys = ["unproven", "hugetlb:1073741824", "anon:2097152", "shmem:4096", "anon:4096", "hugetlb:2097152"]
+    assert kind_order(keys) == [
+        *("anon:4096", "anon:2097152", "shmem:4096", "hugetlb:2097152", "hugetlb:1073741824", "unproven")
+    ]
+    assert [kind_label(key) for key in ("anon:65536", "hugetlb:1073741824", "shmem:4096", "unproven")] == [
+        *("64k anonymous", "1g hugetlb", "4k shared", "unproven")
+    ]
+
+
+def test_time_order_marks_the_first_block_and_holds_each_arm_to_its_median(results: Results) -> None:
+    cell = results.cells[0]
+    rows = data(time_order(points(results, cell), cell, colours(results)))
+    assert sum(row["first"] for row in rows) == len(cell.arms)
+    counted = sorted(row["deviation"] for row in rows if row["arm"] == "base" and row["state"] == "counted")
+    assert counted[9] <= 0 <= counted[10]
+    assert [row["minutes"] for row in rows] == sorted(row["minutes"] for row in rows)
+
+
+def test_no_data_gives_no_figure(results: Results) -> None:
+    empty = replace(results.cells[2], arms=(), comparisons=())
+    bare = replace(results, cells=(empty,), attempts=())
+    assert means(empty, {}, 0.95) is None
+    assert distribution(points(bare, empty), empty, {}) is None
+    assert effects(empty, {}, 0.005) is None
+    assert coverage(empty) is None
+    assert time_order(points(bare, empty), empty, {}) is None
+    assert overview(bare, {}) is None
+
+
+def test_the_times_of_every_attempt_count_as_metrics(results: Results) -> None:
+    bare = replace(results.attempts[0], metrics={"cycles": None})
+    assert value_of(bare, "wall_s") == 2.1
+    assert value_of(bare, "cycles") is None
+    assert value_of(bare, "unheard_of") is None
+
+
+def titles(spec: Any) -> list[str]:
+    return re.findall(r"<title>(.*?)</title>", inline(render(spec), name="f", title="figure"))
+
+
+def test_a_second_says_its_median_and_quartiles() -> None:
+    results = with_series()
+    spec = within(results, results.cells[0], colours(results))
+    told = titles(spec)
+    assert "base: second 1, median 109.5, quartiles 104.8 to 114.2 work a second" in told, told[:3]
+    assert sum(one.startswith("base: second ") for one in told) == 8
+
+
+def test_several_seconds_are_said_as_such() -> None:
+    results = with_series(length=700)
+    spec = within(results, results.cells[0], colours(results))
+    assert any(one.startswith("base: seconds 4 to 6, median ") for one in titles(spec))
+
+
+def test_a_share_of_a_heap_says_its_change_with_the_interval() -> None:
+    points: list[dict[str, float | None]] = [
+        {"share": 40.0, "change": 3.1, "low": 2.0, "high": 4.2},
+        {"share": 80.0, "change": 5.0, "low": None, "high": None},
+    ]
+    told = titles(backed(points, [(0.0, 0.0), (80.0, 5.0)], None, metric="tps", confidence=0.95))
+    assert told == ["40% on huge pages: tps +3.1% (+2.0% to +4.2%)", "80% on huge pages: tps +5.0%"]
+
+
+def test_an_interval_of_a_load_says_its_operations_and_its_latency() -> None:
+    results = demo()
+    one = ArmOverTime(
+        arm="thp",
+        block=1,
+        number=1,
+        of=1,
+        length_s=3.0,
+        t_s=(0.0, 1.0, 2.0, 3.0),
+        memory={},
+        events={"collapsed_pages": (1.0, 90.0, 1.0)},
+        absent={},
+        interval_s=1.0,
+        operations=(1000, 2000, 1500),
+        p99_us=(300.0, None, 450.0),
+    )
+    told = titles(latencies(replace(results.cells[0], over_time=(one,)), colours(results)))
+    assert "thp: 2,000 /s, second 1 to 2" in told, told
+    assert "thp: p99 450.0 µs, second 2 to 3" in told
+    assert "thp: khugepaged at second 1.5, more than twice the usual" in told
+    assert sum("p99" in each for each in told) == 2
+
+
+def test_an_area_of_memory_says_how_much_it_is_at_most_and_at_the_end() -> None:
+    results = demo()
+    one = ArmOverTime(
+        arm="thp",
+        block=1,
+        number=1,
+        of=1,
+        length_s=3.0,
+        t_s=(0.0, 1.0, 2.0, 3.0),
+        memory={"anon:4096": (1 << 20, 1 << 29, None, 1 << 20), "anon:2097152": (0, 0, 1 << 30, 1 << 30)},
+        events={},
+        absent={},
+        interval_s=None,
+    )
+    told = titles(pages(replace(results.cells[0], over_time=(one, replace(one, arm="base")))))
+    assert "thp: 4k anonymous memory, 512 MiB at most, 1.00 MiB at the end" in told, told
+    assert "thp: 2m anonymous memory, 1.00 GiB at most, 1.00 GiB at the end" in told
+    assert len(told) == 4
+
+
+def row(mean: float, margin: float) -> dict[str, Any]:
+    return {"mean": mean, "low": mean - margin, "high": mean + margin}
+
+
+def test_whiskers_of_usual_length_are_shown_whole() -> None:
+    rows = [row(100, 2), row(90, 3)]
+    assert fit(rows) == [87, 102]
+    assert rows == [{**row(100, 2), "under": False, "over": False}, {**row(90, 3), "under": False, "over": False}]
+
+
+def test_what_is_far_longer_is_cut_and_told() -> None:
+    rows = [row(100, 2), row(80, 4000)]
+    assert fit(rows) == [55, 125]  # a quarter of the largest mean beyond the means
+    assert rows[1] == {"mean": 80, "low": 55, "high": 125, "under": True, "over": True}
+    assert not rows[0]["under"] and not rows[0]["over"]
+
+
+def test_nothing_is_shown_below_zero_of_what_cannot_be() -> None:
+    assert fit([row(10, 40), row(90, 200)]) == [0, 170]
+    assert fit([row(-10, 40), row(90, 20)]) == [-50, 110]
+    assert fit([row(50, 1), row(90, 2)], zero=True) == [0, 92]
+    assert fit([row(-50, 1), row(-90, 2)], zero=True) == [-92, 0]
+
+
+@pytest.mark.parametrize("value", [0.0, 7.0])
+def test_one_value_still_has_a_scale(value: float) -> None:
+    low, high = fit([row(value, 0)])
+    assert low < value < high
+
+
+def test_a_span_has_every_estimate() -> None:
+    assert span([1, 9], [-100, 100], 2) == (-7, 17)
+    assert span([1, 9], [], 2) == (1, 9)
+
+
+def test_arrows_are_drawn_where_a_row_leaves_and_nowhere_else() -> None:
+    rows = [row(100, 2), row(80, 4000)]
+    fit(rows)
+    assert [layer["mark"]["shape"] for layer in arrows(rows, "x", {}, {})] == ["triangle-left", "triangle-right"]
+    assert [layer["mark"]["shape"] for layer in arrows(rows, "y", {}, {})] == ["triangle-down", "triangle-up"]
+    assert arrows([{**rows[0]}], "x", {}, {}) == []
+
+
+def test_two_blocks_do_not_set_the_scale() -> None:
+    results = two_blocks()
+    palette, cell = colours(results), results.cells[0]
+    largest = max(arm.mean for one in results.cells for arm in one.arms if arm.mean is not None)
+    (group,) = groups(results.cells)
+    figures = [means(cell, palette, 0.99), lines(group, "clients", palette, 0.99), bars(group, palette, 0.99)]
+    for spec in figures:
+        assert spec is not None
+        for panel in spec.get("concat", [spec]):
+            rows = panel["data"]["values"]
+            assert all(0 <= one["low"] <= one["mean"] <= one["high"] <= 2 * largest for one in rows)
+            assert any("triangle-" in str(layer["mark"]) for layer in panel["layer"])
+    effect = effects(cell, palette, 0.005)
+    assert effect is not None
+    low, high = effect["layer"][0]["encoding"]["x"]["scale"]["domain"]
+    assert 0.3 < low < high < 4
+
+
+def drawn(count: int, odd: frozenset[int] = frozenset(), arm: str = "thp") -> list[Point]:
+    """Attempts of one arm, whose values fall and rise; those in `odd` were not delivered."""
+    return [
+        Point(arm, number, float((number * 7919) % count), float(number), _state(number in odd), number == 0)
+        for number in range(count)
+    ]
+
+
+def _state(odd: bool) -> str:
+    return "not delivered" if odd else "counted"
+
+
+def test_few_points_are_drawn_all_and_nothing_is_said() -> None:
+    points = drawn(MOST)
+    assert thinned(points) == points
+    assert thinning(points) == ""
+
+
+def test_of_many_points_the_extremes_and_what_did_not_count_stand() -> None:
+    points = drawn(10_000, odd=frozenset({5, 5000, 9999}))
+    some = thinned(points)
+    assert len(some) <= MOST
+    assert some == sorted(some, key=lambda point: point.block)
+    assert {5, 5000, 9999} <= {point.block for point in some}
+    counted = sorted(point.value or 0.0 for point in points if point.state == "counted")
+    assert {*counted[:15], *counted[-15:]} <= {point.value for point in some}
+    assert f"{len(some)} of 10,000 points are drawn" in thinning(points)
+
+
+def test_what_did_not_count_does_not_crowd_out_the_others() -> None:
+    points = drawn(10_000, odd=frozenset(range(0, 10_000, 2)))
+    states = [point.state for point in thinned(points)]
+    assert 0 < states.count("not delivered") <= MOST // 3
+    assert states.count("counted") >= MOST // 2
+
+
+def test_each_arm_has_its_own_share() -> None:
+    few, many = drawn(10, arm="base"), drawn(5_000)
+    some = thinned([*few, *many])
+    assert [point for point in some if point.arm == "base"] == few
+
+
+@pytest.fixture(scope="module")
+def of_levels() -> Results:
+    return percona_2018()
+
+
+@pytest.fixture(scope="module")
+def group(of_levels: Results) -> FactorGroup:
+    (only,) = groups(of_levels.cells)
+    return only
+
+
+def values_of(spec: Any) -> list[dict[str, Any]]:
+    if "concat" in spec:
+        return [row for panel in spec["concat"] for row in panel["data"]["values"]]
+    found: list[dict[str, Any]] = spec["data"]["values"]
+    return found
+
+
+def means_of(results: Results) -> dict[tuple[str, str], tuple[float, float]]:
+    return {
+        (one.cell, arm.arm): (arm.mean, arm.margin)
+        for one in results.cells
+        for arm in one.arms
+        if arm.mean is not None and arm.margin is not None
+    }
+
+
+def test_cells_that_differ_in_their_parameters_are_a_group(group: FactorGroup) -> None:
+    assert (group.label, group.varied) == ("pgbench", ("database_share", "clients"))
+    assert len(group.cells) == 9  # the tenth is of another of the study's workloads
+    assert numeric(group, "clients")
+    assert levels(group, "clients") == [4, 16, 64]
+    assert setting("pgbench", group.cells[0], ["database_share"]) == "database_share=0.4"
+    assert groups(lpc().cells) == []  # four workloads, nothing varied
+    assert groups(example().cells) == []
+
+
+def test_two_labels_are_not_drawn_over_each_other(of_levels: Results) -> None:
+    again = [replace(one, cell=f"again-{one.cell}") for one in of_levels.cells]
+    assert [(one.label, len(one.cells)) for one in groups([*of_levels.cells, *again])] == [
+        *(("pgbench", 9), ("again-pgbench", 9))
+    ]
+
+
+def test_levels_are_named_as_in_a_study() -> None:
+    assert level("chase", "bytes", 65_536) == "64k"
+    assert level("of nobody", "database_bytes", 1 << 30) == "1g"
+    assert level("of nobody", "clients", 64) == "64"
+    assert level("of nobody", "share", 0.75) == "0.75"
+    assert level("of nobody", "flag", True) == "yes"
+    assert level("command", "argv", ("sh", "-c", "x")) == "sh -c x"
+    assert level("of nobody", "text", HOSTILE).isprintable()
+
+
+@pytest.mark.parametrize("name", ["clients", "database_share"])
+def test_lines_carry_every_mean_with_its_interval(of_levels: Results, group: FactorGroup, name: str) -> None:
+    spec = lines(group, name, colours(of_levels), 0.99)
+    rows = values_of(spec)
+    known = {key: value for key, value in means_of(of_levels).items() if key[0] != "spill"}
+    assert len(rows) == len(known)
+    assert sorted(row["mean"] for row in rows) == pytest.approx(sorted(mean for mean, _ in known.values()))
+    for row in rows:
+        assert any(row["high"] - row["low"] == pytest.approx(2 * margin) for _, margin in known.values())
+        assert row["low"] < row["mean"] < row["high"]
+    assert spec is not None
+    assert [panel["title"]["text"] for panel in spec["concat"]] == (
+        [f"database_share={share}" for share in (0.4, 0.8, 1.5)]
+        if name == "clients"
+        else ["clients=4", "clients=16", "clients=64"]
+    )
+    assert "svg" in render(spec)
+
+
+def test_points_of_a_level_stand_near_it_in_the_legends_order(of_levels: Results, group: FactorGroup) -> None:
+    rows = values_of(lines(group, "clients", colours(of_levels), 0.99))
+    for level_ in (4, 16, 64):
+        near = [row for row in rows if 0.9 < row["level"] / level_ < 1.1 and row["panel"] == "database_share=0.4"]
+        assert [row["arm"] for row in sorted(near, key=lambda row: row["level"])] == ["base", "hugetlb-2m", "thp"]
+
+
+def test_panels_far_apart_have_axes_of_their_own(of_levels: Results, group: FactorGroup) -> None:
+    fits = group._replace(cells=tuple(one for one in group.cells if one.parameters["database_share"] < 1))
+    shared = lines(fits, "clients", colours(of_levels), 0.99)
+    apart = lines(group, "clients", colours(of_levels), 0.99)
+    assert shared is not None and apart is not None
+    scales = [[panel["layer"][0]["encoding"]["y"]["scale"] for panel in spec["concat"]] for spec in (shared, apart)]
+    common, own = ([tuple(one["domain"]) for one in several] for several in scales)
+    assert len(set(common)) == 1
+    assert len(set(own)) == len(own) > 1
+
+
+def test_bars_stand_on_zero_with_a_bar_for_each_policy_at_each_level(of_levels: Results, group: FactorGroup) -> None:
+    spec = bars(group, colours(of_levels), 0.99)
+    rows = values_of(spec)
+    assert len(rows) == 27
+    assert {(row["panel"], row["level"]) for row in rows} == {
+        (f"database_share={share}", clients) for share in (0.4, 0.8, 1.5) for clients in ("4", "16", "64")
+    }
+    assert spec is not None
+    for panel in spec["concat"]:
+        scale = panel["layer"][0]["encoding"]["y"]["scale"]
+        assert scale["zero"] is True
+        assert scale["domain"] == [0, max(row["high"] for row in rows)]
+    assert "svg" in render(spec)
+
+
+def test_axes_name_metric_unit_and_direction(of_levels: Results, group: FactorGroup) -> None:
+    for spec in (lines(group, "clients", colours(of_levels), 0.99), bars(group, colours(of_levels), 0.99)):
+        assert spec is not None
+        titles = [panel["layer"][0]["encoding"]["y"]["title"] for panel in spec["concat"]]
+        assert titles == [["tps, tx/s", "higher is better; mean with 99% interval"]] * len(titles)
+
+
+def test_no_arm_is_told_by_its_colour_alone(of_levels: Results) -> None:
+    names = ["base", "thp", "hugetlb-2m", "mthp-64k"]
+    colour, shape = arm_marks(names, colours(example()))
+    assert colour["scale"]["domain"] == shape["scale"]["domain"] == names
+    assert len(set(shape["scale"]["range"])) == len(names)
+
+
+def test_one_level_or_no_data_gives_no_figure(of_levels: Results, group: FactorGroup) -> None:
+    assert lines(group._replace(cells=group.cells[:1]), "clients", colours(of_levels), 0.99) is None
+    assert lines(group._replace(varied=("mode",)), "mode", colours(of_levels), 0.99) is None
+    bare = tuple(replace(one, arms=()) for one in group.cells)
+    assert lines(group._replace(cells=bare), "clients", colours(of_levels), 0.99) is None
+    assert bars(group._replace(cells=bare), colours(of_levels), 0.99) is None
+
+
+def test_words_make_bars_and_no_lines() -> None:
+    parts = [
+        made_cell(
+            f"kv-popularity={word}", "kv", OPS, {"popularity": word}, {"base": (10.0, "none"), "thp": (11.0, "better")}
+        )
+        for word in ("uniform", "zipf")
+    ]
+    kinds = [one.key for one in figures(report(run(parts))) if one.key.startswith("across")]
+    assert kinds == ["across-1-bars"]
+
+
+def test_a_histogram_counts_every_attempt_and_marks_the_mean() -> None:
+    results = lpc()
+    one = results.cells[0]
+    spec = histogram(points(results, one), one, colours(results))
+    rows = values_of(spec)
+    for arm in one.arms:
+        mine = [row for row in rows if row["arm"] == arm.arm]
+        assert sum(row.get("count", 0) for row in mine) == arm.n
+        (line,) = [row for row in mine if "mean" in row]
+        assert line["mean"] == pytest.approx(arm.mean)
+        assert line["text"].endswith(f"n {arm.n}")
+    assert spec is not None
+    bar = spec["spec"]["layer"][0]["encoding"]
+    assert (bar["y2"], bar["x2"]) == ({"datum": 0}, {"field": "to"})
+    assert "svg" in render(spec)
+
+
+def test_few_attempts_have_no_histogram_and_equal_ones_have_one_bin() -> None:
+    results = lpc()
+    one = results.cells[0]
+    few = tuple(a for a in results.attempts if a.cell == one.cell and a.block < 19)
+    assert histogram(points(replace(results, attempts=few), one), one, colours(results)) is None
+    equal = tuple(replace(a, metrics={**a.metrics, "ops_per_s": 5.0}) for a in results.attempts)
+    rows = values_of(histogram(points(replace(results, attempts=equal), one), one, colours(results)))
+    assert [row["count"] for row in rows if "count" in row] == [24, 24, 24]
+
+
+def test_the_report_holds_them(of_levels: Results) -> None:
+    keys = [one.key for one in figures(report(of_levels))]
+    assert keys[:4] == ["overview", "across-1-lines-database_share", "across-1-lines-clients", "across-1-bars"]
+    assert "1-histogram" in keys
+    assert len(keys) == len(set(keys))

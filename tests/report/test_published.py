@@ -1,0 +1,234 @@
+"""Published figures beside measured ones."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from hugewise import published as sources
+from hugewise.model.reason import Crossed
+from hugewise.model.results import Beside, Results
+from hugewise.report.data_files import published_csv, report_json
+from hugewise.report.document import Line, Table, figures
+from hugewise.report.figures.published import held, published
+from hugewise.report.figures.theme import colours
+from hugewise.report.images import inline, render
+from hugewise.report.reasons import worded
+from hugewise.report.sections import beside
+from hugewise.report.write import report, write
+from tests.build import known
+from tests.build.restated import EVERY, lkml, lpc, percona_2018, percona_2019, redhat
+from tests.build.results import HOSTILE
+from tests.report.told import page, terminal
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "beside.html"
+_NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
+
+
+def of(results: Results) -> Beside:
+    return known(results.beside)
+
+
+def tokens(text: str) -> set[float]:
+    return {float(found.replace(",", "")) for found in _NUMBER.findall(text)}
+
+
+def published_columns(table: Table) -> Iterator[str]:
+    """Every entry that a reader takes for published."""
+    columns = [n for n, name in enumerate(table.head) if name.startswith("published")]
+    assert columns == list(range(len(columns)))  # they stand together, before the measured ones
+    for row in table.rows:
+        yield from (row[n] for n in columns)
+
+
+@pytest.mark.parametrize("make", EVERY.values(), ids=EVERY)
+def test_no_number_is_shown_as_published_that_the_source_does_not_hold(make: Any) -> None:
+    found = of(make())
+    source = Path(sources.__file__).with_name(f"{found.name}.toml").read_text(encoding="utf-8")
+    held = tokens(source)
+    held |= {round(100 * float(one), 6) for one in re.findall(r"confidence = (\S+)", source)}  # shown in percent
+    for table in beside.tables(found):
+        for entry in published_columns(table):
+            assert tokens(entry) <= held, entry
+    names = {name for point in found.points for name in (point.cell, point.policy)}
+    names |= {level.cell for finding in found.findings for level in finding.measured}
+    names |= {finding.policy for finding in found.findings}
+    own = re.compile("|".join(re.escape(name) for name in sorted(filter(None, names), key=len, reverse=True)) or "$^")
+    for line in (*beside.remarks(found), *(line.partition("; here")[0] for line in beside.judged(found))):
+        assert tokens(own.sub("", line)) <= held, line
+
+
+@pytest.mark.parametrize("make", EVERY.values(), ids=EVERY)
+def test_published_and_measured_never_share_a_column(make: Any) -> None:
+    results = make()
+    own = [f"{one.low:.6f}" for cell in results.cells for one in cell.comparisons if one.low is not None]
+    assert own
+    for table in beside.tables(of(results)):
+        assert {len(row) for row in table.rows} == {len(table.head)}
+        assert all("interval" not in entry for entry in published_columns(table))
+
+
+def test_the_section_names_the_source_and_both_machines() -> None:
+    results = redhat()
+    (section,) = (one for one in report(results).sections if one.title == "Published beside measured")
+    lines = " ".join(one.text for one in section.blocks if isinstance(one, Line))
+    assert "Red Hat Developer, 2021-04-27." in lines
+    assert "Published on: AMD Ryzen Threadripper 2950X" in lines
+    assert "Measured on: Example 9000, kernel 6.18.0. Machine and kernel differ" in lines
+    assert "The source does not give: the samples themselves" in lines
+    entries = {entry for one in section.blocks if isinstance(one, Table) for row in one.rows for entry in row}
+    assert any("thp 131.55 ± 0.24 s (99.99%), n 5,000; shp1g 128.34 ± 0.23 s (99.99%), n 5,000" in e for e in entries)
+    assert msgspec.json.decode(report_json(results), type=Results).beside == msgspec.convert(
+        worded(results.beside), Beside
+    )
+
+
+def test_published_figures_are_a_file_where_there_are_some(tmp_path: Path) -> None:
+    results = replace(redhat(), cells=(), attempts=())
+    assert {"published"} <= set(write(results, tmp_path / "with"))
+    assert "published" not in write(replace(results, beside=None), tmp_path / "without")
+    assert not (tmp_path / "without" / "published.csv").exists()
+    assert "ublished" not in page(replace(redhat(), beside=None))
+
+
+def test_findings_are_marked_as_without_figures() -> None:
+    assert "figures published: none: the TPS values are only in the pictures" in page(percona_2018())
+    assert "figures published: none but what these words say" in page(lpc())
+
+
+def test_changes_are_printed_as_the_source_prints_them() -> None:
+    rows = {(p.entry, p.quantity, p.policy): beside.published_change(p) for p in of(lpc()).points}
+    assert rows["memcached", "ops_per_s", "thp"] == "+17%"
+    assert rows["memcached", "ops_per_s", "mthp-64k"] == "0%"
+    assert rows["memcached", "p99_latency", "thp"] == "−36%"
+    figures = {p.quantity: beside.published_figures(p) for p in of(lkml()).points}
+    assert figures["cycles"] == "one representative run of each: native 3,781,392,474; paravirt 3,918,777,174"
+    assert figures["task-clock"].endswith("native 1,311.554526 ms; paravirt 1,360.624932 ms")
+
+
+def test_a_setting_says_what_was_delivered() -> None:
+    found = of(lpc())
+    point = next(p for p in found.points if p.measured is not None and p.measured.verdict == "better")
+    setting = replace(point, measured=replace(known(point.measured), judged="setting", delivered_share=0.031))
+    (table,) = beside.tables(replace(found, points=(setting,), findings=()))
+    assert "▲ better, of the setting (3.1% delivered)" in table.rows[0]
+
+
+def test_the_csv_has_a_row_for_each(tmp_path: Path) -> None:
+    for make in (lpc, percona_2018, redhat):
+        found = of(make())
+        rows = list(csv.DictReader(io.StringIO(published_csv(found))))
+        assert len(rows) == len(found.points) + sum(max(len(f.measured), 1) for f in found.findings)
+        for row, point in zip(rows, found.points, strict=False):
+            assert row["published.change_percent"] == ("" if point.percent is None else str(point.percent))
+            assert row["measured.ratio"] == ("" if point.measured is None else repr(point.measured.ratio))
+            assert row["agreement"] == point.agreement
+
+
+def test_the_terminal_shows_what_was_judged() -> None:
+    text = " ".join(terminal(replace(lpc(), guests=None, attempts=(), earlier=())).split())
+    several = list(beside.judged(of(lpc())))
+    assert f"Beside the published figures: {several[0]}"[:100].replace("−", "-") in text
+    assert len(several) > 1 and "p99_latency" not in text  # not judged: in the report
+    assert not list(beside.judged(of(lkml())))
+    assert "published" not in terminal(lkml())
+
+
+def hostile() -> Results:
+    """The study of 2019 with a cell, a policy and a reason that attack the reader."""
+    found = percona_2019()
+    told = of(found)
+    first = told.findings[0]
+    level = replace(first.measured[0], cell=f"tpcb {HOSTILE}", measured=None, reason=HOSTILE)
+    attacked = replace(first, policy=HOSTILE, measured=(level,), reason=HOSTILE)
+    return replace(found, beside=replace(told, findings=(attacked, *told.findings[1:]), here_machine=HOSTILE))
+
+
+def test_the_section_of_the_page_is_golden_and_escaped() -> None:
+    section = known(re.search(r'<section id="beside">.*?</section>\n', page(hostile()), re.DOTALL))
+    if os.environ.get("HUGEWISE_WRITE_GOLDEN") == "1":
+        GOLDEN.write_text(section[0], encoding="utf-8")
+    assert section[0] == GOLDEN.read_text(encoding="utf-8")
+    assert "&lt;script&gt;" in section[0]
+
+
+def test_a_finding_is_told_in_words() -> None:
+    found = of(percona_2018())
+    first = next(one for one in found.findings if any(level.measured for level in one.measured))
+    told = replace(found, points=(), findings=(replace(first, reason=Crossed(11)),))
+    (section,) = beside.beside(told)
+    (shown,) = (block for block in section.blocks if isinstance(block, Table))
+    signs = [row[-1] for row in shown.rows]
+    plain = "from pair 11 on the difference is too consistent for chance; this holds for this run, not for other days"
+    assert signs[-1] == f"{first.agreement}: {plain}"
+
+
+def rows(make: Any) -> list[dict[str, Any]]:
+    results = make()
+    spec = published(known(results.beside), colours(results))
+    assert spec is not None
+    found: list[dict[str, Any]] = spec["data"]["values"]
+    return found
+
+
+def test_each_quantity_that_was_published_and_measured_has_both_values() -> None:
+    results = lpc()
+    points = held(known(results.beside))
+    assert {point.quantity for point in points} >= {"ops_per_s", "p99_latency"}
+    found = rows(lpc)
+    assert len(found) == 2 * len(points)
+    for point, theirs, ours in zip(points, found[::2], found[1::2], strict=True):
+        measured = known(point.measured)
+        assert theirs["ratio"] == pytest.approx(1 + known(point.percent) / 100)
+        assert (theirs["published"], ours["published"]) == (True, False)
+        assert ours["ratio"] == measured.ratio
+        assert ours["text"] == point.agreement
+        assert theirs["name"] == ours["name"] == f"{point.quantity}: {point.policy}"
+        if measured.verdict != "not judged":
+            assert (ours["low"], ours["high"]) == (measured.low, measured.high)
+        else:
+            assert ours["low"] == ours["high"] == measured.ratio
+
+
+def test_what_was_not_judged_has_another_mark() -> None:
+    kinds = {(row["name"], row["kind"]) for row in rows(lpc) if not row["published"]}
+    assert ("ops_per_s: thp", "measured, with its interval") in kinds
+    assert ("p99_latency: thp", "measured, of medians: not judged") in kinds
+
+
+@pytest.mark.parametrize("make", [lpc, redhat])
+def test_the_page_has_it_and_its_marks_say_the_values(make: Any) -> None:
+    (figure,) = (each for each in figures(report(make())) if each.key == "published")
+    drawn = inline(render(figure.spec), name="figure-published", title=figure.text)
+    assert "as published (" in drawn
+    for point in held(known(make().beside)):
+        assert f"<title>{known(point.measured).arm}: {known(point.measured).metric} " in drawn
+
+
+def test_what_only_one_side_has_is_not_drawn() -> None:
+    """Findings in words have no figures, and no policy here stands for the kernels of 2009."""
+    for make in (percona_2018, lkml):
+        results = make()
+        assert held(known(results.beside)) == []
+        assert published(known(results.beside), colours(results)) is None
+    found = known(lpc().beside)
+    (point, *_) = held(found)
+    for other in (replace(point, percent=None), replace(point, measured=None), replace(point, percent=-100.0)):
+        assert held(replace(found, points=(other,))) == []
+    failed = replace(point, measured=replace(known(point.measured), ratio=0.0))
+    assert held(replace(found, points=(failed,))) == []
+
+
+@pytest.mark.parametrize("make", EVERY.values(), ids=EVERY)
+def test_a_result_page_that_draws_nothing_has_no_place_for_it(make: Any) -> None:
+    (section,) = beside.beside(make().beside)
+    assert not [block for block in section.blocks if type(block).__name__ == "Figure"]

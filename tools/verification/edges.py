@@ -1,0 +1,184 @@
+"""Verdicts beside the sequential ones: `exact`, `fixed-n`, equivalence under stalls, and `hugewise analyze`.
+
+Each case is played from closed blocks, or from series of values, to the verdict and its words. Each has a fault that is
+planted here, and that it must find.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from typing import Any, NamedTuple
+from unittest import mock
+
+import numpy as np
+from numpy.random import Generator
+
+from hugewise.external import compare as comparing
+from hugewise.external.analyze import arm_figures
+from hugewise.external.compare import AnalysisPlan, ExternalComparison
+from hugewise.external.reader import Series
+from hugewise.model.reason import MeanWithin, Reason, WithinMargin
+from hugewise.model.results import DIRECTIONS
+from hugewise.model.trial import Block
+from hugewise.report.reasons import in_words
+from hugewise.stats import campaign, exact
+from hugewise.stats.end_points import EndPoint
+from hugewise.stats.exact import Exact
+from hugewise.stats.family import conclude
+from hugewise.stats.fixed import FixedN
+from hugewise.stats.method import Numbers
+from hugewise.stats.sequential import Sequential
+from tools.verification.block_streams import CONTRAST, pair
+from tools.verification.blocks import limit, play
+from tools.verification.candidate import CheckResult, Task
+from tools.verification.generators import generator
+
+Fault = Callable[[], AbstractContextManager[Any]]
+
+
+class Edge(NamedTuple):
+    """What must hardly ever be said; `wrong` plays a stream, and `fault` is the change under which it is said often."""
+
+    what: str
+    wrong: Callable[[Generator], bool]
+    fault: Fault
+    planted: str
+    alpha: float = 0.01
+
+
+def _places(random: Generator, count: int, noise: float) -> list[Block]:
+    """Return pairs in which the label changes nothing, and the second place is 1% slower."""
+    arms, times = random.integers(0, 2, count), noise * random.standard_normal((count, 2)) + np.array([0.0, 0.01])
+    return [
+        pair(number + 1, float(times[number, arm]), float(times[number, 1 - arm])) for number, arm in enumerate(arms)
+    ]
+
+
+def _stalls(random: Generator, count: int, share: float, longer: float) -> tuple[Numbers, Numbers]:
+    """Return log-times of an arm that stalls in a share of its runs, and of a baseline that does not."""
+    quiet = 0.002 * random.standard_normal((2, count))
+    return quiet[0] + math.log1p(longer) * (random.random(count) < share), quiet[1]
+
+
+def _closed(arm: Numbers, baseline: Numbers) -> Iterator[Block]:
+    for number, (over, under) in enumerate(zip(arm.tolist(), baseline.tolist(), strict=True), 1):
+        yield pair(number, over, under)
+
+
+def _of_mean(reason: Reason) -> bool:
+    """Return whether equivalence is claimed of the mean, or without the share of stalls that it cannot exclude."""
+    if not isinstance(reason, WithinMargin | MeanWithin) or reason.unseen is None:
+        return True
+    told = f"up to {100 * reason.unseen:.2g}% of runs may stall" in in_words(reason)
+    return not told or isinstance(reason, MeanWithin) or reason.average
+
+
+def _exact(alpha: float) -> Callable[[Generator], bool]:
+    def wrong(random: Generator) -> bool:
+        made = Exact(CONTRAST, planned=40, alpha=alpha, margin=0.005)
+        return play(made, _places(random, 40, 0.0)).decision().verdict in DIRECTIONS
+
+    return wrong
+
+
+def _fixed(count: int) -> Callable[[Generator], bool]:
+    def wrong(random: Generator) -> bool:
+        made = FixedN(CONTRAST, planned=count, confidence=0.99, margin=0.005)
+        for block in _places(random, count, 0.0001):
+            made.observe(block)
+        (found,) = conclude([made], 0.99, 0.005)
+        return found.verdict in DIRECTIONS
+
+    return wrong
+
+
+def _equivalent(random: Generator) -> bool:
+    made = Sequential(CONTRAST, planned=2000, alpha=0.01, margin=0.02)
+    found = play(made, _closed(*_stalls(random, 300, 0.05, 0.8))).decision()
+    return found.verdict == "equivalent" and _of_mean(found.reason)
+
+
+def _mean(random: Generator) -> bool:
+    made = EndPoint("mean", CONTRAST, planned=2000, alpha=0.01, margin=0.005)
+    for block in _closed(*_stalls(random, 120, 0.015, 0.5)):
+        made.observe(block)
+    return made.comparison().verdict == "equivalent"
+
+
+def _analyzed(random: Generator, arm: Numbers, baseline: Numbers, *, coin: bool = True) -> ExternalComparison:
+    """Return what `hugewise analyze --randomised` says of these log-times, in an order of coins, or always the same."""
+    count = len(arm)
+    first = random.random(count) < 0.5 if coin else np.zeros(count, np.bool_)
+    place, block = 2.0 * np.arange(count), np.arange(count)
+    over = Series("arm", CONTRAST.metric, np.exp(arm), "file", order=place + ~first, block=block)
+    under = replace(over, arm="base", values=np.exp(baseline), order=place + first)
+    plan = AnalysisPlan(margin=0.02, randomised=True)
+    return comparing.compare(over, under, (arm_figures(over, 0.99), arm_figures(under, 0.99)), plan, 0.01)
+
+
+def _elsewhere(random: Generator) -> bool:
+    found = _analyzed(random, *_stalls(random, 60, 0.02, 3.0))
+    return found.verdict == "equivalent" and _of_mean(found.reason)
+
+
+def _always_second(random: Generator) -> bool:
+    times = 0.001 * random.standard_normal((2, 60))
+    return _analyzed(random, times[0] + 0.01, times[1], coin=False).verdict != "none"
+
+
+def _half_the_boots() -> AbstractContextManager[Any]:
+    needed = exact.boots_needed
+    return mock.patch.object(exact, "boots_needed", lambda *given, **more: needed(*given, **more) // 2)
+
+
+def _no_coins() -> AbstractContextManager[Any]:
+    return mock.patch("hugewise.stats.signflip.chance", lambda _: 0.0)
+
+
+def _no_tail() -> AbstractContextManager[Any]:
+    return mock.patch.object(campaign.Campaign, "bounded", campaign.Campaign.within)
+
+
+def _nothing_unseen() -> AbstractContextManager[Any]:
+    return mock.patch.object(campaign, "unseen", lambda *_: 0.0)
+
+
+def _no_look_at_the_order() -> AbstractContextManager[Any]:
+    return mock.patch.object(comparing, "_coin", lambda *_: iter(()))
+
+
+EDGES: tuple[Edge, ...] = (
+    Edge("exact: a count that hangs on its place", _exact(0.01), _half_the_boots, "half the boots"),
+    Edge("exact, alpha 0.0011: the same", _exact(0.0011), _half_the_boots, "half the boots", 0.0011),
+    Edge("fixed-n, 3 blocks: the second place is slower", _fixed(3), _no_coins, "no coins"),
+    Edge("fixed-n, 5 blocks: the same", _fixed(5), _no_coins, "no coins"),
+    Edge("equivalent within 2%: +80% in 5% of runs, of the mean", _equivalent, _no_tail, "no tail"),
+    Edge("end point mean within 0.5%: +50% in 1.5% of runs", _mean, _nothing_unseen, "nothing unseen"),
+    Edge("analyze, equivalent within 2%: +300% in 2% of runs, of the mean", _elsewhere, _no_tail, "no tail"),
+    Edge("analyze: always second, which is slower", _always_second, _no_look_at_the_order, "no look at the order"),
+)
+
+
+def edge(number: int, seed: int, streams: int) -> Sequence[CheckResult]:
+    """Play a case, and its fault on the same streams."""
+    case = EDGES[number]
+    counts = []
+    for changed in (nullcontext, case.fault):
+        with changed():
+            counts.append(sum(case.wrong(generator(seed, "edges", case.what, stream)) for stream in range(streams)))
+    most = limit(case.alpha, streams)
+    seen = [f"{count} of {streams} ({count / streams:.4f})" for count in counts]
+    return [
+        CheckResult("edges", case.what, seen[0], f"<= {most:.4f}", counts[0] / streams <= most),
+        CheckResult(
+            "edges", f"{case.what}: {case.planted} (planted)", seen[1], f"> {most:.4f}", counts[1] / streams > most
+        ),
+    ]
+
+
+def tasks(seed: int, streams: int) -> list[Task]:
+    """Return one task a case."""
+    return [Task(f"edges: {case.what}", edge, (number, seed, streams)) for number, case in enumerate(EDGES)]
