@@ -27,7 +27,7 @@ WIDTH, HEIGHT = 1000, 1112  # CSS pixels
 MOST_BYTES = 400_000  # of what every clone has
 WRITES = os.environ.get("HUGEWISE_WRITE_GOLDEN") == "1"
 # A run that is made for the test has another name each time.
-NAMED = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{4}")
+NAMED = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{4,8}")
 
 
 class Shot(NamedTuple):

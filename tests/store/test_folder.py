@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -39,6 +40,7 @@ def test_each_run_has_a_folder_of_its_own(tmp_path: Path) -> None:
     one, two = begun(tmp_path), begun(tmp_path)
     assert one.path != two.path
     assert one.path.parent == two.path.parent == tmp_path / "s"
+    assert re.fullmatch(r"\d{8}T\d{6}Z-[0-9a-f]{8}", one.path.name)
 
 
 def test_the_seed_is_secret_until_the_last_record(folder: RunFolder) -> None:

@@ -307,7 +307,8 @@ class RunFolder:
         clock: Clock | None = None,
     ) -> RunFolder:
         """Make a new folder `results/<study>/<run-id>/`. Raises StorageError, UserError."""
-        run = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{secrets.token_hex(2)}"
+        # Hosts of a fleet begin in the same second, and two runs of one name pass for copies.
+        run = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{secrets.token_hex(4)}"
         folder = cls(results / _UNSAFE.sub("-", study) / run, clock)
         with storing(f"the run's folder {folder.path}"):
             own(results, f"results = {str(results)!r}")
