@@ -87,13 +87,13 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     if fixtures & {"x86", "arm64", "arm64_16k"}:
         item.add_marker("boots")
     if any(item.get_closest_marker(name) is not None for name in ("whole", "boots", "looks")):
+        item.add_marker("host")
         item.add_marker(pytest.mark.xdist_group("host"))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Who looks at pages finds memory that has huge ones, whatever runs and tests before have left."""
-    group = item.get_closest_marker("xdist_group")
-    if group is not None and group.args == ("host",):
+    if item.get_closest_marker("host") is not None:
         put_back()
         MEMORY.make()
 
@@ -110,7 +110,7 @@ def put_back() -> None:
 
 @pytest.fixture(autouse=True)
 def _played(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.node.get_closest_marker("xdist_group"):
+    if request.node.get_closest_marker("host"):
         return
     for module in (session, advise, of_study):  # the lock of this host is that of the tests of the host
         monkeypatch.setattr(module, "HostLock", Unheld)
