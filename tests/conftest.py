@@ -86,7 +86,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker("whole")
     if fixtures & {"x86", "arm64", "arm64_16k"}:
         item.add_marker("boots")
-    if any(item.get_closest_marker(name) is not None for name in ("whole", "boots", "looks")):
+    if any(item.get_closest_marker(name) is not None for name in ("whole", "boots", "looks", "host")):
         item.add_marker("host")
         item.add_marker(pytest.mark.xdist_group("host"))
 

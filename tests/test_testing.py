@@ -135,7 +135,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-@pytest.mark.xdist_group("host")  # nobody else may turn it meanwhile
+@pytest.mark.host  # nobody else may turn it meanwhile
 def test_what_differs_is_named_with_both_values() -> None:
     need(Path(ENABLED).exists(), "a kernel with transparent huge pages")
     before = page_state()
@@ -215,7 +215,7 @@ def test_what_needs_the_host_is_one_process_s(asks: list[str], marks: list[str],
         item.add_marker(mark)
     pytest_itemcollected(item)
     group = item.get_closest_marker("xdist_group")
-    assert (group is not None and group.args == ("host",)) == alone
+    assert (group is not None and group.args == ("host",)) == (item.get_closest_marker("host") is not None) == alone
 
 
 def test_beside_the_host_s_process_nothing_is_read_that_it_turns() -> None:

@@ -372,7 +372,7 @@ def test_root_goes_on_with_no_run_of_another_account(tmp_path: Path) -> None:
             folder.hold()
 
 
-@pytest.mark.xdist_group("host")  # databases of others run as that account too
+@pytest.mark.host  # databases of others run as that account too
 def test_memory_of_system_v_goes_with_the_program_that_made_it(place: Place) -> None:
     """Its segments have no end but by name, and a server that is killed removes none: some run out of them one day."""
     script = (

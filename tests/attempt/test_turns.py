@@ -218,7 +218,7 @@ class Watched(Side):
         self.used.append(self.now())
 
 
-@pytest.mark.xdist_group("host")  # others look among the cgroups for what a run left
+@pytest.mark.host  # others look among the cgroups for what a run left
 def test_real_loops_get_cpu_time_in_their_turns_alone() -> None:
     reason = cgroup.unavailable()
     need(reason is None, f"cgroups that can be made: {reason}")

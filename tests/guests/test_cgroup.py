@@ -92,7 +92,7 @@ def test_groups_of_a_kernel_without_any(tmp_path: Path) -> None:
     assert caught.value.hint == "give the study a kernel with CONFIG_CGROUPS"
 
 
-@pytest.mark.xdist_group("host")  # others look among the cgroups for what a run left
+@pytest.mark.host  # others look among the cgroups for what a run left
 def test_programs_enter_a_group_and_die_with_it(tmp_path: Path) -> None:
     need_root()
     mounted = cgroup.find().get("2")

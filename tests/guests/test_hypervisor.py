@@ -198,7 +198,7 @@ def test_what_is_no_qemu_has_no_version() -> None:
 
 OWN = Path(f"/dev/shm/hugewise-{os.getpid()}")
 
-pytestmark = pytest.mark.xdist_group("host")  # others look there for what a run left
+pytestmark = pytest.mark.host  # others look there for what a run left
 
 
 def test_only_root_gives_qemu_another_account() -> None:
