@@ -184,21 +184,6 @@ files of the boot loader say it.
 
 An *error* is a setting that is not in force, or that ends a program. A *warning* costs memory or time here, or will be
 lost. A *note* is to know: whether it matters is what a run tells.
-
-## Labels: what this host's own runs say
-
-Each setting is labelled by the runs in the results folder (`--results`). A run counts where its machine and kernel are
-those of this host, and where it measured the very program that runs here: the same file, not changed since the run
-began. Runs in guests, and runs of interpreters (`python`, `java`, shells), do not count; nor, for root, do runs in a
-folder that another account can change.
-
-- **supported here**: runs decided between these pages and others, and the others were not better (these were better, or
-  equivalent within the study's margin).
-- **contradicted here**: the newest run that decided between these pages and some others found those better.
-- **not tested here**: no run decided it. So it is for every setting that no policy varies, such as khugepaged's.
-
-Of each pair of policies, workload and metric the newest decided run counts, so none is picked for what it says. What
-holds for the host (`enabled`, the sizes, pools) is labelled by the programs that run under it.
 """
 
 _SECTIONS = {

@@ -20,14 +20,14 @@ def tree(tmp_path: Path) -> Tree:
 
 
 @pytest.fixture
-def audit(tree: Tree, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Audit:
+def audit(tree: Tree, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Audit:
     """`hugewise audit --root HOST` with more arguments: its exit status and what it prints, errors too."""
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.delenv("FORCE_COLOR", raising=False)
 
-    def called(*more: str, results: Path = tmp_path / "results") -> tuple[int, str]:
+    def called(*more: str) -> tuple[int, str]:
         with pytest.raises(SystemExit) as ended:
-            main(["audit", "--root", str(tree.path), "--results", str(results), *more])
+            main(["audit", "--root", str(tree.path), *more])
         said = capsys.readouterr()
         return int(ended.value.code or 0), said.out + said.err
 

@@ -74,8 +74,8 @@ def test_each_file_of_a_host_may_be_anything(tmp_path: Path) -> None:
         )
         try:
             with in_time():
-                told = msgspec.json.encode(audit(Root(tree.path), tmp_path / "results"))
-            assert msgspec.json.decode(told, type=AuditReport).format == 1
+                told = msgspec.json.encode(audit(Root(tree.path)))
+            assert msgspec.json.decode(told, type=AuditReport).format == 2
         finally:
             path.write_bytes(before)
 
@@ -87,9 +87,9 @@ def test_each_file_may_be_gone_or_a_folder(tmp_path: Path) -> None:
     for path in sorted(path for path in tree.path.rglob("*") if path.is_file()):
         kept = path.with_name("kept-aside")
         path.rename(kept)
-        assert audit(Root(tree.path), tmp_path / "results").format == 1
+        assert audit(Root(tree.path)).format == 2
         path.mkdir()
-        assert audit(Root(tree.path), tmp_path / "results").format == 1
+        assert audit(Root(tree.path)).format == 2
         shutil.rmtree(path)
         kept.rename(path)
 

@@ -1,24 +1,21 @@
-"""A host audited: its settings with what runs say of them, and the traps that its rules find."""
+"""A host audited: its settings, and the traps that the rules find."""
 
 from __future__ import annotations
 
 import difflib
-import os
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from hugewise.audit.collect import collect
 from hugewise.audit.facts import HostFacts
-from hugewise.audit.inventory import Searched, SettingShown, inventory, search
+from hugewise.audit.inventory import SettingShown, inventory
 from hugewise.audit.root import Root
 from hugewise.audit.rule import SEVERITIES, Severity
 from hugewise.audit.rules import discover
 from hugewise.errors import UserError
-from hugewise.files import changeable
 
 
 class TrapFound(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,24 +38,20 @@ class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
     """Output of `hugewise audit --json`. `format` rises when a meaning changes; new keys may come without that.
 
     root      the folder whose files were read; units: the services that were asked for, none: all
-    machine   the machine's id, as in report.json; null where it has none, and then no run counts
     settings  those in force; with `units` those of these services and of the host
     traps     what the rules found, errors first
-    searched  how many runs of the results folder count, and how many do not
     unread    what could not be read, and why
     """
 
-    format: int = 1
+    format: int = 2
     host: str
     root: str
     kernel: str
-    machine: str | None
     systemd: int | None
     glibc: str | None
     units: tuple[str, ...]
     settings: tuple[SettingShown, ...]
     traps: tuple[TrapFound, ...]
-    searched: Searched
     unread: tuple[str, ...]
 
     def worst(self) -> Severity | None:
@@ -67,41 +60,26 @@ class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
         return next((severity for severity in SEVERITIES if severity in severities), None)
 
 
-def audit(root: Root, results: Path, units: Sequence[str] = ()) -> AuditReport:
-    """Audit the host below `root`, with the runs below `results`; `units`: these services alone.
+def audit(root: Root, units: Sequence[str] = ()) -> AuditReport:
+    """Audit the host below `root`; `units`: these services alone.
 
     Raises UserError for a unit that is not there, and where there is no host.
     """
     facts = collect(root, map(_service, units))
     named = units_named(facts, units)
-    # The kernel's path of a process has no links; resolve the programs of runs likewise.
-    programs = {process.program for process in facts.processes if not named or process.unit in named}
-    strange = _of_others(results)
-    searched = Searched() if strange else search(results, facts, root, programs)
-    shown = tuple(one for one in inventory(facts, searched) if not named or one.unit is None or one.unit in named)
+    shown = tuple(one for one in inventory(facts) if not named or one.unit is None or one.unit in named)
     report = AuditReport(
         host=root.name,
         root=str(root.folder),
         kernel=facts.kernel,
-        machine=facts.machine,
         systemd=facts.systemd,
         glibc=None if facts.glibc is None else f"{facts.glibc[0]}.{facts.glibc[1]}",
         units=named,
         settings=_of_named(shown, facts, named),
         traps=tuple(trap for trap in traps(facts) if not named or trap.unit is None or trap.unit in named),
-        searched=searched,
-        unread=(*facts.unread, *strange),
+        unread=facts.unread,
     )
     return msgspec.convert(_encodable(msgspec.to_builtins(report)), AuditReport)
-
-
-def _of_others(results: Path) -> tuple[str, ...]:
-    """Return why root does not trust the runs of a folder: another account could have written them."""
-    try:
-        why = changeable(results) if os.geteuid() == 0 else None
-    except OSError as error:
-        why = error.strerror or str(error)
-    return () if why is None else (f"{results}: {why}: its runs are not believed",)
 
 
 def _encodable(value: Any) -> Any:

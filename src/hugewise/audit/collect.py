@@ -45,7 +45,6 @@ from hugewise.errors import UserError
 from hugewise.host.journal import JOURNAL, ledger_of
 from hugewise.host.ledger import Share
 from hugewise.machine import domain
-from hugewise.machine.fingerprint import machine_id
 from hugewise.machine.proc import Mount, mounts, start_time
 from hugewise.model.guest import Domain
 from hugewise.model.pages import HUGETLB, THP, sizes_in
@@ -615,7 +614,6 @@ def collect(root: Root, instances: Iterable[str] = ()) -> HostFacts:
         hidden |= _not_captured(root, thp, pools)
     return HostFacts(
         kernel=kernel,
-        machine=machine_id(root),
         architecture=(root.text("/proc/sys/kernel/arch", 256) or (os.uname().machine if here else "")).strip(),
         base_page=os.sysconf("SC_PAGE_SIZE") if here else 4096,
         systemd=_systemd(root),

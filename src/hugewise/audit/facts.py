@@ -267,7 +267,6 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     kernel: str = ""
-    machine: str | None = None
     architecture: str = ""
     base_page: int = 4096
     systemd: int | None = None

@@ -13,7 +13,6 @@ from rich.table import Table
 from rich.text import Text
 
 from hugewise.audit.audit import AuditReport, audit
-from hugewise.audit.inventory import Label, Searched
 from hugewise.audit.root import Root
 from hugewise.audit.rule import SEVERITIES
 from hugewise.cli.doctor import leftover
@@ -27,15 +26,14 @@ FOUND = 3
 
 _MOST_SHOWN = 10
 _STYLES = {"error": "red", "warning": "yellow", "note": "cyan"}
-_LABELS = {"supported here": "green", "contradicted here": "red", "not tested here": "dim"}
 
 
-def main(units: Sequence[str], results: Path, folder: Path, *, as_json: bool, traps_only: bool, exit_zero: bool) -> int:
+def main(units: Sequence[str], folder: Path, *, as_json: bool, traps_only: bool, exit_zero: bool) -> int:
     """`hugewise audit`: 0 when nothing graver than a note was found, else `FOUND`. Raises UserError."""
     if not folder.is_dir():
         raise UserError(f"--root {folder}: no such folder", hint="name the folder that holds etc/, proc/ and sys/")
     root = Root(Path("/") if folder.resolve() == Path("/") else folder)
-    report = audit(root, results, units)
+    report = audit(root, units)
     if as_json:
         say_json(msgspec.structs.replace(report, settings=()) if traps_only else report)
     else:
@@ -58,39 +56,23 @@ def render(report: AuditReport, *, traps_only: bool = False) -> RenderableType:
     if report.unread:
         parts.append(Text("\nnot read", style="bold"))
         parts += [Text(f"  {line}", overflow="fold") for line in report.unread]
-    parts.append(Text(f"\n{_runs(report.searched)}"))
     counts = {severity: sum(trap.severity == severity for trap in report.traps) for severity in SEVERITIES}
     text = ", ".join(f"{count} {severity}{'' if count == 1 else 's'}" for severity, count in counts.items() if count)
-    parts.append(Text(text or "no trap found"))
+    parts.append(Text(f"\n{text or 'no trap found'}"))
     return Group(*parts)
 
 
 def _settings(report: AuditReport) -> list[RenderableType]:
     parts: list[RenderableType] = []
-    for section, several in itertools.groupby(report.settings, key=lambda one: one.section):
-        shown = list(several)
-        alike = len({one.label for one in shown}) == 1 and not shown[0].label.said
+    for section, several in itertools.groupby(report.settings, key=lambda setting: setting.section):
         table = _table(28)
-        if not alike:
-            table.add_column(width=17, overflow="fold")
-        for one in shown:
-            value = Text(one.value)
-            if one.where:
-                value.append(f"\n{one.where}", style="dim")
-            if one.label.said:
-                value.append(f"\n{_words(one.label)}")
-            state = Text(one.label.state, style=_LABELS[one.label.state])
-            table.add_row(Text(one.name), value, *(() if alike else (state,)))
-        head = Text(f"\n{section}", style="bold")
-        if alike:
-            head.append(f"  {shown[0].label.state}", style=f"not bold {_LABELS[shown[0].label.state]}")
-        parts += [head, Padding(table, (0, 0, 0, 2))]
+        for setting in several:
+            value = Text(setting.value)
+            if setting.where:
+                value.append(f"\n{setting.where}", style="dim")
+            table.add_row(Text(setting.name), value)
+        parts += [Text(f"\n{section}", style="bold"), Padding(table, (0, 0, 0, 2))]
     return parts
-
-
-def _words(label: Label) -> str:
-    more = f" and {len(label.runs) - 1} more" if len(label.runs) > 1 else ""
-    return f"{label.said}: {label.runs[0]}{more}" if label.runs else label.said
 
 
 def _traps(report: AuditReport) -> list[RenderableType]:
@@ -110,22 +92,6 @@ def _traps(report: AuditReport) -> list[RenderableType]:
         said.append(f"\nsource: {'; '.join(first.sources)}", style="not bold dim")
         table.add_row(Text(first.severity, style=_STYLES[first.severity]), said)
     return [Text("\ntraps", style="bold"), Padding(table, (0, 0, 0, 2))]
-
-
-def _runs(searched: Searched) -> str:
-    """Return how far the labels reach."""
-    texts = [f"labels by {searched.runs} run{'' if searched.runs == 1 else 's'} of these programs on this host"]
-    if not searched.runs:
-        texts = ["no run of these programs under this kernel (a label needs one: hugewise run --policy ... -- COMMAND)"]
-    if searched.left_out:
-        texts.append(f"{searched.left_out} older ones were not looked at")
-    if searched.of_others:
-        texts.append(f"{searched.of_others} of other programs do not count")
-    if searched.elsewhere:
-        texts.append(f"{searched.elsewhere} of another machine or kernel do not count")
-    if searched.unread:
-        texts.append(f"{searched.unread} folders cannot be read")
-    return "; ".join(texts)
 
 
 def _table(width: int) -> Table:

@@ -153,19 +153,16 @@ def doctor(study: Path | None, scale: str | None, as_json: bool, as_unit: bool) 
     show_default=True,
     help="Read the files of a host below this folder: a mounted disk or image.",
 )
-@options.EARLIER
 def audit(**asked: Any) -> None:
     """Show the page settings in force on this host, where each was set, and which do not work as intended (traps).
 
-    Each setting is labelled by earlier hugewise runs on this host (supported, contradicted, not tested). Reads files
-    only and changes nothing. Exit status 3 where an error or a warning is found; notes do not count.
+    Reads files only and changes nothing. Exit status 3 where an error or a warning is found; notes do not count.
     """
     from hugewise.cli import audit as auditing  # noqa: PLC0415
 
     sys.exit(
         auditing.main(
             asked["units"],
-            asked["results"],
             asked["folder"],
             as_json=asked["as_json"],
             traps_only=asked["traps_only"],

@@ -7,9 +7,9 @@ on the line so far completes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 from click.shell_completion import CompletionItem, get_completion_class
@@ -137,21 +137,13 @@ STDIN = click.option(
     help="Standard input of the command in every run (default: the file that is standard input here; else no input).",
 )
 
-_Verb = TypeVar("_Verb", bound=Callable[..., Any])
-
-
-def _results(text: str) -> Callable[[_Verb], _Verb]:
-    return click.option(
-        "--results",
-        type=click.Path(file_okay=False, path_type=Path),
-        default=Path("results"),
-        show_default=True,
-        help=text,
-    )
-
-
-RESULTS = _results("Folder for results.")
-EARLIER = _results("The folder of the earlier runs.")
+RESULTS = click.option(
+    "--results",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("results"),
+    show_default=True,
+    help="Folder for results.",
+)
 SCALE = click.option(
     "--scale",
     metavar="NAME",
