@@ -23,7 +23,7 @@ import numpy as np
 
 from bench import made_runs
 from bench.made_runs import ATTEMPT
-from hugewise.analysis.pooling import summarised
+from hugewise.analysis.pooling import HostSummary, summarised
 from hugewise.fleet import pooled
 from hugewise.fleet.folder import FleetFolder
 from hugewise.fleet.inventory import Stratum
@@ -107,11 +107,11 @@ def summarise(path: Path) -> Cost:
     """
     runs = sorted(path.glob("hosts/*/*/*"))
     costs = [timed("summary", one) for one in runs[:KINDS]]
-    known = [pooled.summary(path, one) for one in runs[:KINDS]]
+    known = pooled.summaries(path, runs[:KINDS], jobs=1)
     for number, one in enumerate(runs):
         opened, place = RunFolder(one).opened(), pooled.summary_path(path, one)
         like = known[number % KINDS]
-        assert isinstance(place, Path) and like.evidence is not None
+        assert isinstance(place, Path) and isinstance(like, HostSummary) and like.evidence is not None
         named = {"run": opened.run, "seed_hash": opened.seed_hash}
         evidence = msgspec.structs.replace(like.evidence, **named)
         pooled.keep_summary(place, msgspec.structs.replace(like, **named, evidence=evidence))

@@ -22,7 +22,7 @@ from hugewise.audit.rules import discover
 from hugewise.fleet.inventory import ClientEntry, FleetTable, HostEntry
 from hugewise.inspection.inspected import FORMAT, Inspection
 from hugewise.model.cause import CellAnswer
-from hugewise.model.fleet import FleetResults, TransferredVerdict
+from hugewise.model.fleet import FleetResults
 from hugewise.model.metric import COMMON, Metric
 from hugewise.model.pages import PageSizes
 from hugewise.model.reason import Base
@@ -244,9 +244,7 @@ def fleet_json() -> Iterator[str]:
         "ratios are arm/baseline; a spread is a standard deviation of the logarithm of the ratio."
     )
     yield ""
-    yield "`hugewise fleet confirm --json` prints a list of [TransferredVerdict](#transferredverdict)."
     yield from _structures(FleetResults)
-    yield from _structures(TransferredVerdict)
 
 
 def compare_json() -> Iterator[str]:

@@ -9,10 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 import hugewise
-from hugewise.cli.main import cli
 from hugewise.errors import HostLostError, HugewiseError
 from hugewise.fleet import inventory, slurm
 from hugewise.fleet.engine import ask
@@ -33,7 +31,6 @@ from hugewise.fleet.protocol import (
 from hugewise.fleet.slurm import SlurmEngine
 from tests.fleet.cluster import NODES, Cluster
 from tests.fleet.driven import STUDY
-from tests.fleet.test_confirming import STUDY as SLEPT
 
 HOSTS = """
 [fleet]
@@ -164,22 +161,6 @@ def until_over(cluster: Cluster, number: int, host: str, timeout: float = 20.0) 
         assert time.monotonic() < end, found
         time.sleep(0.2)
     return found
-
-
-@pytest.mark.usefixtures("engine")
-@pytest.mark.soak
-def test_a_verdict_is_confirmed_on_a_node(cluster: Cluster, tmp_path: Path) -> None:
-    """A run here, and a job of Slurm's as the short run on another host."""
-    study, hosts, results = tmp_path / "slept.toml", tmp_path / "hosts.toml", ["--results", str(tmp_path / "results")]
-    study.write_text(SLEPT)
-    table = HOSTS.format(install=cluster.folder / "install", spool=cluster.folder / "shared")
-    table = table.replace("[fleet]", '[fleet]\nlook = "0.5s"\ncheck = 0')
-    hosts.write_text(f'{table}[[host]]\nname = "host-n3"\nslurm = "n3"\n')
-    assert CliRunner().invoke(cli, ["run", str(study), *results]).exit_code == 0
-    (run,) = (tmp_path / "results" / "slept").iterdir()
-    done = CliRunner().invoke(cli, ["fleet", "confirm", str(run), "--hosts", str(hosts), *results])
-    assert done.exit_code == 0, (done.output, done.exception)
-    assert "Confirmed: slow is worse than as-is on host-n3" in " ".join(done.output.split())
 
 
 @pytest.mark.soak

@@ -89,7 +89,7 @@ def test_a_broken_summary_is_made_anew(tmp_path: Path) -> None:
     """Whatever stands where it was kept, what is read is what the run says."""
     path = a_fleet(tmp_path, [FleetHostMade("a", FAST)])
     (run,) = (path / "hosts" / "a").iterdir()
-    known = pooled.summary(path, run)
+    (known,) = pooled.summaries(path, [run], jobs=1)
     (place,) = (path / "summaries").iterdir()
     kept = place.read_bytes()
 
@@ -99,7 +99,7 @@ def test_a_broken_summary_is_made_anew(tmp_path: Path) -> None:
         place.unlink(missing_ok=True)
         place.write_bytes(content)
         with in_time():
-            assert pooled.summary(path, run) == known
+            assert pooled.summaries(path, [run], jobs=1) == [known]
         assert place.read_bytes() == kept
 
     every()

@@ -17,7 +17,6 @@ from hugewise.model.fleet import (
     LeftOutHost,
     PooledEffect,
     ProductOfEvidence,
-    TransferredVerdict,
     WithoutHost,
 )
 from hugewise.model.metric import Metric
@@ -223,19 +222,3 @@ def test_a_figure_and_a_page_are_written_whole(tmp_path: Path) -> None:
     assert {"html", "markdown", "json", "forest-1.svg", "forest-1.png"} == set(paths)
     assert "<svg" in paths["html"].read_text(encoding="utf-8")
     assert "next host" in paths["forest-1.svg"].read_text(encoding="utf-8")
-
-
-def test_what_a_confirmation_says() -> None:
-    made = TransferredVerdict(
-        host="new", stratum="A", cell="chase", arm="thp", baseline="base", metric="wall_s", state="confirmed",
-        reason="it fits", confidence=0.99, prior_verdict="better", prior_ratio=0.9, prior_low=0.87, prior_high=0.93,
-        prior_hosts=6, own_verdict="better", own_ratio=0.88, own_low=0.8, own_high=0.95, pairs=15, ratio=0.89,
-        low=0.86, high=0.92,
-    )  # fmt: skip
-    text = " ".join(printed(fleet.confirmed_report({"new": [made]}, {})).split())
-    assert "Confirmed: thp is better than base on new (chase, wall_s): -11.0% (-14.0% to -8.0%)." in text
-    assert "hosts like it: better, typically -10.0% (6 hosts of A); the next one was to see -13.0% to -7.0%." in text
-    prior = msgspec.structs.replace(made, state="prior", own_verdict="undecided", ratio=None, low=None, high=None)
-    assert fleet.confirmed_sentence(prior).startswith("A prior, no claim: thp against base on new")
-    against = msgspec.structs.replace(made, state="contradicted", own_verdict="worse")
-    assert fleet.confirmed_sentence(against).startswith("Contradicted: thp is worse than base on new")

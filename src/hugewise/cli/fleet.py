@@ -5,17 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from hugewise.cli import options
 from hugewise.errors import HugewiseError, LockedError
 from hugewise.visible import say
-
-if TYPE_CHECKING:
-    from hugewise.fleet.confirming import PriorResults
-
 
 _FLEET = click.argument("fleet_", metavar="FLEET", type=click.Path(path_type=Path))
 _FILE = click.Path(dir_okay=False, path_type=Path)
@@ -144,15 +140,6 @@ def keep(folder: Path, lock: int | None) -> None:
 
 
 @fleet.command(hidden=True)
-@_FLEET
-def summarise(fleet_: Path) -> None:
-    """Make the summaries of the runs that standard input names: what a coordinator starts beside itself."""
-    from hugewise.fleet import pooled
-
-    pooled.main(fleet_)
-
-
-@fleet.command(hidden=True)
 def work() -> None:
     """Be the worker of Dask on this host: what standard input says. Returns when it is registered, and goes on."""
     from hugewise.fleet.dask import worker
@@ -217,10 +204,8 @@ def _shares(given: Sequence[str]) -> dict[str, float]:
     return found
 
 
-def conducted(work: Callable[[Callable[[Path], None]], object], then: Callable[[Path], str] | None = None) -> None:
-    """Do it; where it is interrupted, say what goes on by itself, and how to come back; `then`: the command after that,
-    for the folder of the fleet.
-    """
+def conducted(work: Callable[[Callable[[Path], None]], object]) -> None:
+    """Do it; where it is interrupted, say what goes on by itself, and how to come back."""
     folders: list[Path] = []
     try:
         work(folders.append)
@@ -229,8 +214,6 @@ def conducted(work: Callable[[Callable[[Path], None]], object], then: Callable[[
             raise
         say("interrupted; what runs on hosts goes on there", err=True)
         say(f"  to go on: hugewise fleet resume {folders[0]}", err=True)
-        if then is not None:
-            say(f"  and after it: {then(folders[0])}", err=True)
         say(f"  to end what runs, and bring it: hugewise fleet resume --end {folders[0]}", err=True)
         sys.exit(130)
     except HugewiseError as error:
@@ -238,121 +221,3 @@ def conducted(work: Callable[[Callable[[Path], None]], object], then: Callable[[
             back = f"then: hugewise fleet resume {folders[0]}"
             error.hint = back if error.hint is None else f"{error.hint}; {back}"
         raise
-
-
-_HERE = """
-[fleet]
-engine = "local"
-look = "1s"
-check = 0
-[[host]]
-name = "here"
-"""
-
-
-@fleet.command(short_help="Check the verdicts on more hosts.")
-@click.argument("known", metavar="FLEET|RUN", type=click.Path(path_type=Path))
-@click.option("--host", "names", multiple=True, metavar="NAME", help="A host of --hosts. Default: all that are new.")
-@click.option(
-    "--hosts",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="The inventory with the hosts. Default: this host alone.",
-)
-@click.option(
-    "--measured",
-    type=click.Path(path_type=Path),
-    metavar="FLEET",
-    help="Run nothing: use the measurements of this fleet.",
-)
-@click.option("--time", "time_", help="Time budget of each run, instead of the study's, such as 5m.")
-@click.option("--dry-run", is_flag=True, help="Ask the hosts; show classes and host-hours; run nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON.")
-@options.RESULTS
-def confirm(  # noqa: PLR0917
-    known: Path,
-    names: Sequence[str],
-    hosts: Path | None,
-    measured: Path | None,
-    time_: str | None,
-    dry_run: bool,
-    as_json: bool,
-    results: Path,
-) -> None:
-    """Run the arms that have a verdict on more hosts, and say whether each verdict holds there.
-
-    Exit status 1 where a host confirmed nothing.
-    """
-    from hugewise.errors import UserError
-    from hugewise.fleet import confirming
-    from hugewise.report import fleet as reporting
-    from hugewise.report.reasons import worded
-    from hugewise.report.terminal import show
-    from hugewise.visible import say_json
-
-    if measured is not None and (names or hosts or time_ or dry_run):
-        raise UserError("--measured: nothing is run then", hint="leave out --host, --hosts, --time and --dry-run")
-    if hosts is None and names:
-        raise UserError(f"--host {names[0]}: no inventory is named", hint="add --hosts FILE, or leave out --host")
-    before = confirming.prior_results(known)
-
-    def tell(line: str) -> None:
-        say(line, err=as_json)
-
-    folder = measured or _measured(before, known, hosts, names, results, tell, time_=time_, dry_run=dry_run)
-    if folder is None:
-        return
-    found = list(confirming.judge_hosts(before, folder))
-    if as_json:
-        say_json(worded([verdict for each in found for verdict in each.verdicts]))
-        for each in found:
-            if each.lost:
-                tell(f"{each.host}: no run came back: {each.lost}")
-    else:
-        verdicts = {each.host: each.verdicts for each in found if not each.lost}
-        show(reporting.confirmed_report(verdicts, {each.host: each.lost for each in found if each.lost}))
-        say(f"The runs are in {folder}")
-    if not all(any(verdict.state.startswith("confirmed") for verdict in each.verdicts) for each in found):
-        sys.exit(1)
-
-
-def _measured(  # noqa: PLR0917
-    before: PriorResults,
-    known: Path,
-    hosts: Path | None,
-    names: Sequence[str],
-    results: Path,
-    tell: Callable[[str], None],
-    *,
-    time_: str | None,
-    dry_run: bool,
-) -> Path | None:
-    """Have the hosts measure, and return the folder of their fleet; None where that was not asked for."""
-    from hugewise import reading
-    from hugewise.fleet import conduct, confirming, inventory
-
-    wanted = confirming.confirmation_question(before, time_)
-    if hosts is None:
-        text, found = _HERE, inventory.parse(_HERE, "here")
-    else:
-        text, found = reading.text(reading.content(hosts)), inventory.load(hosts)
-        found = confirming.choose_hosts(before, found, names)
-
-    folders: list[Path] = []
-
-    def begin(begun: Callable[[Path], None]) -> None:
-        folder, _ = conduct.begin(
-            wanted,
-            found,
-            text,
-            results,
-            tell,
-            dry_run=dry_run,
-            begun=begun,
-            remarks=lambda there: confirming.remarks(before, there),
-        )
-        if folder is not None:
-            folders.append(folder.path)
-
-    conducted(begin, then=lambda folder: f"hugewise fleet confirm {known} --measured {folder}")
-    return folders[0] if folders else None

@@ -19,7 +19,7 @@ import random
 import secrets
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
@@ -31,18 +31,14 @@ from hugewise.errors import HugewiseError, StudyError, UserError
 from hugewise.files import storing, write_whole
 from hugewise.fleet import inventory
 from hugewise.fleet.coordinator import Coordinator, rules_of
-from hugewise.fleet.decision import FleetRules
-from hugewise.fleet.engine import Engine, LocalEngine, SshEngine, ask, call_all
+from hugewise.fleet.engine import Engine, SshEngine, ask, call_all
 from hugewise.fleet.folder import RESUME, FleetFolder
 from hugewise.fleet.inventory import Inventory, Stratum
-from hugewise.fleet.pooled import Summarizer
 from hugewise.fleet.protocol import (
     FleetQuestion,
     Greeting,
     HelloOrder,
-    HostContext,
     Installed,
-    default_spool,
     difference,
     installed,
     study_of_question,
@@ -61,10 +57,6 @@ def engine_of(inventory: Inventory, fleet: str, tell: Callable[[str], None]) -> 
     """Not connected yet; `fleet` is the identity of the fleet, and `tell` hears what a person should know."""
     if inventory.fleet.engine == "ssh":
         return SshEngine(inventory)
-    if inventory.fleet.engine == "local":
-        (host,) = inventory.host
-        spool = inventory.spool(host)
-        return LocalEngine(host.name, HostContext(default_spool() if spool is None else Path(spool)))
     if inventory.fleet.engine == "dask":
         from hugewise.fleet.dask.engine import (  # noqa: PLC0415  (only where it is asked for)
             DaskEngine,
@@ -362,17 +354,16 @@ def begin(
     connect: Connect = engine_of,
     dry_run: bool = False,
     begun: Callable[[Path], None] = lambda _: None,
-    remarks: Callable[[Sequence[GatheredHost]], Iterable[str]] = lambda _: (),
 ) -> tuple[FleetFolder | None, FleetState | None]:
-    """Begin a fleet and conduct it, after `begun` was told its folder and `remarks` were said; nothing of it where
-    `dry_run`. Raises UserError where a host cannot take part; HugewiseError.
+    """Begin a fleet and conduct it, after `begun` was told its folder; nothing of it where `dry_run`. Raises UserError
+    where a host cannot take part; HugewiseError.
     """
     folder = FleetFolder.new(results, wanted.study.name)
     with connect(hosts, folder.fleet, say) as engine:
         there, refusals = examine_hosts(engine, hosts, wanted, say)
         refuse_problems(refusals, len(hosts.host))
         placement = place_hosts(there, hosts.fleet.hosts_per_stratum, time.time(), secrets.token_hex(8))
-        for line in (*plan_lines(there, placement, wanted.study, hosts), *remarks(there)):
+        for line in plan_lines(there, placement, wanted.study, hosts):
             say(printable(line))
         if dry_run:
             return None, None
@@ -382,7 +373,7 @@ def begin(
             _write_down(folder, wanted, hosts, there, placement)
             say(f"fleet {folder.fleet} in {folder.path}")
             begun(folder.path)
-            return folder, _conducted(folder, engine, hosts, rules_of(hosts), say)
+            return folder, Coordinator(folder, engine, hosts, rules_of(hosts), say).conduct()
 
 
 def _write_down(
@@ -442,12 +433,7 @@ def go_on(
         if state.placement is None:
             raise UserError(f"{path}: the fleet was broken off before any host was told", hint="hugewise fleet run")
         with engine_of(kept, state.opened.fleet, say) as engine:
-            return _conducted(folder, engine, kept, rules_of(kept, ending=ending), say)
-
-
-def _conducted(folder: FleetFolder, engine: Engine, hosts: Inventory, rules: FleetRules, say: Say) -> FleetState:
-    with Summarizer(folder.path, say) as summarising:
-        return Coordinator(folder, engine, hosts, rules, say, shipped=summarising.add).conduct()
+            return Coordinator(folder, engine, kept, rules_of(kept, ending=ending), say).conduct()
 
 
 def plan_lines(there: Sequence[GatheredHost], placement: Placement, study: Study, hosts: Inventory) -> Iterator[str]:

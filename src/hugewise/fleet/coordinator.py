@@ -138,9 +138,7 @@ def rules_of(inventory: Inventory, *, ending: bool = False) -> FleetRules:
 
 @dataclass
 class Coordinator:
-    """Coordinator of the fleet in `folder`: `on_step` hears each record and order before it is made, `shipped` each
-    run.
-    """
+    """Coordinator of the fleet in `folder`: `on_step` hears each record and order before it is made."""
 
     folder: FleetFolder
     engine: Engine
@@ -148,7 +146,6 @@ class Coordinator:
     rules: FleetRules
     say: Callable[[str], None] = lambda _: None
     on_step: Callable[[str], None] = lambda _: None
-    shipped: Callable[[Path], None] = lambda _: None
     clock: Clock = CLOCK
     state: FleetState = field(init=False)
     agenda: Agenda = field(init=False)
@@ -168,8 +165,6 @@ class Coordinator:
 
     def conduct(self) -> FleetState:
         """Conduct the fleet until nothing can be done now. Raises HugewiseError, StorageError."""
-        for work in self.state.assignments.values():
-            self._announce_run(work)
         while True:
             now = self.clock.up()
             if decided := self.agenda.decide(now, self._calls.free):
@@ -424,15 +419,10 @@ class Coordinator:
                 seed_hash=seed_hash(came.path),
             )
         )
-        self._announce_run(work)
         late_words = ", which is late: another host took its place" if late or work.replaced is not None else ""
         if why is not None:
             self._say(f"{act.host}: its run is kept and does not count: {why}")
         self._say(f"{act.host}: its run is at {folder} ({came.files} files, {came.size >> 10:,} KiB){late_words}")
-
-    def _announce_run(self, work: AssignmentState) -> None:
-        if work.shipped is not None and work.assigned.purpose == "study":
-            self.shipped(self.folder.path / work.shipped.folder)
 
     def _show(self, now: float) -> None:
         if self._snapshots.due(now):

@@ -211,24 +211,6 @@ class SshEngine:
             raise HugewiseError(f"{host}: {' '.join(words[:5])}: {why}", hint=hint) from None
 
 
-class LocalEngine:
-    """The engine of one host: this one, which is called `name` in the inventory. Orders are obeyed in this process."""
-
-    def __init__(self, name: str, place: HostContext) -> None:
-        self._name, self._place = name, place
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def present(self) -> frozenset[str]:
-        return frozenset({self._name})
-
-    def call(self, host: str, order: HostOrder, timeout: float = 60.0) -> HostAnswer:
-        return protocol.decode_answer(host_agent.answer_order(protocol.encode(order), self._place))
-
-
 _Key = TypeVar("_Key", bound=Hashable)
 _Found = TypeVar("_Found")
 

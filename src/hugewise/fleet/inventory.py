@@ -178,8 +178,8 @@ class FleetTable(msgspec.Struct, frozen=True, kw_only=True):
 
     engine: Annotated[
         str,
-        keys.choice("ssh", "dask", "slurm", "local"),
-        Key("What carries orders to hosts; local: this machine is the only one.", 'engine = "dask"'),
+        keys.choice("ssh", "dask", "slurm"),
+        Key("What carries orders to hosts.", 'engine = "dask"'),
     ] = "ssh"
     installation: Annotated[
         str, _PATH, Key("The folder of hugewise on hosts (`bin/hugewise` is in it).", 'installation = "/opt/hugewise"')
@@ -378,9 +378,6 @@ def _check(inventory: Inventory, place: Place) -> None:
         if engine == "slurm" and inventory.spool(host) is None:
             hint = 'name a folder that the nodes share with this machine, such as spool = "/home/me/fleet"'
             raise here.at("spool").wrong("is missing", hint=hint)
-    if engine == "local" and len(inventory.host) > 1:
-        hint = "the engine is local, whose only host is this machine: name another one, such as ssh"
-        raise hosts.item(2).at("name").wrong("is one too many", inventory.host[1].name, hint=hint)
     _check_clients(inventory, hosts)
     for key in ("ssh", "slurm", "address"):
         named = [getattr(host, key) for host in inventory.host]

@@ -7,10 +7,6 @@ The summary of each run is kept beside the runs: made once, and used while the r
 The digest is over the bytes of all that a summary is made from, and over the source of this hugewise: a run that was
 changed, or another version, has another name there. So a report hashes files and reads small ones; only what is new is
 read whole, under its hash chain.
-
-`Summarizer` has summaries made as soon as each run is there, by a process of its own at the least priority: the
-coordinator is never delayed, and the memory is freed with the process. The process reads the runs' paths on its
-standard input, one a line, and ends at its end. A report makes the summaries that are missing.
 """
 
 from __future__ import annotations
@@ -19,16 +15,12 @@ import contextlib
 import functools
 import multiprocessing
 import os
-import select
 import signal
-import subprocess
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
 from pathlib import Path
-from typing import Self
 
 import msgspec
 
@@ -39,7 +31,7 @@ from hugewise.errors import HugewiseError, RunError, StorageError, UserError
 from hugewise.files import made_folder, own, storing, write_whole
 from hugewise.fleet.folder import FleetFolder
 from hugewise.fleet.inventory import Stratum, strata_names
-from hugewise.fleet.protocol import THIS, package_digest
+from hugewise.fleet.protocol import package_digest
 from hugewise.fleet.records import AssignmentState, FleetState, RunSettled
 from hugewise.model.fleet import FleetHost, FleetResults, FleetStratum, LeftOutHost
 from hugewise.processes import die_with_parent, spawning
@@ -48,14 +40,6 @@ from hugewise.stats.pooling import shares as shares_of
 _FILES = ("run.jsonl", "study.json", "guests.json", "attempts.parquet")
 _SUMMARY = msgspec.json.Decoder(HostSummary)
 _MANY = 4  # runs from which processes of their own are worth their start
-
-
-def summary(fleet: Path, run: Path) -> HostSummary:
-    """Return the summary of the run's folder, kept in the fleet's. Raises RunError, UserError."""
-    (result,) = summaries(fleet, [run], jobs=1)
-    if isinstance(result, HugewiseError):
-        raise result
-    return result
 
 
 def summaries(
@@ -391,92 +375,3 @@ def _warnings(
         yield "some hosts set pages as root and others without: they are classes of their own"
     if unended := [member.host for member in measured if member.summary.state not in ("finished", "time is up")]:
         yield f"runs that did not come to their end have part with what they measured: {', '.join(sorted(unended))}"
-
-
-_LEAST = 19  # nice(2)
-_CHUNK = 1 << 16
-_PIPE_BUF = 4096  # shorter writes are atomic: pipe(7)
-
-
-class Summarizer:
-    """Make the summaries of runs meanwhile; at the end wait for the last ones, unless interrupted."""
-
-    def __init__(self, fleet: Path, say: Callable[[str], None], command: Sequence[str] = THIS) -> None:
-        self._fleet, self._say, self._command = fleet, say, command
-        self._child: subprocess.Popen[bytes] | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def add(self, run: Path) -> None:
-        if self._child is None:
-            self._child = self._started()
-        assert self._child.stdin is not None
-        line = os.fsencode(run.absolute()) + b"\n"
-        if len(line) <= _PIPE_BUF:
-            with suppress(OSError):  # it was killed, or is busy: a report will make the summary
-                self._child.stdin.write(line)
-
-    def _started(self) -> subprocess.Popen[bytes]:
-        child = subprocess.Popen(
-            [*self._command, "fleet", "summarise", str(self._fleet.absolute())],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            bufsize=0,
-            start_new_session=True,  # Ctrl-C is the coordinator's
-        )
-        assert child.stdin is not None
-        os.set_blocking(child.stdin.fileno(), False)  # 64 KiB of paths wait in the pipe; more are left to the report
-        return child
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        child, self._child = self._child, None
-        if child is None:
-            return
-        assert child.stdin is not None
-        try:
-            child.stdin.close()
-            if kind is None:
-                try:
-                    child.wait(1.0)
-                except subprocess.TimeoutExpired:
-                    self._say("the last runs are being summarised for the report (Ctrl-C leaves that to it)")
-                    child.wait()
-        except KeyboardInterrupt:
-            pass
-        finally:
-            with suppress(OSError):
-                os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
-
-
-def main(fleet: Path) -> None:
-    """`hugewise fleet summarise FLEET`: one by one while more may come on standard input, then the rest at once."""
-    die_with_parent(signal.SIGKILL)
-    os.nice(_LEAST)
-    left: list[Path] = []
-    rest, over = b"", False
-    os.set_blocking(0, False)
-    while not over or left:
-        if not over:
-            more, over = _read_paths(wait=not left)
-            *lines, rest = (rest + more).split(b"\n")
-            left += [Path(os.fsdecode(line)) for line in lines]
-        now, left = (left, []) if over else (left[:1], left[1:])
-        if now:
-            summaries(fleet, now, jobs=None if over else 1)
-
-
-def _read_paths(*, wait: bool) -> tuple[bytes, bool]:
-    data = b""
-    while True:
-        if wait and not data:
-            select.select([0], [], [])
-        try:
-            more = os.read(0, _CHUNK)
-        except BlockingIOError:
-            return data, False
-        if not more:
-            return data, True
-        data += more

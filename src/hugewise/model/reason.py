@@ -470,16 +470,6 @@ class NoEstimate(Base, frozen=True):
     method: str = ""
 
 
-class Transfer(Base, frozen=True):
-    """Result of one more host's run for its class: the verdict of the class, the run's own, and whether its effect
-    differs from those of the hosts before (`stranger`).
-    """
-
-    prior: str
-    own: str
-    stranger: bool
-
-
 class FewSeconds(Base, frozen=True):
     """Too few whole seconds to tell how far a throughput moved."""
 
@@ -572,6 +562,6 @@ _OfScreening = Beaten | InFront | BestEstimate | NotClearlyBeaten | NothingChose
 _OfRuns = Withheld | WorkDiffers | UnderDesign | NoVerdictOf | NoEValue | Together | EValue | Differ
 _OfClaims = OtherBaseline | NotInCell | OneLevel | NotPlanned | NoMetric | ZeroMedian | Overlap
 _OfMeans = MeanNeeds | SlowShare | WorstHundredth
-_OfHosts = FewRuns | NoEstimate | OverHosts | Transfer | FewSeconds
+_OfHosts = FewRuns | NoEstimate | OverHosts | FewSeconds
 Reason = _OfPairs | _OfTest | _OfReach | _OfSides | _OfScreening | _OfMeans | _OfRuns | _OfClaims | _OfHosts | str
 """`str`: words, where there is nothing else."""

@@ -1,13 +1,10 @@
-"""The report of a fleet: does it hold, on which class of machines, and what will the next host see.
-
-`confirmed_report` is of a short run on more hosts.
-"""
+"""The report of a fleet: does it hold, on which class of machines, and what will the next host see."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from hugewise.model.fleet import (
@@ -17,7 +14,6 @@ from hugewise.model.fleet import (
     HostEffect,
     PooledEffect,
     ProductOfEvidence,
-    TransferredVerdict,
 )
 from hugewise.model.results import DECIDED, VERDICTS
 from hugewise.report import document as doc
@@ -345,7 +341,7 @@ def _legend(results: FleetResults) -> doc.Section:
         "Estimates enter corrected for having stopped early, and each with the error of all its possible ends.",
         "The interval of the next host has the effect that a host of the class which did not measure will have, in 95 "
         "of 100 fleets like this; from 5 hosts of a class on.",
-        "On a host that did not measure all of it is a prior; hugewise fleet confirm makes a claim of it.",
+        "On a host that did not measure nothing is claimed: a run there has a verdict of its own.",
         "e-values say that a direction is so on at least one host, by the coins alone.",
     )
     return doc.Section(LEGEND_TITLE, (doc.Points(points),), key="legend", brief=True)
@@ -382,70 +378,3 @@ def write(results: FleetResults, folder: Path | str) -> dict[str, Path]:
     Raises StorageError, UserError.
     """
     return write_document(report(results), folder, {"json": ("fleet.json", (fleet_json(results),))})
-
-
-_MARKS = {"confirmed": "better", "confirmed, other size": "better", "contradicted": "worse", "prior": "undecided"}
-
-
-def confirmed_report(found: Mapping[str, Sequence[TransferredVerdict]], lost: Mapping[str, str]) -> doc.Document:
-    """Return the report for a terminal: each verdict, whether it holds on each host; `lost`: hosts without a run, and
-    why.
-    """
-    names = [printable(name) for name in (*found, *lost)]
-    blocks = [block for each in found.values() for block in _blocks(each)]
-    blocks += [doc.Line(f"{printable(name)}: no run came back: {printable(why)}") for name, why in lost.items()]
-    return doc.Document(
-        title=f"Does it hold on {listed(names)}?",
-        lead=(),
-        sections=(doc.Section("", tuple(blocks), brief=True),),
-    )
-
-
-def _blocks(verdicts: Sequence[TransferredVerdict]) -> Iterator[doc.Block]:
-    for one in verdicts:
-        yield doc.Headline(
-            _mark(one), confirmed_sentence(one), (_host_sentence(one), _prior(one), f"{in_words(one.reason)}.")
-        )
-    if not verdicts:
-        yield doc.Line("Its run compared nothing.")
-
-
-def _mark(verdict: TransferredVerdict) -> str:
-    if verdict.state in ("confirmed", "confirmed, other size"):
-        return verdict.own_verdict
-    return _MARKS[verdict.state]
-
-
-def confirmed_sentence(verdict: TransferredVerdict) -> str:
-    """Return whether the verdict holds there, in a sentence."""
-    arm, base, where = (
-        printable(verdict.arm),
-        printable(verdict.baseline),
-        f"{printable(verdict.cell)}, {printable(verdict.metric)}",
-    )
-    if verdict.state in ("confirmed", "confirmed, other size"):
-        size = change_of(verdict.ratio, verdict.low, verdict.high)
-        other = "" if verdict.state == "confirmed" else ", of another size than on the hosts before"
-        relation = VERDICTS[verdict.own_verdict].relation
-        return f"Confirmed: {arm} {relation} {base} on {verdict.host} ({where}): {size}{other}."
-    if verdict.state == "contradicted":
-        return f"Contradicted: {arm} {VERDICTS[verdict.own_verdict].relation} {base} on {verdict.host} ({where})."
-    return f"A prior, no claim: {arm} against {base} on {verdict.host} ({where})."
-
-
-def _host_sentence(verdict: TransferredVerdict) -> str:
-    level = numbers.percent(round(verdict.confidence, 6))
-    effect = change_of(verdict.own_ratio, verdict.own_low, verdict.own_high)
-    return f"its own run: {verdict.own_verdict}, {effect} at {level}, {verdict.pairs} pairs."
-
-
-def _prior(verdict: TransferredVerdict) -> str:
-    if not verdict.prior_hosts:
-        return "hosts like it: none was measured."
-    hosts = (
-        f"{verdict.prior_hosts} host{'' if verdict.prior_hosts == 1 else 's'} of {verdict.stratum or 'another class'}"
-    )
-    typical = numbers.change(verdict.prior_ratio)
-    span = numbers.interval(verdict.prior_ratio, verdict.prior_low, verdict.prior_high)
-    likely = f"; the next one was to see {span}" if span else ""
-    return f"hosts like it: {verdict.prior_verdict}, typically {typical} ({hosts}){likely}."

@@ -15,7 +15,6 @@ import msgspec
 from hugewise.model import reason as of
 from hugewise.model.metric import OPERATIONS, WALL_US
 from hugewise.model.reason import TAG, Fact, Lack, LeftOut, Reason
-from hugewise.model.results import DECIDED
 
 _FACTS: Mapping[Fact, str] = {
     "budget used": "all planned pairs were run, and chance alone could have made what they show",
@@ -288,17 +287,6 @@ def _of_hosts(reason: Reason) -> str:
             }
             shown = how.get(verdict, "both show a difference")
             return f"Student's t over hosts, p {p:.2g}; signs of the hosts, p {p_signs:.2g}: {shown}"
-        case of.Transfer(prior, _, _) if prior not in DECIDED:
-            return "there is no verdict that could hold on this host"
-        case of.Transfer(prior, own, stranger) if own == prior:
-            other = "; its effect is another than those of the hosts before"
-            return f"its own run ends in the same verdict{other if stranger else _FITS}"
-        case of.Transfer(prior, own) if own in DECIDED:
-            return f"its own run ends in {own}, not {prior}"
-        case of.Transfer(_, own, stranger):
-            why = "its own run is undecided" if own == "undecided" else "its own run allows no verdict"
-            other = ", and its effect is another than those of the hosts before" if stranger else ""
-            return f"{why}{other}: what is said of it is what hosts like it have shown"
     return ""
 
 

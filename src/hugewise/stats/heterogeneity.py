@@ -54,28 +54,6 @@ they are equal, and ever more below: a spread that is small against each host's 
 tau is a guess: from a pilot on a few hosts, or a range. Where nothing is known the defaults are those of `TAUS`: page
 effects of one program on hosts of one class have been seen to differ by a tenth to a half of themselves, which is a
 guess to be replaced by the first fleet's own.
-
-Whether a fleet's verdict holds on one more host, after a short paired run there. Pure.
-
-What a stratum says of a host that never measured is a *prior*: the interval for the next host, at best. It becomes a
-claim about this host when both of these hold:
-
-1. **Its own coins say so.** The short run, of the same arms by the same method, ends in the same verdict. The direction
-   was fixed before its first pair, so that of the two-sided error of its confidence only half can confirm: at 90%, the
-   chance that a host without any effect confirms a "better" or a "worse" is at most 5%, whatever the fleet has found.
-   "Equivalent" is confirmed by "equivalent" alone, which a short run shows only where its noise is small.
-2. **It is one of them.** Its corrected estimate y, with its error e, is no stranger to the stratum: y lies within what
-   the next host's run would estimate, 95% of N(mu, tau^2 + se^2 + e^2) with Student's t on k - 1 degrees of freedom.
-   From one host alone (a run instead of a fleet) tau is not known, and the two estimates are held against their errors:
-   equal, as far as they can tell.
-
-A host that confirms the direction and is a stranger is said to be so: the verdict is its own, its size is not the
-fleet's. One that ends in the opposite verdict contradicts it. Any other outcome leaves the prior what it was: not to be
-shown within a few pairs is no evidence of no effect.
-
-What is claimed after a confirmation: the verdict, on this host, at the short run's confidence; and as its size the
-stratum's and the host's estimates put together, each weighed by its precision (the posterior mean under the normal
-model; Morris 1983, JASA 78:47), which is closer than either alone where hosts are alike.
 """
 
 from __future__ import annotations
@@ -83,12 +61,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cache
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from hugewise.model.reason import Reason, Transfer
-from hugewise.model.results import DECIDED, Verdict
 from hugewise.stats import power
 from hugewise.stats.method import Numbers
 from hugewise.stats.signflip import first_crossing
@@ -354,80 +330,3 @@ def hosts_for_spread(tau: float, error: float, factor: float = 2.0) -> int | Non
 def _check(tau: float, error: float) -> None:
     if not (tau >= 0 and error >= 0):
         raise ValueError(f"a spread and an error are 0 or more, not {tau} and {error}")
-
-
-Confirmed = Literal["confirmed", "confirmed, other size", "contradicted", "prior"]
-"""Result of a short run for a prior."""
-_LEVEL = 0.05
-
-
-class Prior(NamedTuple):
-    """Knowledge from similar hosts: the verdict, the typical effect (log-ratio) and the spread over `hosts` hosts.
-
-    tau is None for one host.
-    """
-
-    verdict: Verdict
-    typical: TypicalEffect
-    tau: float | None
-    hosts: int
-
-
-class Own(NamedTuple):
-    """Result of the short run: its verdict, and its corrected estimate with its error; None where it has none."""
-
-    verdict: Verdict
-    estimate: float | None
-    error: float | None
-
-
-class Transferred(NamedTuple):
-    """Conclusion for the host.
-
-    state     see `Confirmed`
-    stranger  whether its estimate does not fit the stratum; None where that cannot be told
-    centre, error   of the effect on this host, both put together; None for a prior, and for a stranger
-    """
-
-    state: Confirmed
-    stranger: bool | None
-    centre: float | None
-    error: float | None
-    reason: Reason
-
-
-def confirm(prior: Prior, own: Own) -> Transferred:
-    """Return the conclusion from the short run on a host for the stratum's verdict there."""
-    if prior.verdict not in DECIDED:
-        return Transferred("prior", None, None, None, Transfer(prior.verdict, own.verdict, stranger=False))
-    stranger = _stranger(prior, own)
-    why = Transfer(prior.verdict, own.verdict, bool(stranger))
-    if own.verdict == prior.verdict:
-        if stranger:
-            return Transferred("confirmed, other size", True, own.estimate, own.error, why)
-        return Transferred("confirmed", stranger, *_together(prior, own), why)
-    if own.verdict in DECIDED:
-        return Transferred("contradicted", stranger, own.estimate, own.error, why)
-    return Transferred("prior", stranger, None, None, why)
-
-
-def _stranger(prior: Prior, own: Own) -> bool | None:
-    from scipy.special import stdtrit  # noqa: PLC0415  (slow to load)
-
-    if own.estimate is None or own.error is None:
-        return None
-    deviation = math.sqrt((prior.tau or 0.0) ** 2 + prior.typical.error**2 + own.error**2)
-    freedom = max(1, prior.hosts - 1) if prior.tau is not None else prior.typical.freedom
-    return abs(own.estimate - prior.typical.centre) > float(stdtrit(freedom, 1 - _LEVEL / 2)) * deviation
-
-
-def _together(prior: Prior, own: Own) -> tuple[float | None, float | None]:
-    """Return the posterior mean of the host's effect and its deviation."""
-    if own.estimate is None or own.error is None:
-        return None, None
-    before = (prior.tau or 0.0) ** 2 + prior.typical.error**2
-    if before == 0 or own.error == 0:
-        return (prior.typical.centre if before == 0 else own.estimate), 0.0
-    weight = before / (before + own.error**2)
-    centre = weight * own.estimate + (1 - weight) * prior.typical.centre
-    return centre, math.sqrt(weight) * own.error
