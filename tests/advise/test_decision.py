@@ -17,10 +17,8 @@ from hugewise.advise.decision import (
     decisive,
     fails,
     measured,
-    no_worse,
     pairs_to_decide,
     runner_up,
-    smallest,
     trade_offs,
 )
 from hugewise.model.metric import Metric
@@ -98,49 +96,12 @@ def test_who_is_not_dominated_does_not_hang_on_the_order(drawn: list[tuple[float
     }
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "better", "found"),
-    [
-        (0.7, 0.8, "lower", True),
-        (0.99, 1.02, "lower", True),
-        (0.99, 1.03, "lower", None),
-        (1.03, 1.2, "lower", False),
-        (None, 0.9, "lower", True),
-        (1.03, None, "lower", False),
-        (None, None, "lower", None),
-        (1.2, 1.3, "higher", True),
-        (0.99, 1.0, "higher", True),
-        (0.7, 0.9, "higher", False),
-        (0.97, None, "higher", None),
-    ],
-)
-def test_an_interval_says_whether_it_is_worse_by_more_than_the_margin(
-    low: float | None, high: float | None, better: str, found: bool | None
-) -> None:
-    assert no_worse(low, high, better, 0.02) is found
-
-
 def test_the_runner_up_is_the_best_that_was_neither_chosen_nor_dropped() -> None:
     estimates = {"a": 0.8, "b": 0.7, "c": 0.75, "d": None, "e": 0.9}
     assert runner_up(estimates, "lower", "b") == "c"
     assert runner_up(estimates, "lower", "b", {"c", "a"}) == "e"
     assert runner_up(estimates, "higher", "e") == "a"
     assert runner_up({"b": 0.7, "d": None}, "lower", "b") == ""
-
-
-def test_for_memory_the_smallest_that_is_fast_enough_goes_on() -> None:
-    seen = [setting("a", 1.01, 0.9), setting("b", 1.0, 0.7), setting("c", 1.2, 0.5), setting("d", 0.5, 1.3)]
-    assert smallest(seen, "lower", 0.02) == ("b", "a")
-    assert smallest([seen[3]], "lower", 0.02) == ("", ""), "it takes more"
-    assert smallest([seen[2]], "lower", 0.02) == ("c", ""), "it takes less: by how much it is slower is confirmed"
-    assert smallest([setting("x", 1.0, 0.998), setting("y", None, 0.5), setting("z", 0.5, None)], "lower", 0.02) == (
-        "",
-        "",
-    )
-    equal = [setting("first", 1.0, 0.701), setting("second", 0.9, 0.7)]
-    assert smallest(equal, "lower", 0.02) == ("first", "second"), "of equal ones the narrowest, which comes first"
-    rates = [setting("slow", 0.8, 0.5), setting("fine", 0.99, 0.8)]
-    assert smallest(rates, "higher", 0.02) == ("fine", "")
 
 
 def results(unjudged: bool) -> Results:
@@ -167,8 +128,6 @@ def test_a_run_tells_each_arm_with_the_rate_at_which_it_is_known() -> None:
     rates: list[tuple[str, KnownFrom]] = [(one.name, one.known) for one in found]
     assert rates == [("as-is", "confirmed"), ("advised", "confirmed"), ("pool-2m", "beside")]
     assert known(found[1].growth).ratio == pytest.approx(1.1)
-    assert known(found[1].causes).told == "faults"
-    assert found[2].causes is None
     assert found[2].footprint.total == 120 * MIB
     screened = measured(alone := results(unjudged=False), alone.cells[0])
     assert {one.known for one in screened} == {"screening"}

@@ -16,18 +16,17 @@ import numpy as np
 import pytest
 
 from hugewise.advise import advise as phases
-from hugewise.advise import decision, ending, layouts
+from hugewise.advise import decision, ending
 from hugewise.advise import pilot as pilots
 from hugewise.advise import question as questions
 from hugewise.advise.advice import Advice
 from hugewise.advise.candidates import LeftOutCandidate, ProgramHere, SettingCandidate
 from hugewise.advise.question import Question, command
 from hugewise.advise.text import DETAILS, answer, details, recommended, settings, whole
-from hugewise.analysis.analysis import analyze
 from hugewise.errors import HugewiseError, StudyError, UserError
 from hugewise.inspection.neighbours import Neighbours
 from hugewise.model.metric import Metric
-from hugewise.model.pages import THP, PageTarget
+from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Deployment, Treatment
 from hugewise.model.results import LeftOut
 from hugewise.model.trial import DeliveryThreshold
@@ -36,7 +35,6 @@ from hugewise.stats.family import methods_for
 from hugewise.store.folder import RunFolder
 from hugewise.store.records import ArmRecord, Begun, BlockClosed, BlockOpened, CellRecord, Closed
 from hugewise.study.study import Study
-from tests.build import known
 from tests.build.hosts import FakeHost, Unheld
 from tests.build.trials import attempt, begun, delivery
 
@@ -404,45 +402,6 @@ def test_the_pool_that_was_asked_for_is_known_memory(machine: Machine) -> None:
     assert questions.pilot_study(ASKED).confidence == 0.9
 
 
-HEAP = SettingCandidate(
-    name="heap-thp", use={"name": "heap-thp", "from": "layout-thp", "mechanism": "process"}, reach="process", reason="r"
-)
-
-
-def test_a_layout_that_is_better_is_told_apart(
-    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(phases, "candidates", lambda *_: ((HEAP,), []))
-    machine.levels = {"heap-thp": -0.3, "library": -0.1}
-    found, folder = phases.advise(ASKED, tmp_path)
-    assert [study.name for study in machine.begun] == ["advise-pilot", "advise-confirmation", "advise-apart"]
-    assert found.apart is not None
-    assert found.apart.library.ratio == pytest.approx(math.exp(-0.1), abs=0.02)
-    assert found.apart.pages.ratio == pytest.approx(math.exp(-0.2), abs=0.02)
-    assert known(machine.begun[1].budget.time) < 0.76 * ASKED.seconds, "some time is kept for it"
-    assert any(one.startswith("Of that, wall_s: the library alone") for one in details(found))
-    assert kept(folder) == found
-
-
-def interrupted_apart(machine: Machine, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Advice, Path]:
-    """An advice on a layout that was interrupted while the library's part of its gain was measured."""
-    monkeypatch.setattr(phases, "candidates", lambda *_: ((HEAP,), []))
-    machine.levels = {"heap-thp": -0.3, "library": -0.1}
-    machine.stops["advise-apart"] = 2
-    return phases.advise(ASKED, folder)
-
-
-def test_interrupted_while_a_gain_is_told_apart_it_has_its_answer_and_goes_on(
-    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found, folder = interrupted_apart(machine, tmp_path, monkeypatch)
-    assert (found.arrived, found.apart) == ("confirmation", None)
-    assert answer(found).startswith("Set `heap-thp`")
-    after, _ = phases.resume(folder)
-    assert after.apart is not None
-    assert (after.arrived, after.apart_folder) == ("finished", found.apart_folder)
-
-
 def test_the_time_decides_how_many_candidates_are_screened(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -469,33 +428,6 @@ def test_an_undecided_answer_names_the_time_and_the_metric_that_decide(
     assert found.confirmed is not None and found.confirmed.verdict == "undecided"
     assert found.more_time and f"give --time {found.more_time} or more" in answer(found)
     assert "cpu_s was lower in 20 of 20 pairs." in ending.of_command(found, folder)
-
-
-def test_after_the_administrator_turned_a_setting_the_run_that_was_begun_goes_on(
-    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found, folder = interrupted_apart(machine, tmp_path, monkeypatch)
-    machine.host.turn(f"{THP}/enabled", "always")
-    after, _ = phases.resume(folder)
-    assert machine.resumed == [Path(found.apart_folder)]
-    assert (after.arrived, after.apart_folder) == ("finished", found.apart_folder)
-    assert after.apart is not None
-
-
-def test_a_layout_without_time_left_is_not_told_apart(
-    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(phases, "candidates", lambda *_: ((HEAP,), []))
-    monkeypatch.setattr(layouts, "layout_blocks", lambda *_: 0)
-    machine.levels = {"heap-thp": -0.3}
-    found, _ = phases.advise(ASKED, tmp_path)
-    assert found.apart is None
-    assert any("no time was left" in one for one in details(found))
-
-
-def test_a_setting_without_a_library_has_nothing_to_be_told_apart(machine: Machine, tmp_path: Path) -> None:
-    found, _ = phases.advise(ASKED, tmp_path)
-    assert (found.apart, found.apart_folder) == (None, "")
 
 
 def test_what_a_service_loads_is_said_by_its_own_variables(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -551,28 +483,16 @@ def test_an_arm_whose_runs_fail_is_said_to_fail(
 
 
 @pytest.mark.parametrize(
-    ("priority", "level", "dies", "begins"),
+    ("dies", "begins"),
     [
-        ("memory", 0.0, ("off",), "Leave it as it is: runs of `off` failed, whatever it does to the others (wall_s "),
-        ("memory", -0.3, ("off",), "Leave it as it is: runs of `off` failed, whatever it does to the others (wall_s "),
-        ("speed", -0.3, ("off",), "Leave it as it is: runs of `off` failed, whatever it does to the others (wall_s "),
-        ("memory", 0.0, ("off", "as-is"), "Set `off`: memory"),
-        ("speed", -0.3, ("as-is",), "Set `off`: wall_s "),
+        ("off", "Leave it as it is: runs of `off` failed, whatever it does to the others (wall_s "),
+        ("as-is", "Set `off`: wall_s "),
     ],
 )
-def test_nobody_is_told_to_set_what_runs_fail_under(
-    machine: Machine,
-    tmp_path: Path,
-    *,
-    priority: Literal["speed", "memory"],
-    level: float,
-    dies: tuple[str, ...],
-    begins: str,
-) -> None:
+def test_nobody_is_told_to_set_what_runs_fail_under(machine: Machine, tmp_path: Path, dies: str, begins: str) -> None:
     """A pool that is short now and then kills the program: its interval, of typical pairs, is as good as before."""
-    machine.levels, machine.memory = {"off": level, "advised": 0.1}, {"off": 0.5}
-    machine.dies, machine.every = dies, 7
-    found, _ = phases.advise(msgspec.structs.replace(ASKED, priority=priority), tmp_path)
+    machine.levels, machine.dies, machine.every = {"off": -0.3, "advised": 0.1}, (dies,), 7
+    found, _ = phases.advise(ASKED, tmp_path)
     assert found.confirmed is not None
     assert recommended(found) == begins.startswith("Set")
     assert answer(found).startswith(begins)
@@ -581,7 +501,6 @@ def test_nobody_is_told_to_set_what_runs_fail_under(
 
 @pytest.mark.parametrize("better", ["lower", "higher"])
 @pytest.mark.parametrize("dies", [("as-is",), ("off", "advised", "other")])
-@pytest.mark.parametrize("priority", ["speed", "memory"])
 def test_where_runs_fail_there_is_an_answer(
     machine: Machine,
     tmp_path: Path,
@@ -589,13 +508,12 @@ def test_where_runs_fail_there_is_an_answer(
     *,
     better: Literal["lower", "higher"],
     dies: tuple[str, ...],
-    priority: Literal["speed", "memory"],
 ) -> None:
     monkeypatch.setattr(phases, "candidates", lambda *_: (THREE, []))
     machine.dies, machine.better, machine.levels = dies, better, {}
-    found, folder = phases.advise(msgspec.structs.replace(ASKED, priority=priority), tmp_path)
+    found, folder = phases.advise(ASKED, tmp_path)
     assert found.arrived == "finished"
-    assert answer(found).startswith("Set" if (dies, priority) == (("as-is",), "speed") else ("Leave", "No answer"))
+    assert answer(found).startswith("Set" if dies == ("as-is",) else ("Leave", "No answer"))
     again, _ = phases.resume(folder)
     assert list(details(again)) == list(details(found))
     assert answer(again) == answer(found), "what is read again says the same"
@@ -619,46 +537,6 @@ def test_whoever_goes_on_later_has_the_same_arms(
     assert len(after.confirmed.measured) == 3
 
 
-def test_where_memory_goes_first_the_smallest_is_confirmed_not_to_be_slower(machine: Machine, tmp_path: Path) -> None:
-    machine.levels = {"off": 0.0, "advised": -0.5}
-    machine.memory = {"off": 0.5, "advised": 1.5}
-    found, _ = phases.advise(msgspec.structs.replace(ASKED, priority="memory"), tmp_path)
-    screening, confirmation = machine.begun[1:]
-    assert (screening.method, screening.budget.blocks) == ("fixed-n", 6)
-    assert (confirmation.not_worse, confirmation.method) == (True, "sequential")
-    assert (found.chosen, found.beside) == ("off", "")
-    assert answer(found).startswith("Set `off`: memory −50.0% (")
-    assert "; it is not worse by more than 2% (wall_s " in answer(found)
-    (fate,) = (line for line in details(found) if line.startswith("Tried: off"))
-    assert fate.endswith("; judged by blocks of its own: not worse by more than 2%."), "whatever else is open"
-
-
-def test_where_memory_goes_first_and_nothing_takes_less_nothing_is_confirmed(machine: Machine, tmp_path: Path) -> None:
-    machine.memory = {"advised": 1.5}
-    found, folder = phases.advise(msgspec.structs.replace(ASKED, priority="memory"), tmp_path)
-    assert [study.name for study in machine.begun] == ["advise-pilot", "advise-screening"]
-    assert (found.arrived, found.chosen, found.confirmed) == ("finished", "", None)
-    assert answer(found).startswith(
-        "Leave it as it is: nothing that was tried takes less memory (`off` 0.0%, `advised`"
-    )
-    again, _ = phases.resume(folder)
-    assert again == msgspec.structs.replace(found, seconds=again.seconds)
-    assert len(machine.begun) == 2
-
-
-def test_where_the_screening_came_to_nothing_it_does_not_say_that_nothing_takes_less(
-    machine: Machine, tmp_path: Path
-) -> None:
-    asked = msgspec.structs.replace(ASKED, priority="memory")
-    machine.stops["advise-screening"] = 0
-    found, _ = phases.advise(asked, tmp_path)
-    folder = RunFolder(Path(found.screening_folder))
-    folder.append(Closed(t=2000.0, state="time is up", seed=bytes(16).hex()))
-    screen = phases.choose_for_memory(folder, analyze(folder.path))
-    assert (screen.chosen, screen.unsure) == ("off", True)
-    assert screen.reason == "it reaches least, and nothing is known of any"
-
-
 def test_a_setting_of_the_host_is_held_against_those_that_run_now(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -675,12 +553,6 @@ def test_a_setting_of_the_host_is_held_against_those_that_run_now(
     found, _ = phases.advise(ASKED, tmp_path)
     assert (found.neighbours, asked) == (around, [2 << 20])
     assert "1 process could not be looked into" in answer(found)
-
-
-def test_without_a_tail_nothing_is_run(machine: Machine, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no upper quantile"):
-        phases.advise(msgspec.structs.replace(ASKED, priority="tail"), tmp_path)
-    assert machine.begun == []
 
 
 def test_whoever_finds_a_run_of_an_advice_reads_of_which_program_it_is() -> None:

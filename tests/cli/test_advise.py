@@ -55,40 +55,12 @@ def test_it_waits_for_the_host_only_if_asked_to(call: Call, asked: list[Any], mo
     assert len(asked) == 2
 
 
-@pytest.mark.parametrize("option", [("--priority", "memory"), ("--priority", "speed"), ("--max-candidates", "2")])
-def test_what_chooses_among_settings_is_none_of_a_curve(call: Call, asked: list[Any], option: tuple[str, str]) -> None:
-    status, _, err = call("advise", "--curve", *option, "--", "true")
-    assert (status, asked) == (2, [])
-    assert f"{option[0]} is none of a curve" in err
-    assert "cure: leave it out" in err
-
-
-@pytest.mark.parametrize("priority", ["memory", "tail"])
-def test_what_goes_first_is_asked_for_and_said(call: Call, asked: list[Any], priority: str) -> None:
-    assert call("advise", "--priority", priority, "--", "true")[0] == 0
-    assert asked[0].priority == priority
-    status, _, err = call("advise", "--priority", "beauty", "--", "true")
-    assert status == 2
-    assert "beauty" in err
-
-
-def test_files_are_those_of_what_is_recommended(
-    call: Call, asked: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = found()
-    made.question = msgspec.structs.replace(made.question, priority="memory")
-    monkeypatch.setattr(phases, "advise", lambda *_, **__: (made, tmp_path))
-    status, out, _ = call("advise", "--output", tmp_path / "deploy", "--", "true")
-    assert status == 0
-    assert "no files: nothing is recommended" in out
-
-
 def test_json_stays_json_where_files_are_written(call: Call, asked: list[Any], tmp_path: Path) -> None:
     status, out, err = call("advise", "--json", "--output", tmp_path / "deploy", "--", "true")
     assert status == 0
     told = json.loads(out)
     assert told["chosen"] == "advised"
-    assert told["objective"].startswith("For speed")
+    assert told["objective"].startswith("The best wall_s")
     assert told["answer"].startswith("Set `advised`")
     assert [row["name"] for row in told["settings"]] == []
     assert f"written to {tmp_path / 'deploy'} for None: ['advised']" in err
@@ -131,8 +103,6 @@ def test_an_advice_that_goes_on_has_its_question_already(call: Call, asked: list
         (("--",), "there is no command behind --", "hugewise advise -- COMMAND"),
         (("true",), "true: a program, and no study", "hugewise advise -- true"),
         (("demo", "--", "true"), "a study and a command", "one thing is advised on"),
-        (("--from", "r", "demo"), "a study and --from", "--from RUN"),
-        (("--from", "r", "--time", "3m"), "--time belongs to a new advice", "nothing is measured"),
         (("--resume", "r", "--prepare", "rm x"), "--prepare belongs to a new advice", "has its question"),
         (("demo", "--metric", "x"), "--metric is none of a study", "the study has its own"),
         (("demo", "--prepare", "rm x"), "--prepare is none of a study", "the study has its own"),
@@ -160,7 +130,7 @@ def test_what_is_run_before_each_attempt_is_part_of_the_question(call: Call, ask
 def test_all_forms_and_their_exit_statuses_are_in_the_help(call: Call) -> None:
     status, out, _ = call("advise", "--help")
     assert status == 0
-    for said in ("advise STUDY", "advise --from RUN", "-- COMMAND", "Exit status: 0", "130 interrupted", "--prepare"):
+    for said in ("advise STUDY", "-- COMMAND", "Exit status: 0", "130 interrupted", "--prepare"):
         assert said in " ".join(out.split())
 
 
@@ -179,7 +149,7 @@ def test_the_end_is_short_and_all_of_it_is_asked_for(call: Call, asked: list[Any
     assert status == 0
     assert "  Tried: " in long
     objective, answer, *_ = long.splitlines()
-    assert objective.startswith("For speed: the best wall_s; what takes more than 10% more memory")
+    assert objective.startswith("The best wall_s; what takes more than 10% more memory")
     assert short.splitlines()[0] in answer.replace(MINUS, "-")
     assert long.splitlines()[-1] == short.splitlines()[-1]
     assert len(long.splitlines()) > len(short.splitlines())

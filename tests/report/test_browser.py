@@ -14,7 +14,6 @@ import pytest
 
 from hugewise.model.results import Results
 from hugewise.report import fleet, images
-from hugewise.report.figures.coverage import backed
 from hugewise.report.figures.tail import of_operations
 from hugewise.report.figures.theme import SIZE, colours
 from hugewise.report.write import write
@@ -138,26 +137,16 @@ def test_nor_of_a_figure_that_is_a_file_and_no_mark_leaves_its_plot(
         assert list(faults(figure)) == [], key
 
 
-def test_nor_of_a_gain_against_its_pages_or_of_the_tail_of_operations(shown: Browser, tmp_path: Path) -> None:
-    """Figures that no recorded run has: with long names, far ends, and ends that are not known."""
-    points: list[dict[str, float | None]] = [
-        {"share": 0.0, "change": 0.0, "low": 0.0, "high": 0.0},
-        {"share": 4.5, "change": -31.5, "low": None, "high": None},
-        {"share": 50.0, "change": 120.0, "low": -20.0, "high": 4000.0},
-        {"share": 100.0, "change": 131.0, "low": 110.0, "high": 150.0},
-    ]
-    gain = backed(
-        points, [(0.0, 0.0), (50.0, 120.0), (100.0, 131.0)], (50.0, 4.5, 99.5), metric="requests_per_s", confidence=0.99
-    )
+def test_nor_of_the_tail_of_operations(shown: Browser, tmp_path: Path) -> None:
+    """No recorded run has this figure."""
     results = demo()
     tail = of_operations(with_operations(results.cells[0]), colours(results))
     assert tail is not None
-    for name, spec in (("gain", gain), ("tail", tail)):
-        path = tmp_path / f"{name}.svg"
-        path.write_text(images.standalone(images.render(spec)), encoding="utf-8")
-        (figure,) = look(shown, path)["figures"]
-        assert len(figure["marks"]) >= 5 and len(figure["texts"]) >= 8
-        assert list(faults(figure)) == []
+    path = tmp_path / "tail.svg"
+    path.write_text(images.standalone(images.render(tail)), encoding="utf-8")
+    (figure,) = look(shown, path)["figures"]
+    assert len(figure["marks"]) >= 5 and len(figure["texts"]) >= 8
+    assert list(faults(figure)) == []
 
 
 def test_nor_of_the_figure_in_the_readme(shown: Browser) -> None:

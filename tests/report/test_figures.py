@@ -12,7 +12,7 @@ from hugewise.analysis.changes import value_of
 from hugewise.model.over_time import ArmOverTime
 from hugewise.model.results import Results
 from hugewise.report.document import figures
-from hugewise.report.figures.coverage import backed, coverage, kind_label, kind_order
+from hugewise.report.figures.coverage import coverage, kind_label, kind_order
 from hugewise.report.figures.distribution import distribution, histogram, means
 from hugewise.report.figures.effects import effects, overview
 from hugewise.report.figures.levels import FactorGroup, bars, groups, level, levels, lines, numeric, setting
@@ -161,15 +161,6 @@ def test_several_seconds_are_said_as_such() -> None:
     results = with_series(length=700)
     spec = within(results, results.cells[0], colours(results))
     assert any(one.startswith("base: seconds 4 to 6, median ") for one in titles(spec))
-
-
-def test_a_share_of_a_heap_says_its_change_with_the_interval() -> None:
-    points: list[dict[str, float | None]] = [
-        {"share": 40.0, "change": 3.1, "low": 2.0, "high": 4.2},
-        {"share": 80.0, "change": 5.0, "low": None, "high": None},
-    ]
-    told = titles(backed(points, [(0.0, 0.0), (80.0, 5.0)], None, metric="tps", confidence=0.95))
-    assert told == ["40% on huge pages: tps +3.1% (+2.0% to +4.2%)", "80% on huge pages: tps +5.0%"]
 
 
 def test_an_interval_of_a_load_says_its_operations_and_its_latency() -> None:

@@ -33,7 +33,6 @@ from tools.verification import (
     enumeration,
     fleets,
     independent,
-    knees,
     metamorphic,
     orders,
     planning,
@@ -48,7 +47,6 @@ from tools.verification.__main__ import verify_statistics
 from tools.verification.block_streams import BlockScene
 from tools.verification.candidate import PUBLIC, Candidate, CheckResult
 from tools.verification.generators import FAMILIES, Family, autoregression, generator, log_ratios
-from tools.verification.knees import KneeCase
 from tools.verification.matched import OTHER_SHAPES, SHAPES, MatchedBenchmark, Moments, benchmarks
 from tools.verification.selftest import FAULTS, DoubledAlpha, DroppedZero, OffByOneSpending, PeekedT, SignDependentRank
 
@@ -412,19 +410,6 @@ def test_naive_tests_are_scipys() -> None:
     for level in (0.05, 0.2, 0.5):
         assert candidate.paired_t(raw, level) == pytest.approx(np.mean(paired <= level))
         assert candidate.welch(raw, level) == pytest.approx(np.mean(welch <= level))
-
-
-@pytest.mark.parametrize("case", [KneeCase("no gain", "normal"), KneeCase("a gain that levels off", "normal")])
-def test_knees_keep_their_promise_and_the_planted_fault_does_not(case: KneeCase) -> None:
-    findings = knees.together(case, 1, 300)
-    assert {finding.check for finding in findings} == ({"knee"} if case.shape == "no gain" else {"knee", "control"})
-    for finding in findings:
-        assert finding.passed, finding
-
-
-def test_each_shape_and_noise_is_a_task() -> None:
-    names = [task.name for task in knees.tasks(1, 10)]
-    assert len(names) == len(set(names)) == len(knees.CASES) == 10
 
 
 DRAWS = 30

@@ -20,7 +20,7 @@ from typing import Literal, Protocol, TypeVar
 import msgspec
 
 from hugewise import reading
-from hugewise.advise import decision, layouts
+from hugewise.advise import decision
 from hugewise.advise.candidates import LeftOutCandidate, SettingCandidate
 from hugewise.advise.decision import FootprintChange, MeasuredSetting
 from hugewise.advise.pilot import ProgramAsIs
@@ -30,6 +30,7 @@ from hugewise.beneath import DirFd
 from hugewise.errors import UserError
 from hugewise.files import hand_over, made_folder, own, storing, write_whole
 from hugewise.inspection.neighbours import Neighbours
+from hugewise.model.cause import Cause
 from hugewise.model.design import Kind
 from hugewise.model.metric import Metric
 from hugewise.model.results import ArmSummary, CellResult, Comparison, Results, Verdict
@@ -37,8 +38,8 @@ from hugewise.report.reasons import in_words
 from hugewise.report.remarks import of_all_runs
 from hugewise.report.sentences import arm_of
 
-Arrived = Literal["pilot", "curve", "screening", "confirmation", "finished", "interrupted"]
-FORMAT = 2
+Arrived = Literal["pilot", "screening", "confirmation", "finished", "interrupted"]
+FORMAT = 3
 """Format of the record."""
 
 
@@ -71,6 +72,7 @@ class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
     measured     every arm of its run: `as-is`, the candidate, and the runner-up where one was measured beside it
     ratio        with its interval; None where failures outweigh. `failed`: arms of which runs failed, with how many
     variables    of the candidate, where they are all that it needs: a user can try it by them
+    cause        the evidence behind the verdict
     decisive     a sentence on another metric that is clear where this one is not
     fails        whether more of the candidate's failed than of the program as it is: nobody is told to set it then
     """
@@ -93,6 +95,7 @@ class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
     reserved: int = 0
     design: Kind = "sequential"
     measured: tuple[MeasuredSetting, ...] = ()
+    cause: Cause | None = None
     failed: dict[str, str] = {}
     fails: bool = False
     variables: dict[str, str] = {}
@@ -147,11 +150,6 @@ class Advice(msgspec.Struct, kw_only=True):
     """Candidate that the confirmation measures beside the chosen one; None before that is known, empty for none."""
     confirmation_folder: str = ""
     confirmed: Confirmed | None = None
-    curve_folder: str = ""
-    curve: layouts.CurveOfGain | None = None
-    apart_folder: str = ""
-    apart: layouts.GainParts | None = None
-    """Gain of a confirmed layout, split into the library's part and the pages' part."""
     neighbours: Neighbours | None = None
     """Effect of the recommended setting on the other programs, where it reaches them."""
 
@@ -192,6 +190,7 @@ def confirmed(
         reserved=0 if after is None else after.pool_bytes,
         design=design,
         measured=measured,
+        cause=next((one for one in cell.causes if one.arm == comparison.arm), None),
         failed=decision.failures(cell),
         fails=decision.fails(comparison, cell),
     )

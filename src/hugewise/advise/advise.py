@@ -3,10 +3,7 @@
 The record is written after every phase, so that an interrupted advice tells what it knows and can be resumed. Each run
 restores the machine, as any run does.
 
-The confirmation tests the setting that the screening chose, with the runner-up beside it. For speed and the tail the
-method `screening` chooses. For memory each arm has a fixed number of blocks, and estimates choose: the screening drops
-arms that are slower, and the smallest arm may be one of them. That choice has no error rate; the claim at the end is
-the confirmation's.
+The confirmation tests the setting that the screening chose, with the runner-up beside it.
 """
 
 from __future__ import annotations
@@ -14,24 +11,22 @@ from __future__ import annotations
 import math
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 import msgspec
 
 from hugewise import workloads
-from hugewise.advise import decision, layouts, text
+from hugewise.advise import decision, text
 from hugewise.advise import pilot as pilots
 from hugewise.advise import question as questions
 from hugewise.advise.advice import FORMAT, RECORD, Advice, AdviceFolder, Screen, confirmed, with_earlier_runs
 from hugewise.advise.candidates import LeftOutCandidate, ProgramHere, SettingCandidate, candidates
-from hugewise.advise.layouts import CurveOfGain
 from hugewise.advise.pilot import ProgramAsIs
-from hugewise.advise.program import allocator_of, own_options, program_of, thp_option
-from hugewise.advise.question import AS_IS, Question, aimed
+from hugewise.advise.program import allocator_of, own_options, program_of, thp_option, unlaid
+from hugewise.advise.question import AS_IS, Question
 from hugewise.analysis.analysis import analyze
 from hugewise.deployment.runtimes import turns_off
 from hugewise.errors import HugewiseError, UserError
@@ -45,9 +40,6 @@ from hugewise.model.results import CellResult, Results
 from hugewise.plan.cells import resolve
 from hugewise.plan.plan import EVERY
 from hugewise.policies import _thp
-from hugewise.quantity import format_size
-from hugewise.report import images
-from hugewise.report.figures.coverage import backed
 from hugewise.report.reasons import in_words
 from hugewise.session import progress, session
 from hugewise.session.feasibility import make_plan
@@ -147,33 +139,6 @@ _LONGER = 1.5  # times the pairs of an undecided answer, at least, are proposed
 _MORE = 1.5  # times as long takes a block of three attempts as one of two
 
 
-def choose_for_memory(folder: RunFolder, found: Results) -> Screen:
-    """Return the choice by memory, from the fixed blocks: `as-is` where no setting takes less."""
-    run = folder.read()
-    (cell,) = found.cells
-    seen = decision.measured(found, cell)
-    chosen, second = decision.smallest(seen[1:], cell.metric.better, found.margin)
-    blocks = found.blocks_complete
-    reason = f"nothing takes less memory, by estimates of {blocks} blocks"
-    if chosen:
-        reason = f"it takes least of those that are fast enough, by estimates of {blocks} blocks"
-    elif not any(one.growth is not None and one.ratio is not None for one in seen[1:]):
-        chosen, reason = seen[1].name, "it reaches least, and nothing is known of any"
-    return Screen(
-        folder=str(folder.path),
-        chosen=chosen or AS_IS,
-        unsure=found.state != "finished",
-        reason=reason,
-        better=cell.metric.better,
-        estimates=ratios_to_as_is(cell),
-        failed=decision.failures(cell),
-        dropped={},
-        left_out={left.policy: left.reason for left in run.opened.left_out},
-        runner_up=second,
-        measured=seen,
-    )
-
-
 def ratios_to_as_is(cell: CellResult) -> dict[str, float | None]:
     """Return the ratio of each arm to as-is; None where nothing is known of it, or failures outweigh."""
     return {one.arm: decision.finite(one.ratio) for one in cell.comparisons}
@@ -205,93 +170,6 @@ def runner_up_of(advice: Advice, pilot: ProgramAsIs, seconds: float) -> str:
 POOL_ROOM = 1.1
 """The size of a pool or a heap, as a multiple of the memory that the pilot saw: a heap grows in steps."""
 
-_PAGE = 2 << 20
-
-
-def separate_layout_gain(asking: Asking, mode: str, pool: int) -> None:
-    """Measure the library's part of a layout's gain, in blocks of their own, where there is time for it.
-
-    `mode` of transparent huge pages here; `pool`: bytes of the heap, where the candidates have a pool.
-    """
-    advice = asking.advice
-    if advice.confirmed is None or advice.confirmed.verdict != "better" or advice.apart is not None:
-        return
-    chosen = advice.candidate(advice.chosen)
-    if not layouts.is_layout(chosen):
-        return
-    assert advice.pilot is not None
-    blocks = layouts.layout_blocks(asking.left, advice.pilot.block_s)
-    if not blocks and not advice.apart_folder:
-        advice.remarks += ("no time was left to tell the library's own part of the gain from that of its pages",)
-        return
-    library = layouts.alone(chosen, mode)
-    uses: list[str | Mapping[str, Any]] = [library, AS_IS, chosen.use]
-    asking.say(f"the library's own part of it: {max(2, blocks)} blocks")
-    study = questions.comparison_study(
-        "advise-apart", advice.question, uses, pool, max(2, blocks), baseline=str(library["name"])
-    )
-    folder = asking.run(study, "apart")
-    (cell,) = ended(folder).cells
-    advice.apart = layouts.told_apart(str(folder.path), cell, chosen.name)
-
-
-def measure_curve(asking: Asking, here: ProgramHere) -> None:
-    """Measure the gain at each share of the heap on huge pages, and the knee. Raises UserError."""
-    advice = asking.advice
-    if advice.curve is not None:
-        return
-    assert advice.pilot is not None
-    asked = advice.question
-    advice.arrived = "curve"
-    pages = layouts.pages_of(here)
-    if not here.memory:
-        raise UserError("how much memory it needs was not seen", hint="name it: --pool 512m")
-    heap = math.ceil((asked.pool or here.memory * POOL_ROOM) / _PAGE) * _PAGE
-    if heap < layouts.LEAST:
-        told = f"there is no curve of it: its heap of {format_size(heap)} has too few huge pages to share out"
-        raise UserError(
-            told, hint=f"give it a larger input, of {format_size(layouts.LEAST)} or more, or name it: --pool"
-        )
-    count = 2 if advice.curve_folder else layouts.curve_blocks(asking.left, advice.pilot.block_s)
-    asking.say(f"curve: {len(layouts.SHARES)} shares of {heap >> 20:,} MiB on {pages}, {count} blocks")
-    uses = layouts.arms(pages, heap)
-    study = questions.comparison_study("advise-curve", asked, uses, heap, count, baseline=layouts.BASELINE)
-    folder = asking.run(study, "curve")
-    found = ended(folder)
-    run = folder.read()
-    if run.opened.left_out:
-        left = run.opened.left_out[0]
-        told = f"the curve could not be measured: {left.policy} could not be run here: {left.reason}"
-        raise UserError(told, hint="free memory, or name less: --pool 512m")
-    (cell,) = found.cells
-    pages = layouts.pages_measured(run.study)
-    made = layouts.measured(str(folder.path), cell, run.blocks, pages, heap, asked.margin, asked.confidence)
-    advice.curve = made
-    asking.put("curve.svg", images.standalone(figure(made)).encode())
-
-
-def figure(found: CurveOfGain) -> str:
-    """Return the curve as SVG text."""
-    sign = 1 if found.better == "higher" else -1
-
-    def change(ratio: float | None) -> float | None:
-        return None if ratio is None else 100 * (ratio - 1)
-
-    points: list[Mapping[str, float | None]] = [
-        {"share": one.percent, "change": change(one.ratio), "low": change(one.low), "high": change(one.high)}
-        for one in found.points
-    ]
-    smooth = [(0.0, 0.0)] + [
-        (float(one.percent), 100 * math.expm1(sign * gain))
-        for one, gain in zip(found.points[1:], found.knee.smooth, strict=True)
-    ]
-    at = found.knee
-    bend = None
-    if found.has_gain and at.share is not None and at.low is not None and at.high is not None:
-        bend = (100 * at.share, 100 * at.low, 100 * at.high)
-    return images.render(backed(points, smooth, bend, metric=found.metric, confidence=found.confidence))
-
-
 _SCREENED = 1 / 3  # share of the time, at most
 
 
@@ -310,7 +188,6 @@ def advise(
     Raises UserError where the workload cannot be measured, HugewiseError.
     """
     questions.check(asked)
-    asked = aimed(asked)
     record = record or AdviceFolder.new(results)
     with storing(f"the advice {record.path}"):
         own(results, f"results = {str(results)!r}")
@@ -339,7 +216,6 @@ def resume(
         record.close()
         return found, folder
     questions.check(found.question)
-    aimed(found.question)
     record.must_be_own()
     results = results or folder.parent.parent
     return _conducted(Asking(found, record, results, listener, lock or HostLock(LocalHost()), time.monotonic()))
@@ -355,7 +231,7 @@ def _conducted(asking: Asking) -> tuple[Advice, Path]:
 def _phases(asking: Asking) -> tuple[Advice, Path]:
     advice = asking.advice
     try:
-        for phase in (_pilot, _curve) if advice.question.curve else (_pilot, _screen, _confirm, _apart, _look_around):
+        for phase in (_pilot, _screen, _confirm, _look_around):
             phase(asking)
             asking.keep()
         advice.arrived = "finished"
@@ -388,8 +264,6 @@ def _pilot(asking: Asking) -> None:
     if advice.pilot is not None:
         return
     asked = advice.question
-    if asked.curve and (why := layouts.unlaid(asked)) is not None:
-        raise UserError(f"there is no curve of it: {why}", hint="see docs/concepts/layouts.md for whom layouts reach")
     asking.say("pilot: the program as it is")
     try:
         folder = asking.run(questions.pilot_study(asked), "pilot")
@@ -401,10 +275,8 @@ def _pilot(asking: Asking) -> None:
     metric = run.opened.cells[0].metric.name
     asked = advice.question = _as_pilot(asked, run.opened.cells[0])
     found = advice.pilot = pilots.judge_pilot(run.blocks, folder.path, asked.seconds, metric, service=asked.of_service)
-    if asked.curve:
-        return
     tried, left = candidates(_found(found, asked), asked.most)
-    if not (asked.of_service or layouts.command_of(asked)):
+    if not (asked.of_service or questions.command_of(asked)):
         tried, left = _taken(asked, tried, left, found)
     advice.tried, advice.left_out = tuple(tried), tuple(left)
     if not tried:
@@ -463,7 +335,7 @@ def _program(asked: Question) -> tuple[str, ...]:
 def _found(found: pilots.ProgramAsIs, asked: Question) -> ProgramHere:
     host = LocalHost()
     sizes = PageSizes.discover(host)
-    argv = layouts.command_of(asked) or _program(asked)
+    argv = questions.command_of(asked) or _program(asked)
     if asked.of_service:
         argv = tuple(map(str, asked.workload.get("parameters", {}).get("server", ())))
     known = allocator_of(argv, questions.environment(asked)) if argv else None
@@ -484,9 +356,9 @@ def _found(found: pilots.ProgramAsIs, asked: Question) -> ProgramHere:
         executed=found.executed,
         threads=found.threads,
         ended=found.ended,
-        unlaid=layouts.unlaid(asked),
+        unlaid=unlaid(asked),
         shared=found.shared,
-        option=thp_option(allocator, asked, argv) if asked.of_service or layouts.command_of(asked) else None,
+        option=thp_option(allocator, asked, argv) if asked.of_service or questions.command_of(asked) else None,
         disabled=turns_off(argv) and not found.huge,
         own=own_options(found, asked, sizes),
         shared_mode="never" if sizes.pmd is None else _thp.mode(host, sizes, sizes.pmd, shared=True),
@@ -506,13 +378,9 @@ def _screen(asking: Asking) -> None:
     asking.say(f"screening: {len(advice.tried)} candidates, at most {asking.left * _SCREENED:.0f} s")
     folder = asking.run(study, "screening")
     found = ended(folder)
-    if advice.question.priority == "memory":
-        advice.screen = choose_for_memory(folder, found)
-        advice.chosen = "" if advice.screen.chosen == AS_IS else advice.screen.chosen
-    else:
-        screen = _screened(folder, found)
-        advice.chosen = _going_on(screen, advice.tried)
-        advice.screen = record_with_runner_up(screen, found, advice.chosen)
+    screen = _screened(folder, found)
+    advice.chosen = _going_on(screen, advice.tried)
+    advice.screen = record_with_runner_up(screen, found, advice.chosen)
     asking.say(f"screening: {advice.screen.chosen}: {advice.screen.reason}")
 
 
@@ -562,10 +430,9 @@ def _confirm(asking: Asking) -> None:
         advice.beside = runner_up_of(advice, advice.pilot, asking.left)
     second = advice.candidate(advice.beside) if advice.beside else None
     with_it = f", {second.name} measured beside it" if second is not None else ""
-    left = asking.left * (1 - layouts.KEPT if layouts.is_layout(chosen) else 1)
-    most = max(1.0, left)
-    asking.say(f"confirmation: {chosen.name} against the program as it is, at most {most:.0f} s{with_it}")
-    spent, declared = asking.spent, advice.pilot.declared(left)
+    left, spent = asking.left, asking.spent
+    asking.say(f"confirmation: {chosen.name} against the program as it is, at most {max(1.0, left):.0f} s{with_it}")
+    declared = advice.pilot.declared(left)
     study = questions.confirmation(advice.question, chosen, _pool(advice), left, declared, beside=second)
     folder = asking.run(study, "confirmation")
     found = ended(folder)
@@ -611,16 +478,6 @@ def _look_around(asking: Asking) -> None:
     if advice.candidate(last.candidate).reach == "host" and size is not None:
         asking.say("the other programs that run now")
         advice.neighbours = neighbours(size)
-
-
-def _apart(asking: Asking) -> None:
-    separate_layout_gain(asking, _mode(LocalHost()), _pool(asking.advice))
-
-
-def _curve(asking: Asking) -> None:
-    """Measure the gain against the memory that is on huge pages."""
-    assert asking.advice.pilot is not None
-    measure_curve(asking, _found(asking.advice.pilot, asking.advice.question))
 
 
 def _mode(host: LocalHost) -> str:

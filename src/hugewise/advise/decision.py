@@ -1,17 +1,8 @@
-"""Decision between settings by effect, footprint and reach, for each objective. Pure.
-
-Objectives (`Priority`)
-speed    the best judged metric; a setting that takes far more memory is not taken without asking
-tail     the same of an upper quantile
-memory   the smallest footprint of those that are not worse in the metric by more than the margin
+"""Decision between settings by effect, footprint and reach. Pure.
 
 A setting is dominated by another that is at least as good in effect, footprint and reach, and better in one. Effects
 are compared in whole margins and footprints in whole percents (`_STEP`), on one grid for all settings: so noise does
 not order equal settings, and dominance has no circles. A setting with an unknown value takes no part.
-
-The causes of a gain are page faults, or page walks and caches, split by `stats.cpu_split`. They explain a gain, and are
-no part of any verdict. Page walks are reported separately where the processor's counters were read. Stalls are events
-of the whole machine.
 
 A footprint is all memory that other programs cannot have meanwhile. Unknown values are None, never 0. A total sums the
 known values; without resident memory there is no total.
@@ -21,8 +12,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from statistics import fmean, median, stdev
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean, stdev
 from typing import Literal
 
 import msgspec
@@ -30,124 +21,8 @@ import msgspec
 from hugewise.advise.candidates import Reach
 from hugewise.model.results import CellResult, Comparison, Results
 from hugewise.model.trial import Attempt
-from hugewise.report import numbers
 from hugewise.stats import inversion, power
-from hugewise.stats.cpu_split import cpu_split
 from hugewise.stats.paired import sign_test
-
-CauseTold = Literal["faults", "walks", "both", "not told apart"]
-
-_WALKS = ("dtlb_walk_steps", "walk_cycles_user", "walks_user", "dtlb_load_misses")
-
-
-class GainCauses(msgspec.Struct, frozen=True, kw_only=True):
-    """Differences of an arm from the baseline, by pairs of the same blocks. Medians of attempts, None where not known.
-
-    told         what the difference is of; `why` it cannot be told, and what `would` tell
-    share        of the difference in CPU time that which is the kernel's, 0 to 1 (beyond, the two parts differ in
-                 sign), with its interval; `saved`: whether CPU time was saved, in seconds a run
-    faults       page faults of a run: of the baseline, of the arm
-    walks        page walks, by the first counter that was read (`walk_metric`)
-    stalls       waits for compaction, and faults that fell back to small pages, of the whole machine meanwhile
-    """
-
-    told: CauseTold
-    why: str = ""
-    would: str = ""
-    share: float | None = None
-    low: float | None = None
-    high: float | None = None
-    saved: float | None = None
-    faults: tuple[float | None, float | None] = (None, None)
-    walks: tuple[float | None, float | None] = (None, None)
-    walk_metric: str = ""
-    stalls: tuple[float | None, float | None] = (None, None)
-    fallbacks: tuple[float | None, float | None] = (None, None)
-
-
-def causes(pairs: Sequence[tuple[Attempt, Attempt]], planned: int) -> GainCauses:
-    """Return the causes that the pairs (arm, baseline) show, of `planned` that were declared."""
-    walks = next((name for name in _WALKS if None not in _medians(pairs, name)), "")
-    seen = GainCauses(
-        told="not told apart",
-        faults=_medians(pairs, "page_faults"),
-        walks=_medians(pairs, walks) if walks else (None, None),
-        walk_metric=walks,
-        stalls=_medians(pairs, "compact_stalls"),
-        fallbacks=_medians(pairs, "thp_fallbacks"),
-    )
-    known = [
-        (system, system + user)
-        for one, other in pairs
-        if (system := _less(one, other, "system_s")) is not None and (user := _less(one, other, "user_s")) is not None
-    ]
-    split = cpu_split(known, planned)
-    found = msgspec.structs.replace(seen, saved=split.saved, share=split.share, low=split.low, high=split.high)
-    if not split.told:
-        return _untold(found, split.why, split.would)
-    return msgspec.structs.replace(found, told=split.told)
-
-
-def _untold(found: GainCauses, why: str, would: str) -> GainCauses:
-    # counted page walks tell by themselves
-    counted = "" if found.walk_metric else ", or a processor whose counters of page walks can be read"
-    return msgspec.structs.replace(found, why=why, would=f"{would}{counted}")
-
-
-def _less(one: Attempt, other: Attempt, name: str) -> float | None:
-    """Return how much less the arm took than the baseline."""
-    mine, theirs = one.metrics.get(name), other.metrics.get(name)
-    return None if mine is None or theirs is None else theirs - mine
-
-
-def _medians(pairs: Sequence[tuple[Attempt, Attempt]], name: str) -> tuple[float | None, float | None]:
-    """Return the medians of the baseline and of the arm."""
-    mine = [value for one, _ in pairs if (value := one.metrics.get(name)) is not None]
-    theirs = [value for _, other in pairs if (value := other.metrics.get(name)) is not None]
-    return (median(theirs) if theirs else None, median(mine) if mine else None)
-
-
-def explained(found: GainCauses) -> Iterator[str]:
-    """Yield the causes in sentences, as far as they are known."""
-    before, after = found.faults
-    faults = "" if before is None or after is None else f" Page faults a run: {before:,.0f} before, {after:,.0f} after."
-    if found.saved is None or found.told == "not told apart":
-        tells = f". To tell them apart it would take {found.would}" if found.would else ""
-        yield f"Cause: faults and page walks are not told apart: {found.why}{tells}.{faults}"
-    else:
-        what = "saved" if found.saved > 0 else "lost"
-        span = f"{_percents(found.low, found.high)} of the CPU time that is {what}" if found.low is not None else ""
-        mostly = {
-            "faults": "mostly page faults",
-            "walks": "mostly page walks and caches, in the program itself",
-            "both": "page faults, and page walks and caches",
-        }[found.told]
-        yield f"Cause: {mostly}; the kernel's time is {span} (at 95%, by itself).{faults}"
-    before, after = found.walks
-    if before and after is not None:
-        yield f"Page walks ({found.walk_metric}): {numbers.change(after / before)}, by medians, without an interval."
-    stalls = [
-        f"{after:,.0f} {what} a run (before: {before:,.0f})"
-        for what, (before, after) in (
-            ("waits for compaction", found.stalls),
-            ("faults that fell back to small pages", found.fallbacks),
-        )
-        if before is not None and after is not None and (before or after)
-    ]
-    if stalls:
-        yield f"Stalls, of the whole machine meanwhile: {'; '.join(stalls)}."
-
-
-def _percents(low: float | None, high: float | None) -> str:
-    # an interval beyond all or nothing means that the two parts differ in sign
-    if low is None or high is None:
-        return "not bounded"
-    return (
-        f"{100 * abs(max(low, 0.0)):.0f}% to {100 * min(high, 1.0):.0f}%"  # also turns -0.0 into 0
-        if low < 1 and high > 0
-        else ("more than all" if low >= 1 else "none")
-    )
-
 
 _POOL = "hugetlb:"
 _WHILE_HELD = ("ranges", "live")  # proofs that look at memory while it is in use
@@ -243,7 +118,6 @@ def footprint_change(
     )
 
 
-Priority = Literal["speed", "memory", "tail"]
 KnownFrom = Literal["confirmed", "beside", "screening"]
 """Source of a result: the confirmation at the user's error rate, an interval of its own beside that, or the screening,
 which claims nothing.
@@ -258,7 +132,6 @@ class MeasuredSetting(msgspec.Struct, frozen=True, kw_only=True):
 
     ratio, low, high   of the judged metric at `confidence`, from n pairs; None where the pairs do not bound it
     growth             of the footprint; None where it is not known
-    causes             of the confirmed one alone
     """
 
     name: str
@@ -270,7 +143,6 @@ class MeasuredSetting(msgspec.Struct, frozen=True, kw_only=True):
     confidence: float
     footprint: SettingFootprint
     growth: FootprintChange | None
-    causes: GainCauses | None = None
 
 
 class TradeOff(msgspec.Struct, frozen=True, kw_only=True):
@@ -318,7 +190,6 @@ def measured(results: Results, cell: CellResult, chosen: str = "") -> tuple[Meas
                 confidence=one.confidence,
                 footprint=footprint(attempt for attempt in mine if attempt.arm == one.arm),
                 growth=footprint_change(pairs, one.planned, one.confidence),
-                causes=causes(pairs, one.planned) if one.arm == chosen else None,
             )
         )
     return tuple(found)
@@ -390,21 +261,6 @@ def fails(one: Comparison, cell: CellResult) -> bool:
     return tail <= _FAILS * math.comb(of_mine + of_theirs, both)
 
 
-def no_worse(low: float | None, high: float | None, better: str, margin: float) -> bool | None:
-    """Return True if the interval shows that an arm is not worse by more than the margin, False if it shows that it is,
-    else None.
-    """
-    low, high = (low, high) if better != "higher" else _inverse(low, high)
-    if high is not None and high <= 1 + margin:
-        return True
-    return False if low is not None and low > 1 + margin else None
-
-
-def _inverse(low: float | None, high: float | None) -> tuple[float | None, float | None]:
-    # the ends of baseline/arm
-    return (1 / high if high else None, 1 / low if low else None)
-
-
 def _cost(ratio: float | None, better: str) -> float | None:
     """Return how much worse the arm is, as a log-ratio."""
     return None if ratio is None else math.log(ratio) * (-1 if better == "higher" else 1)
@@ -417,26 +273,6 @@ def runner_up(estimates: Mapping[str, float | None], better: str, chosen: str, o
     gone = {chosen, *out}
     known = {name: cost for name, ratio in estimates.items() if (cost := _cost(finite(ratio), better)) is not None}
     return min((name for name in known if name not in gone), key=known.__getitem__, default="")
-
-
-def smallest(seen: Sequence[MeasuredSetting], better: str, margin: float) -> tuple[str, str]:
-    """Choose for memory, by estimates: the candidate that goes on, and the one measured beside it; empty where nothing
-    takes less.
-
-    The smallest of those that are not worse by more than the margin; of equal ones the first. Where all that take less
-    are worse, the one that is so by least: its confirmation shows by how much.
-    """
-    less = [
-        (grid, cost, one.name)
-        for one in seen
-        if one.growth is not None
-        and (grid := _grid(one.growth.ratio, _STEP)) < 0
-        and (cost := _cost(one.ratio, better)) is not None
-    ]
-    fit = sorted((each for each in less if each[1] <= math.log1p(margin)), key=lambda each: each[0])
-    order = fit or sorted(less, key=lambda each: each[1])
-    names = [*(name for *_, name in order), "", ""]
-    return names[0], names[1]
 
 
 def _grid(ratio: float, step: float) -> int:

@@ -11,12 +11,11 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from hugewise.advise import layouts, text
+from hugewise.advise import text
 from hugewise.advise.advice import Advice
 from hugewise.advise.decision import KnownFrom, TradeOff
-from hugewise.advise.from_run import RunAdvice, unanswered
 from hugewise.advise.of_study import CellAdvice, StudyAdvice, together
-from hugewise.model.cause import CellAnswer
+from hugewise.advise.question import command_of
 from hugewise.report import numbers
 from hugewise.report.document import table
 from hugewise.report.terminal import lines
@@ -38,21 +37,15 @@ _KNOWN: dict[KnownFrom, str] = {"confirmed": "confirmed", "beside": "runner-up",
 def of_command(found: Advice, folder: Path, *, files: bool = False) -> tuple[str, ...]:
     """Return the ending of the advice on a program or server. `files`: leave room for the lines about files."""
     where = [f"Advice: {folder} (all in {text.DETAILS})"]
-    if found.curve is not None:
-        where.insert(0, f"Figure: {folder / 'curve.svg'}")
-        curve, notes = list(text.curve_lines(found)), list(text.notes(found, short=True))
-        return _fitted([text.answer(found)], curve, notes, where, files=files)
     rows = text.settings(found)
     metric = found.confirmed.metric if found.confirmed is not None else found.question.workload.get("metric", "wall_s")
     head = ("setting", f"{metric} (interval)", "memory", "known", "reach")
     shown = list(lines(table("", head, map(_setting, rows), len(head))))
-    notes = [*_what_is_known(found, rows), *text.notes(found, short=True), *tuple(text.causes(found))[:1]]
+    notes = [*_what_is_known(found, rows), *text.notes(found, short=True), *text.causes(found)[:1]]
     notes += text.delivered(found)
     if found.confirmed is not None and found.confirmed.decisive:
         notes.insert(0, f"{found.confirmed.decisive}.")
-    if found.apart is not None:
-        notes.append(layouts.layout_sentence(found.apart))
-    if not files and text.deployable(found):
+    if not files and text.recommended(found):
         where[:0] = _next(found, folder)
     return _fitted([text.answer(found)], shown, notes, where, files=files)
 
@@ -61,7 +54,7 @@ def _next(found: Advice, folder: Path) -> Iterator[str]:
     """Yield the commands that try the setting and that write the files to deploy it."""
     assert found.confirmed is not None
     words = [f"{name}={shlex.quote(value)}" for name, value in found.confirmed.variables.items()]
-    command = layouts.command_of(found.question)
+    command = command_of(found.question)
     tried = " ".join((*words, shlex.join(command)))
     if stdin := found.question.workload.get("parameters", {}).get("stdin"):
         tried += f" < {shlex.quote(str(stdin))}"
@@ -111,31 +104,6 @@ def _cell(one: CellAdvice) -> tuple[str, ...]:
 
 def _effect(metric: str, ratio: float | None, low: float | None, high: float | None) -> str:
     return f"{_cut(printable(metric), _METRIC)} {numbers.effect(ratio, low, high)}"
-
-
-def of_run(found: RunAdvice, folder: Path, *, files: bool = False) -> tuple[str, ...]:
-    """Return the ending of the advice from a run: a row for each cell; for a single cell its sentence."""
-    where = [f"Run: {folder} ({found.state}; all with --verbose)"]
-    notes = [*filter(None, (found.together,)), *unanswered(found), *filter(None, (found.selection,))]
-    if not found.answers:
-        return _fitted(["No answer: no cell was measured."], [], notes, where, files=files)
-    if len(found.answers) == 1:
-        return _fitted([found.answers[0].text], [], notes, where, files=files)
-    rows = list(lines(table("", _CELLS, map(_answered, found.answers), len(_CELLS))))
-    title = f"{found.study}: the answers of {len(found.answers)} cells"
-    return _fitted([title], rows, notes, where, files=files)
-
-
-def _answered(one: CellAnswer) -> tuple[str, ...]:
-    words = {
-        "set": f"set {one.setting}",
-        "weigh": f"weigh {one.setting}",
-        "leave": f"leave {one.setting}",
-        "undecided": "undecided",
-        "none": "no answer",
-    }
-    effect = numbers.NOTHING if one.ratio is None else _effect(one.metric, one.ratio, one.low, one.high)
-    return (_cut(printable(one.cell)), _cut(printable(words[one.state])), effect)
 
 
 def _fitted(

@@ -15,13 +15,13 @@ from typing import Any
 
 from hugewise import reading
 from hugewise.advise.pilot import ProgramAsIs
-from hugewise.advise.question import Question, environment
+from hugewise.advise.question import Question, command_of, environment
 from hugewise.deployment.runtimes import OwnOption, own_option
 from hugewise.errors import UserError
 from hugewise.host.local_host import account
 from hugewise.inspection.allocator import Allocator, allocator, read_program
 from hugewise.machine import programs
-from hugewise.machine.loader import UntoldError, executed, gains, needed
+from hugewise.machine.loader import UntoldError, executed, gains, needed, unreached
 from hugewise.model.pages import PageSizes, PageTarget
 from hugewise.model.policy import Treatment
 from hugewise.model.procedure import Places, Staged
@@ -54,6 +54,16 @@ def program_of(workload: Workload, values: Mapping[str, ParameterValue]) -> tupl
         servers = [server for server in procedure.servers if server.treated]
         return servers[0].argv if servers else procedure.timed.argv
     return workload.launch(_AS_IS, values).argv if isinstance(workload, Direct) else ()
+
+
+def unlaid(asked: Question) -> str | None:
+    """Return why the layout library does not reach the program, or None where it does."""
+    command = command_of(asked)
+    if asked.of_service:
+        command = tuple(asked.workload.get("parameters", {}).get("server", ()))
+    if not command:
+        return "layouts are for commands, and for services by --server and --load"
+    return unreached(command, _AS_IS)
 
 
 def is_own(workload: Workload, values: Mapping[str, ParameterValue]) -> bool:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,7 +14,6 @@ import msgspec
 
 from hugewise import workloads
 from hugewise.advise.candidates import SettingCandidate
-from hugewise.advise.decision import Priority
 from hugewise.errors import UserError
 from hugewise.model.metric import OPERATIONS
 from hugewise.plan.cells import resolve
@@ -35,7 +33,6 @@ _PILOT_SHARE = 1 / 8  # of the time, at most, but for the first block
 FEWEST_SCREENED = 4
 """Blocks of a screening, at least: its choice of the narrowest candidate takes a standard error."""
 _MOST_PAIRS = 1000
-_MEMORY_BLOCKS = 6
 LEAST_S = 10.0
 """Seconds in which nothing can be found."""
 _SERVICE = "service"
@@ -53,8 +50,6 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     seconds     for all of it
     most        candidates beside `as-is`
     pool        hugetlb memory that the workload needs, in bytes; 0: as the pilot finds
-    curve       what is asked for is the gain against the memory on huge pages, and no setting
-    priority    what the best is (`hugewise.advise.decision`)
     between, validity, design   tables of the study that it is asked of; None: the usual ones
     """
 
@@ -64,8 +59,6 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 600.0
     most: int = 6
     pool: int = 0
-    curve: bool = False
-    priority: Priority = "speed"
     between: Between | None = None
     validity: Validity | None = None
     design: Design | None = None
@@ -110,6 +103,13 @@ def service(
     return {"name": _SERVICE, "parameters": parameters} | ({"metric": metric} if metric is not None else {})
 
 
+def command_of(asked: Question) -> tuple[str, ...]:
+    """Return the words of the command that is asked about; none where it is another workload."""
+    if asked.workload.get("name") != "command":
+        return ()
+    return tuple(asked.workload.get("parameters", {}).get("argv", ()))
+
+
 def environment(asked: Question) -> Mapping[str, str] | None:
     """Return the variables that decide what a service's server loads; None of what has those of its caller."""
     if not asked.of_service:
@@ -148,9 +148,6 @@ def pilot_study(asked: Question) -> Study:
 def screening(asked: Question, chosen: Sequence[SettingCandidate], pool: int, seconds: float) -> Study:
     """Return the study that drops candidates others beat, in so many seconds."""
     time, uses = f"{max(1.0, seconds):.0f}s", [AS_IS, *(each.use for each in chosen)]
-    if asked.priority == "memory":  # an arm that is slower may be the smallest, so all get the same blocks
-        few = {"blocks": _MEMORY_BLOCKS, "time": time}
-        return _study("advise-screening", asked, uses, few, method="fixed-n", pool=pool, confidence=SCREENED)
     budget = {"blocks": _MOST_PAIRS, "time": time}
     return _study("advise-screening", asked, uses, budget, method="screening", pool=pool, confidence=SCREENED)
 
@@ -173,7 +170,6 @@ def confirmation(
     uses = [AS_IS, chosen.use, *([beside.use] if beside is not None else [])]
     how: dict[str, Any] = {"method": "sequential", "confidence": asked.confidence}
     how |= {"unjudged": [beside.name]} if beside is not None else {}
-    how |= {"not_worse": True} if asked.priority == "memory" else {}
     return _study("advise-confirmation", asked, uses, budget, pool=pool, **how)
 
 
@@ -193,15 +189,6 @@ def asks(study: Study) -> tuple[object, ...]:
         [use.name for use in study.policies],
         msgspec.json.encode(asked, order="deterministic"),
     )  # read again, a tuple is a list
-
-
-def comparison_study(
-    name: str, asked: Question, uses: Sequence[str | Mapping[str, Any]], pool: int, blocks: int, *, baseline: str
-) -> Study:
-    """Return the study of so many blocks in which arms are held against `baseline`, at the question's confidence."""
-    confidence = asked.confidence
-    budget = {"blocks": blocks}
-    return _study(name, asked, uses, budget, method="fixed-n", pool=pool, confidence=confidence, baseline=baseline)
 
 
 def _question(parameters: Mapping[str, Any]) -> str:
@@ -244,45 +231,3 @@ def _study(
     tables = {"between": asked.between, "validity": asked.validity, "design": asked.design}
     given = {key: table for key, table in tables.items() if table is not None}
     return msgspec.structs.replace(studies.read(data, "command line"), **given)
-
-
-_TAIL = re.compile(r"(?:^|_)(?:p9\d{1,3}|max)(?:_|$)")
-_BEST = ("p99", "p999", "p95", "p90")  # order of preference
-
-
-def is_tail(metric: str) -> bool:
-    """Return whether a metric is an upper quantile or a maximum by its name: `p99_us`, `latency_p95_ms`, `max_ms`."""
-    return _TAIL.search(metric) is not None
-
-
-def aimed(asked: Question) -> Question:
-    """Return the question with the metric that its priority is about. Raises UserError where there is none, StudyError.
-
-    A run of a command has one time: a quantile over some dozens of runs is no tail of what its users wait for.
-    """
-    if asked.priority != "tail":
-        return asked
-    (cell,) = resolve(pilot_study(asked), workloads.discover())
-    given = asked.workload.get("metric")
-    own = [name for name, metric in cell.metrics.items() if is_tail(name) and metric.better == "lower"]
-    if given is not None:
-        if given not in own:
-            raise UserError(f"--priority tail: {given} is no upper quantile of which less is better", hint=_cure(own))
-        return asked
-    if not own:
-        told = "its workload tells no upper quantile, and that of a few dozen runs is none of what its users wait for"
-        raise UserError(f"--priority tail: {told}", hint=_cure(own))
-    return msgspec.structs.replace(asked, workload={**asked.workload, "metric": _first(own)})
-
-
-def _first(names: Sequence[str]) -> str:
-    return next((name for best in _BEST for name in names if best in name.split("_")), names[0])
-
-
-def _cure(own: Sequence[str]) -> str:
-    if own:
-        return f"name one of {', '.join(own)}"
-    return (
-        "name one in its output (of a server: of its load), such as --value 'p99_ms,lower,ms=regex:p99 ([0-9.]+)',"
-        " or advise on a study whose workload tells one, such as redis"
-    )

@@ -10,16 +10,17 @@ import shlex
 from collections.abc import Iterator, Sequence
 from mmap import PAGESIZE
 
-from hugewise.advise import decision, layouts
+from hugewise.advise import decision
 from hugewise.advise.advice import Advice, Confirmed
 from hugewise.advise.candidates import SettingCandidate
-from hugewise.advise.decision import FootprintChange, KnownFrom, MeasuredSetting, Priority, TradeOff, explained
+from hugewise.advise.decision import FootprintChange, KnownFrom, TradeOff
 from hugewise.inspection.neighbours import Neighbours
 from hugewise.model.cause import GROWTH, POOL_GROWTH
 from hugewise.model.design import ESTIMANDS
 from hugewise.quantity import format_duration, format_size
 from hugewise.report import numbers
 from hugewise.report.document import table
+from hugewise.report.sections.answer import evidence
 from hugewise.report.terminal import lines
 from hugewise.stats.campaign import unseen
 from hugewise.visible import printable
@@ -36,21 +37,6 @@ _KNOWN: dict[KnownFrom, str] = {
 def mib(size: int) -> str:
     """Return bytes in MiB; below 10 of them to three digits, so that little is not shown as nothing."""
     return f"{size / (1 << 20):,.0f} MiB" if size >= _LITTLE else numbers.size(size)
-
-
-def objective_text(priority: Priority, metric: str, margin: float, growth: float, pool: float) -> str:
-    """Return the text about the objective: which quantities are weighed."""
-    unasked = (
-        f"what takes more than {numbers.percent(growth)} more memory (a pool: {numbers.percent(pool)}) is left to you"
-    )
-    match priority:
-        case "memory":
-            most = numbers.percent(margin)
-            return f"For memory: the smallest footprint of those that are not worse in {metric} by more than {most}."
-        case "tail":
-            return f"For the tail: the best {metric}; {unasked}."
-        case "speed":
-            return f"For speed: the best {metric}; {unasked}."
 
 
 def price_text(growth: float | None) -> str:
@@ -80,31 +66,6 @@ def _end(ratio: float) -> str:
     # an end is not rounded onto "no change": whether that is excluded is the answer
     places = next((more for more in range(1, 5) if ratio == 1 or round(100 * (ratio - 1), more) != 0), 4)
     return numbers.change(ratio, places=places)
-
-
-def memory_answer(name: str, change: FootprintChange | None, effect: str, fits: bool | None, margin: float) -> str:
-    """Return the answer where memory goes first. `fits`: it is known not to be worse by more than the margin."""
-    most = numbers.percent(margin)
-    if change is None:
-        return f"No answer: what memory `{name}` takes is not known ({effect})."
-    memory = f"memory {growth_text(change)}"
-    if fits is False:
-        return f"Leave it as it is: `{name}` is worse by more than {most} ({effect}; {memory})."
-    if change.high is None or change.high >= 1:
-        return f"Leave it as it is: `{name}` is not seen to take less memory ({memory}; {effect})."
-    if fits is None:
-        undecided = (
-            f"Undecided: `{name}` takes less ({memory}), and whether it is worse by more than {most} is not known"
-        )
-        return f"{undecided} ({effect}). More time may decide it: --time."
-    return f"Set `{name}`: {memory}; it is not worse by more than {most} ({effect})."
-
-
-def no_smaller_footprint(seen: Sequence[MeasuredSetting]) -> str:
-    """Return the answer where memory goes first and no candidate seems to take less."""
-    told = [f"`{one.name}` {numbers.change(one.growth.ratio)}" for one in seen if one.growth is not None]
-    found = f" ({', '.join(told)}: estimates of the screening, which claims nothing)" if told else ""
-    return f"Leave it as it is: nothing that was tried takes less memory{found}."
 
 
 def effect_on_others(found: Neighbours) -> str:
@@ -163,37 +124,21 @@ DETAILS = "details.txt"
 
 
 def objective(found: Advice) -> str:
-    """Return the text about the question's objective."""
-    asked, last = found.question, found.confirmed
-    if asked.curve:
-        return f"For a curve: the gain in {asked.workload.get('metric', 'wall_s')} by the share of its heap."
-    metric = last.metric if last is not None else asked.workload.get("metric", "wall_s")
-    return objective_text(asked.priority, metric, asked.margin, GROWTH, POOL_GROWTH)
+    """Return what is weighed: the metric, and the memory above which a gain is left to the user."""
+    last, table = found.confirmed, found.question.workload
+    metric = last.metric if last is not None else table.get("metric", "wall_s")
+    more = f"{numbers.percent(GROWTH)} more memory (a pool: {numbers.percent(POOL_GROWTH)})"
+    return f"The best {metric}; what takes more than {more} is left to you."
 
 
 def recommended(found: Advice) -> bool:
-    """Return whether the answer is to set something; otherwise that is left to the user."""
+    """Return whether there is a setting to deploy: it is better, and its runs do not fail."""
     last = found.confirmed
-    if last is None or last.verdict == "none" or last.fails:
-        return False
-    if found.question.priority != "memory":
-        return last.verdict == "better"
-    fits = decision.no_worse(last.low, last.high, last.better, found.question.margin)
-    change = last.change
-    return bool(fits) and change is not None and change.high is not None and change.high < 1
-
-
-def deployable(found: Advice) -> bool:
-    """Return whether there are files to deploy: the setting is recommended, or faster for more memory."""
-    last = found.confirmed
-    better = last is not None and last.verdict == "better" and not last.fails
-    return recommended(found) or (better and found.question.priority != "memory")
+    return last is not None and last.verdict == "better" and not last.fails
 
 
 def answer(found: Advice) -> str:
     """Return one sentence: what to set, the gain with its interval, the price, and how sure."""
-    if found.curve is not None:
-        return layouts.curve_sentence(found.curve)
     last, margin = found.confirmed, found.question.margin
     if last is None:
         return _unconfirmed(found)
@@ -204,12 +149,8 @@ def answer(found: Advice) -> str:
     sure = f"{last.n} pairs at {_sure(last.confidence)}"
     if last.verdict == "none":
         return f"No verdict on `{chosen.name}`: {last.reason.rstrip('.')}."
-    if last.fails and (last.verdict != "worse" or found.question.priority == "memory"):
+    if last.fails and last.verdict != "worse":
         return f"Leave it as it is: runs of `{chosen.name}` failed, whatever it does to the others ({effect}, {sure})."
-    if found.question.priority == "memory":
-        fits = decision.no_worse(last.low, last.high, last.better, margin)
-        said = memory_answer(chosen.name, last.change, f"{effect}, {sure}", fits, margin)
-        return f"{said} {_how(found, chosen)}" if recommended(found) else said
     best = _as_best(found, chosen.name)
     match last.verdict:
         case "better" if _to_weigh(found, last):
@@ -260,7 +201,7 @@ def _named(found: Advice, chosen: SettingCandidate) -> str:
 def _to_weigh(found: Advice, last: Confirmed) -> bool:
     """Return whether the gain has a price in memory that its user has to weigh."""
     most = POOL_GROWTH if found.candidate(last.candidate).reach == "pool" else GROWTH
-    return found.question.priority != "memory" and last.growth is not None and last.growth > most
+    return last.growth is not None and last.growth > most
 
 
 def in_short(found: Advice) -> str:
@@ -284,8 +225,6 @@ def _unconfirmed(found: Advice) -> str:
             f"Undecided: {time} have no room for the pairs of runs that a verdict takes. Give --time {found.more_time}"
             " or more, or a shorter input."
         )
-    if found.arrived == "finished" and found.screen is not None:
-        return no_smaller_footprint(found.screen.measured[1:])
     if found.arrived == "finished" and any(left.needs_root for left in found.left_out):
         return "Leave it as it is, or ask as root: what could still reach this program needs root to be tried."
     if found.arrived == "finished" and len(found.left_out) > 1 and len({left.reason for left in found.left_out}) == 1:
@@ -302,7 +241,6 @@ def _unconfirmed(found: Advice) -> str:
 
 _PHASES = {
     "pilot": "pilot",
-    "curve": "curve",
     "screening": "screening",
     "confirmation": "confirmation",
     "finished": "end",
@@ -355,8 +293,6 @@ def details(found: Advice) -> Iterator[str]:
             f"As it is: {format_duration(found.pilot.wall_s)} a run ({found.pilot.runs} runs{spread}), {memory},"
             f" {huge}."
         )
-    if found.curve is not None:
-        yield from curve_lines(found)
     yield from notes(found, short=False)
     for one in found.tried:
         yield f"Tried: {one.name} ({one.reach}): {one.reason}{_fate(found, one.name)}."
@@ -375,8 +311,6 @@ def details(found: Advice) -> Iterator[str]:
         pool = f", {mib(last.reserved)} of it a pool that stays reserved{never}" if last.reserved else ""
         counted = "" if last.seen is None or last.seen.footprint.charged else " Its page tables were not counted."
         yield f"Price: at most {mib(last.memory_after)} of memory{pool}, {_grown(last)}.{counted}"
-    if found.apart is not None:
-        yield layouts.layout_sentence(found.apart)
     yield from causes(found)
     if found.neighbours is not None:
         yield f"The other programs that run now: {effect_on_others(found.neighbours)}."
@@ -384,17 +318,11 @@ def details(found: Advice) -> Iterator[str]:
 
 def whole(found: Advice) -> str:
     """Return the whole advice as a text: objective, answer, details, the question and the runs."""
-    runs = (found.pilot_folder, found.screening_folder, found.confirmation_folder, found.apart_folder)
-    told = (f"Run: {run}" for run in filter(None, (*runs, found.curve_folder)))
+    runs = (found.pilot_folder, found.screening_folder, found.confirmation_folder)
+    told = (f"Run: {run}" for run in filter(None, runs))
     asked = (f"Asked by: {shlex.join(found.command)}",) if found.command else ()
     every = (objective(found), answer(found), *(f"  {line}" for line in (*details(found), *asked, *told)))
     return "".join(f"{printable(line)}\n" for line in every)
-
-
-def curve_lines(found: Advice) -> Iterator[str]:
-    """The points of a curve, and the command that uses the layout that it recommends."""
-    assert found.curve is not None
-    yield from layouts.lines(found.curve, shlex.join(layouts.command_of(found.question)))
 
 
 def notes(found: Advice, *, short: bool) -> Iterator[str]:
@@ -414,11 +342,10 @@ def delivered(found: Advice) -> Iterator[str]:
         yield f"Delivered: {100 * last.huge_after:.0f}% of its memory in pages above {format_size(PAGESIZE)}{before}."
 
 
-def causes(found: Advice) -> Iterator[str]:
-    """Yield the source of the confirmed setting's gain."""
+def causes(found: Advice) -> tuple[str, ...]:
+    """Return the evidence behind the confirmed verdict, sentence by sentence."""
     last = found.confirmed
-    if last is not None and last.seen is not None and last.seen.causes is not None:
-        yield from explained(last.seen.causes)
+    return () if last is None or last.cause is None else evidence(last.cause, last.verdict)
 
 
 def _grown(last: Confirmed) -> str:
@@ -428,20 +355,10 @@ def _grown(last: Confirmed) -> str:
     return growth_text(change)
 
 
-def _verdict(found: Advice, last: Confirmed) -> str:
-    """Return the confirmation's verdict; for memory, whether the candidate is known not to be worse."""
-    if found.question.priority != "memory" or last.verdict == "none":
-        return last.verdict
-    margin = found.question.margin
-    fits = decision.no_worse(last.low, last.high, last.better, margin)
-    most = f"worse by more than {numbers.percent(margin)}"
-    return "undecided" if fits is None else f"not {most}" if fits else most
-
-
 def _fate(found: Advice, name: str) -> str:
     screen, last = found.screen, found.confirmed
     if last is not None and last.candidate == name:
-        return f"; judged by blocks of its own: {_verdict(found, last)}"
+        return f"; judged by blocks of its own: {last.verdict}"
     if screen is None:
         return ""
     if (gone := screen.left_out.get(name)) is not None:
@@ -453,8 +370,6 @@ def _fate(found: Advice, name: str) -> str:
     if why is not None:
         return f"; dropped by the screening{about} ({why})"
     rate = ", unsure" if screen.unsure else ", at the screening's rate of 10%"
-    if found.question.priority == "memory":
-        rate = ", by the screening's estimate"
     beside = next((one for one in (last.measured if last is not None else ()) if one.name == name), None)
     if beside is None:
         return f"; screened{about}{rate}"

@@ -1,4 +1,4 @@
-"""`hugewise advise`: from a command, a service, the cells of a study, or a run that exists, to settings."""
+"""`hugewise advise`: from a command, a service, or the cells of a study to settings."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _DASHES = "--"
 _TIME_S = 600.0
 _FILES_TOLD = 3  # lines at the end; README.md beside the files has all
 _COMMAND = "hugewise advise -- COMMAND ARGS..."
-_OPTIONS = {"time_": "time", "values": "value", "run_": "from", "resumed": "resume"}
+_OPTIONS = {"time_": "time", "values": "value", "resumed": "resume"}
 # Options of each form besides --output and --json; others are refused.
-_ASKED = ("time_", "margin", "confidence", "max_candidates", "priority")
-_OF_COMMAND = ("metric", "values", "pool", "prepare", "stdin", "curve")
+_ASKED = ("time_", "margin", "confidence", "max_candidates")
+_OF_COMMAND = ("metric", "values", "pool", "prepare", "stdin")
 _OF_STUDY = ("only", "scale")
 _OF_SERVICE = ("metric", "values", "pool", *request.NAMES)
 _OF_RUNS = ("anyway", "wait", "results")
@@ -52,14 +52,6 @@ class _Dashed(click.Command):
 )
 @request.options
 @click.option(
-    "--from",
-    "run_",
-    metavar="RUN",
-    type=click.Path(path_type=Path),
-    shell_complete=options.complete_runs,
-    help="Advise from the run in this folder; measure nothing.",
-)
-@click.option(
     "--time",
     "time_",
     help="Total time, such as 4m (default: 10m; for a study 10m for each cell).",
@@ -81,17 +73,7 @@ class _Dashed(click.Command):
 @click.option(
     "--max-candidates", type=click.IntRange(1, 6), default=6, show_default=True, help="The most settings to try."
 )
-@click.option(
-    "--priority",
-    type=click.Choice(["speed", "memory", "tail"]),
-    default="speed",
-    show_default=True,
-    help="What to improve: the metric, with at most 10% more memory (speed); memory; or an upper quantile (tail).",
-)
 @click.option("--pool", help="Hugetlb memory that COMMAND needs, such as 512m (default: what the pilot used).")
-@click.option(
-    "--curve", is_flag=True, help="Measure the gain with 0 to 100% of the heap on huge pages, instead of settings."
-)
 @options.PREPARE
 @options.STDIN
 @options.SCALE
@@ -111,7 +93,6 @@ class _Dashed(click.Command):
 def advise(
     study: str | None,
     command: Sequence[str],
-    run_: Path | None,
     resumed: Path | None,
     *,
     output: Path | None,
@@ -123,7 +104,7 @@ def advise(
     """Find the best page setting, its gain and its cost: advise -- COMMAND ARGS...
 
     For a server: advise --server "CMD ARGS" --load "CMD ARGS" (quotes work as in a shell; no shell runs them). For each
-    cell of a study: advise STUDY. From an existing run: advise --from RUN.
+    cell of a study: advise STUDY.
 
     A pilot runs the program as it is. The settings that can affect it are screened, and the best is confirmed by runs
     of its own at the requested confidence. All settings are put back, and nothing is applied.
@@ -133,13 +114,10 @@ def advise(
     """
     request.must_be_whole(asked, command=bool(command))
     forms = {"study": study is not None, "command": bool(command), "server": bool(asked["server"])}
-    _check({**forms, "run_": run_ is not None, "resumed": resumed is not None}, asked)
-    _check_curve(asked)
-    _check_files(output, unit, curve=asked["curve"])
+    _check({**forms, "resumed": resumed is not None}, asked)
+    _check_files(output, unit)
     files = None if output is None else _Files(output, unit, as_json)
-    if run_ is not None:
-        _of_run(run_, files, as_json=as_json, verbose=verbose)
-    elif study is not None or (resumed is not None and _of_cells(resumed)):
+    if study is not None or (resumed is not None and _of_cells(resumed)):
         _of_study(study, resumed, files, asked, as_json=as_json, verbose=verbose)
     else:
         _of_command(command, resumed, files, asked, as_json=as_json, verbose=verbose)
@@ -157,40 +135,28 @@ def _check(forms: dict[str, bool], asked: dict[str, Any]) -> None:
     if len(given) != 1:
         what = "nothing" if not given else " and ".join(_called(name) for name in given)
         text = f"{what} to advise on: one thing is advised on at a time"
-        raise UserError(text, hint=f"{_COMMAND}, --server CMD --load CMD, a STUDY, --from RUN, or --resume FOLDER")
+        raise UserError(text, hint=f"{_COMMAND}, --server CMD --load CMD, a STUDY, or --resume FOLDER")
     takes = {
         "command": (*_ASKED, *_OF_COMMAND, *_OF_RUNS),
         "server": (*_ASKED, *_OF_SERVICE, *_OF_RUNS),
         "study": (*_ASKED, *_OF_STUDY, *_OF_RUNS),
-        "run_": (),
         "resumed": ("anyway", "wait"),
     }[given[0]]
     cure = {
         "command": "leave it out: it is for a STUDY",
         "server": "leave it out; what fills a server before its load is --fill",
         "study": "leave it out: the study has its own, set for the workload",
-        "run_": "leave it out: nothing is measured, and the run has its own",
         "resumed": "leave it out: the advice has its question",
     }[given[0]]
     source = click.get_current_context().get_parameter_source
     for name in asked:
         if name not in takes and source(name) is ParameterSource.COMMANDLINE:
-            whose = "belongs to a new advice" if given[0] in ("resumed", "run_") else f"is none of {_called(given[0])}"
+            whose = "belongs to a new advice" if given[0] == "resumed" else f"is none of {_called(given[0])}"
             raise UserError(f"--{_option(name)} {whose}", hint=cure)
 
 
-def _check_curve(asked: dict[str, Any]) -> None:
-    """Raise UserError for an option that chooses among settings, of which a curve has none."""
-    source = click.get_current_context().get_parameter_source
-    for name in ("priority", "max_candidates"):
-        if asked["curve"] and source(name) is ParameterSource.COMMANDLINE:
-            raise UserError(f"--{_option(name)} is none of a curve", hint="leave it out: a curve compares no settings")
-
-
-def _check_files(output: Path | None, unit: str | None, *, curve: bool) -> None:
+def _check_files(output: Path | None, unit: str | None) -> None:
     """Raise UserError where files could not be written, or not for that unit."""
-    if output is not None and curve:
-        raise UserError("--output: a curve has no files to deploy", hint="it says how to use the layout that it finds")
     if output is not None:
         from hugewise.report.deployed import must_be_empty  # noqa: PLC0415
 
@@ -205,7 +171,7 @@ def _check_files(output: Path | None, unit: str | None, *, curve: bool) -> None:
 
 
 def _called(form: str) -> str:
-    words = {"study": "a study", "command": "a command", "server": "a service", "run_": "--from"}
+    words = {"study": "a study", "command": "a command", "server": "a service"}
     return words.get(form, "--resume")
 
 
@@ -241,7 +207,7 @@ def _of_command(
     else:
         lines = ending.of_command(found, folder, files=files is not None)
         if verbose:
-            lines = (*whole(found).splitlines(), *lines[-1 if found.curve is None else -2 :])
+            lines = (*whole(found).splitlines(), *lines[-1:])
         for line in lines:
             say(line)
     if files is not None:
@@ -292,23 +258,6 @@ def _of_study(
         sys.exit(130)
 
 
-def _of_run(folder: Path, files: _Files | None, *, as_json: bool, verbose: bool) -> None:
-    from hugewise.advise import ending  # noqa: PLC0415
-    from hugewise.advise.from_run import advice_of_run, details, sentences  # noqa: PLC0415
-
-    found, results = advice_of_run(folder)
-    if as_json:
-        say_json(found)
-    else:
-        lines = ending.of_run(found, folder, files=files is not None)
-        if verbose:
-            lines = (*sentences(found), *(f"  {line}" for line in details(found)), *lines[-1:])
-        for line in lines:
-            say(line)
-    if files is not None:
-        files.write([results])
-
-
 class _Files(NamedTuple):
     """Folder of the files to deploy, and their unit; with JSON on stdout, nothing is said of the files."""
 
@@ -320,19 +269,18 @@ class _Files(NamedTuple):
         """Write those of advices: the name of the cell (empty: as in the run), and what was found."""
         import hugewise  # noqa: PLC0415
         from hugewise.advise.of_study import named_as_cell  # noqa: PLC0415
-        from hugewise.advise.text import deployable, recommended  # noqa: PLC0415
+        from hugewise.advise.text import recommended  # noqa: PLC0415
 
         confirmed = [(cell, each) for cell, each in advised if each.confirmed is not None]
-        whole = [(cell, each) for cell, each in confirmed if deployable(each)]
+        whole = [(cell, each) for cell, each in confirmed if recommended(each)]
         if not whole:
             why = "nothing is recommended" if confirmed else "nothing was confirmed"
             say(f"{self.output}: no files: {why}", err=self.as_json)
             return
         runs = [named_as_cell(hugewise.open_results(each.confirmation_folder), cell) for cell, each in whole]
-        self.write(runs, [each.chosen if recommended(each) else None for _, each in whole])
+        self._write(runs, [each.chosen for _, each in whole])
 
-    def write(self, runs: Sequence[Any], arms: Sequence[str | None] = ()) -> None:
-        """Write those of the best arm of each cell of these results, or of the arms that are named."""
+    def _write(self, runs: Sequence[Any], arms: Sequence[str]) -> None:
         from hugewise.cli.unit import of_host  # noqa: PLC0415
         from hugewise.report.deployed import write_files  # noqa: PLC0415
 
@@ -366,7 +314,6 @@ def _how(asked: dict[str, Any]) -> dict[str, Any]:
         "margin": _read("margin", asked["margin"], parse_share, "2%"),
         "confidence": _read("confidence", asked["confidence"], parse_share, "0.99"),
         "most": asked["max_candidates"],
-        "priority": asked["priority"],
         "pool": 0 if asked["pool"] is None else _read("pool", asked["pool"], parse_size, "512m"),
     }
 
@@ -383,4 +330,4 @@ def _question(command: Sequence[str], asked: dict[str, Any]) -> Any:
     request.must_be_there(command, "hugewise advise --")
     stdin = request.standard_input(asked["stdin"])
     table = of_command(command, metric=asked["metric"], values=asked["values"], prepare=prepare, stdin=stdin)
-    return Question(workload=table, seconds=seconds, curve=asked["curve"], **_how(asked))
+    return Question(workload=table, seconds=seconds, **_how(asked))

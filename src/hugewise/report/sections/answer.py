@@ -365,7 +365,12 @@ _FEW = 0.005  # of all: not worth a word
 
 def paragraph(cause: Cause, verdict: str) -> str:
     """Return one paragraph; `verdict` is the word that it explains."""
-    told = (
+    return " ".join(evidence(cause, verdict))
+
+
+def evidence(cause: Cause, verdict: str) -> tuple[str, ...]:
+    """Return the sentences of the paragraph."""
+    return (
         *_split(cause, verdict),
         *_faults(cause),
         *_walks(cause),
@@ -374,7 +379,6 @@ def paragraph(cause: Cause, verdict: str) -> str:
         *_waits(cause),
         *_unseen(cause),
     )
-    return " ".join(told)
 
 
 def _split(cause: Cause, verdict: str) -> Iterator[str]:
