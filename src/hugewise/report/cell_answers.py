@@ -1,7 +1,4 @@
-"""The answer of each cell of a run, by its verdicts: what to set, and what is better, worse or open beside the metric.
-
-The report's top and `advise --from` have it. Pure.
-"""
+"""Answer of each cell of a run, by its verdicts: what to set, and what is better, worse or open beside it. Pure."""
 
 from __future__ import annotations
 
