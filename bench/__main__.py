@@ -11,19 +11,17 @@ from bench import (
     launch,
     load,
     placement,
-    quiet,
     report,
     sampler,
     statistics,
-    summary,
 )
 
 sys.exit(
     max(
         main()
         for main in (
-            *(launch.main, load.main, statistics.main, summary.main, growth.main, report.main, fleet.main),
-            *(interleaved.main, placement.main, quiet.main, sampler.main, inspect.main, demo.main),
+            *(launch.main, load.main, statistics.main, growth.main, report.main, fleet.main),
+            *(interleaved.main, placement.main, sampler.main, inspect.main, demo.main),
         )
     )
 )

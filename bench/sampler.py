@@ -9,6 +9,7 @@ by which attempts are marked. It fails where a whole interval lies above 1 + 0.5
 from __future__ import annotations
 
 import json
+import math
 import random
 import statistics
 import subprocess
@@ -21,7 +22,6 @@ from typing import Any
 
 import msgspec
 
-from bench.quiet import interval
 from hugewise.errors import HugewiseError
 from hugewise.machine import probe
 from hugewise.model.over_time import MOST_SHARE
@@ -43,6 +43,15 @@ class Cost:
     name: str
     ratios: tuple[float, ...]
     shares: tuple[float, ...]
+
+
+def interval(ratios: Sequence[float], level: float = 0.99) -> tuple[float, float, float]:
+    """Return the geometric mean of ratios, and Student's interval of it."""
+    from scipy.stats import ttest_1samp  # noqa: PLC0415
+
+    logs = [math.log(ratio) for ratio in ratios]
+    low, high = ttest_1samp(logs, 0).confidence_interval(level)
+    return math.exp(statistics.fmean(logs)), math.exp(low), math.exp(high)
 
 
 def measured(words: Sequence[str], sample: float | None, folder: Path) -> tuple[float, float | None]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import math
 import socket
 import ssl
 import threading
@@ -11,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from bench import quiet
 from hugewise.fleet.dask import settings
 from hugewise.fleet.dask.settings import Authority, Identity
 
@@ -142,15 +140,3 @@ def test_a_clock_that_is_an_hour_off_changes_nothing(authority: Authority) -> No
     now = datetime.datetime.now(datetime.UTC)
     assert made.not_valid_before_utc < now - datetime.timedelta(hours=24)
     assert made.not_valid_after_utc > now + datetime.timedelta(days=365)
-
-
-def test_the_interval_of_pairs() -> None:
-    ratio, low, high = quiet.interval([1.01, 0.99, 1.02, 1.0])
-    assert low < ratio < high
-    assert ratio == pytest.approx(math.prod([1.01, 0.99, 1.02, 1.0]) ** 0.25)
-    told = quiet.show((0.0012, 2.0), [1.01, 0.99, 1.02, 1.0], 600)
-    assert "over 600 s, TLS on: 0.120% of a core" in told
-    assert "target at most 0.3% of a core and 5 wake-ups a second -> met" in told
-    assert quiet.met(0.003, 5.0)
-    for missed in ((0.004, 2.0), (0.0012, 6.0)):
-        assert not quiet.met(*missed) and "MISSED" in quiet.show(missed, [1.01, 0.99], 600)
