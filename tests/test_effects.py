@@ -138,7 +138,6 @@ PROGRAMS = {
         "fleet/host_agent",
         "fleet/keeper",
         "fleet/engine",
-        "fleet/sigcont_watchdog",
     ),
 }
 

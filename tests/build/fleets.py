@@ -11,7 +11,7 @@ import numpy as np
 
 from hugewise.fleet.folder import FleetFolder
 from hugewise.fleet.inventory import Stratum
-from hugewise.fleet.protocol import Cost, FleetQuestion, Installed
+from hugewise.fleet.protocol import FleetQuestion, Installed
 from hugewise.fleet.records import (
     Assigned,
     FleetClosed,
@@ -104,8 +104,7 @@ def a_fleet(
         place = made.path / "hosts" / host.name / f"20261120T21{number:04d}Z-{number:04d}"
         place.parent.mkdir()
         shutil.move(shipped, place)
-        cost = Cost(measured_s=60.0, worker_s=0.06, stopped=True, orders_s=0.5, orders=5)
-        made.append(RunSettled(t=4.0, number=number, state="ended", run=place.name, cost=cost))
+        made.append(RunSettled(t=4.0, number=number, state="ended", run=place.name))
         folder = str(place.relative_to(made.path))
         made.append(RunShipped(t=5.0, number=number, folder=folder, digest="2" * 64, files=3, size=1))
     for record in (*records, *([FleetClosed(t=9.0, reason="all have measured")] if closed else [])):

@@ -10,10 +10,7 @@ import json
 import os
 import shutil
 import signal
-import socket
 import sys
-import time
-from contextlib import suppress
 from pathlib import Path
 
 RECORDED = Path(__file__).parents[1] / "golden/runs/ended"  # `tests.fleet.hosts` would take long to import
@@ -36,8 +33,7 @@ def main() -> None:
         results = Path(words[words.index("--results") + 1])
         run = results / "old" / "20261122T125547Z-548a"
         run.mkdir(parents=True)
-        lines = (RECORDED / "run.jsonl").read_bytes().splitlines(keepends=True)
-        (run / "run.jsonl").write_bytes(b"".join(lines[:-1]))
+        write_blocks(run, 0)
     else:
         run = Path(words[0])
         results = run.parents[1]
@@ -46,29 +42,23 @@ def main() -> None:
         file.write(f"{verb} {' '.join(words)}\n")
     plan = json.loads((results.parents[1] / "fake.json").read_text())
     acts = plan[min(len(told.read_text().splitlines()), len(plan)) - 1]
-    keeper = socket.socket(fileno=int(words[-1].partition("=")[2]))
-    conducted(acts, keeper, run)
+    conducted(acts, run)
 
 
-def conducted(acts: dict[str, object], keeper: socket.socket, run: Path) -> None:
-    def tell(**what: object) -> None:
-        with suppress(ConnectionError):  # of a keeper that was killed: its signal is on the way
-            keeper.sendall(json.dumps(what).encode() + b"\n")
-            keeper.recv(1)
+def write_blocks(run: Path, closed: int) -> None:
+    """Write the log as it is when so many blocks are closed."""
+    lines = (RECORDED / "run.jsonl").read_bytes().splitlines(keepends=True)
+    ends = [0, *(number for number, line in enumerate(lines) if line.startswith(b'{"record":"block_closed"'))]
+    draft = run / ".run.jsonl"
+    draft.write_bytes(b"".join(lines[: ends[closed] + 1]))
+    draft.rename(run / "run.jsonl")
 
+
+def conducted(acts: dict[str, object], run: Path) -> None:
     try:
-        tell(event="started", run=run.name, closed=0, blocks=4)
         for number in range(int(str(acts.get("blocks", 0)))):
-            tell(event="attempt")
-            held = run.parents[3] / "held"
-            if held.exists():
-                held.with_name("attempt").touch()
-            while held.exists():
-                time.sleep(0.01)
-            time.sleep(float(str(acts.get("seconds", 0))))
-            tell(event="block", closed=number + 1, blocks=4, left_s=1.0)
+            write_blocks(run, number + 1)
         if acts["end"] == "wait":
-            tell(event="attempt")
             signal.pause()
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 import threading
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,6 +54,7 @@ class PlayedHost:
     obeyed: list[HostOrder] = field(default_factory=list)
     starts: int = 0
     recorded: Path = RECORDED
+    looked: Counter[int] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         """Its own run: of its machine, and by coins of its own."""
@@ -75,7 +77,7 @@ class PlayedHost:
         if self.begins:
             run = RunFolder(self.recorded).opened().run
             shutil.copytree(self.recorded, spooled.results / "recorded" / run)
-        assert spooled.keep(KeeperRecord(state="running", blocks=self.looks))
+        assert spooled.keep(KeeperRecord(state="running"))
 
     def played(self, order: HostOrder) -> None:
         """One look further: it has ended after so many."""
@@ -87,18 +89,17 @@ class PlayedHost:
             return
         if spooled.end_ordered():
             keeper.conclude(spooled, begun, KeeperRecord(state="interrupted", reason=protocol.ENDED))
-        elif kept.closed + 1 >= self.looks:
+        elif self.looked[order.assignment.number] + 1 >= self.looks:
             state = "ended" if self.fails is None else "failed"
-            keeper.conclude(spooled, begun, KeeperRecord(state=state, closed=self.looks, reason=self.fails))  # type: ignore[arg-type]
-        else:
-            spooled.keep(KeeperRecord(state="running", closed=kept.closed + 1, blocks=self.looks))
+            keeper.conclude(spooled, begun, KeeperRecord(state=state, reason=self.fails))  # type: ignore[arg-type]
+        self.looked[order.assignment.number] += 1
 
     def answer(self, order: HostOrder) -> HostAnswer:
         if self.lost and not self.swallows:
             raise HostLostError(f"{self.name}: No route to host")
         self.obeyed.append(order)
         self.played(order)
-        answer = host_agent.answer_order(protocol.encode(order), HostContext(self.spool, None, self.start))
+        answer = host_agent.answer_order(protocol.encode(order), HostContext(self.spool, self.start))
         if self.lost:
             raise HostLostError(f"{self.name}: the answer was lost")
         return protocol.decode_answer(answer)

@@ -320,8 +320,6 @@ def test_a_study_from_its_question_to_a_run_that_is_whole_here(tmp_path: Path) -
     assert results.state == "finished" and results.blocks_complete == 4
     assert results.integrity is not None and results.integrity.state == "consistent"
     assert (folder.path / work.shipped.folder / "report.html").is_file()
-    assert work.settled.cost.orders >= 2 and work.settled.cost.orders_s > 0
-    assert work.settled.cost.worker_s is None
     assert [path.name for path in (tmp_path / "spool" / folder.fleet).iterdir() if path.is_dir()] == []
     assert "alpha: the check passed" in lines
     assert any("1 hosts in 1 stratum" in line for line in lines)

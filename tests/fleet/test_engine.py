@@ -34,19 +34,19 @@ def sudo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def delivered(*, root: bool = True, folder: Path | None = None, worker: int | None = None) -> HostAnswer:
+def delivered(*, root: bool = True, folder: Path | None = None) -> HostAnswer:
     data = protocol.encode(LOOK)
     named = None if folder is None else str(folder)
     return protocol.decode_answer(
-        engine.answer_as_worker(data, installation="/opt/hugewise", spool_folder=named, root=root, worker=worker)
+        engine.answer_as_worker(data, installation="/opt/hugewise", spool_folder=named, root=root)
     )
 
 
 def test_an_order_to_root_is_obeyed_by_a_program_of_its_own(sudo: Path, tmp_path: Path) -> None:
     (tmp_path / "answer").write_bytes(protocol.encode(UNKNOWN))
     sudo.write_text(f'#!/bin/sh\necho "told: $*" > {tmp_path}/words; cat > {tmp_path}/order; cat {tmp_path}/answer\n')
-    assert delivered(folder=tmp_path / "spool", worker=7) == UNKNOWN
-    words = f"told: -n -- /opt/hugewise/bin/hugewise fleet obey --spool {tmp_path}/spool --worker 7\n"
+    assert delivered(folder=tmp_path / "spool") == UNKNOWN
+    words = f"told: -n -- /opt/hugewise/bin/hugewise fleet obey --spool {tmp_path}/spool\n"
     assert (tmp_path / "words").read_text() == words
     assert protocol.decode_order((tmp_path / "order").read_bytes()) == LOOK
 
@@ -65,9 +65,9 @@ def test_a_worker_that_need_not_become_root_obeys_itself(
 
     monkeypatch.setattr(host_agent, "answer_order", answered)
     monkeypatch.setattr(os, "geteuid", lambda: account)
-    assert delivered(root=root, folder=tmp_path, worker=7) == UNKNOWN
+    assert delivered(root=root, folder=tmp_path) == UNKNOWN
     assert delivered(root=root) == UNKNOWN
-    assert places == [HostContext(tmp_path, 7), HostContext(default_spool(), None)]
+    assert places == [HostContext(tmp_path), HostContext(default_spool())]
     assert not (tmp_path / "asked").exists()
 
 

@@ -43,14 +43,14 @@ def rack() -> Iterator[Rack]:
 def left_behind(rack: Rack, host: str) -> list[str]:
     """Files on a host that are not the fence of a fleet."""
     spool = rack[host].path(rack[host].spool)
-    names = {"fence", "order", "worker"}
+    names = {"fence", "order"}
     return sorted(
         str(path.relative_to(spool)) for path in spool.rglob("*") if path.is_file() and path.name not in names
     )
 
 
 def test_a_whole_study_on_three_hosts(rack: Rack) -> None:
-    """With a check before it: verdicts by host, one report, what workers took, and nothing left on hosts."""
+    """With a check before it: verdicts by host, one report, and nothing left on hosts."""
     blocks = 4
     fleet = Driven.run(rack, study(rack, blocks=blocks, settle=0), rack.inventory('look = "1s"\ncheck = 3'))
     output = fleet.end()
@@ -67,9 +67,6 @@ def test_a_whole_study_on_three_hosts(rack: Rack) -> None:
         assert (check.assigned.purpose, check.checked and check.checked.reason) == ("check", None)
         assert f"{host}: the check passed" in output
         assert work.settled is not None
-        cost = work.settled.cost
-        assert cost.stopped
-        assert cost.share is not None and 0 <= cost.share < 1  # what an idle one takes is measured in `make bench`
         assert left_behind(rack, host) == []
     until(lambda: all(rack[host].pids() == [] for host in HOSTS), "no process is left on the hosts")
     reported = Driven(rack, "report", str(fleet.folder)).end()
@@ -163,7 +160,7 @@ class Taken:
                 while True:
                     file.write(bytes(1 << 16))
             rack.release("gamma")
-            until(lambda: not rack["gamma"].pids(" --keeper="), "gamma's run has died of it")
+            until(lambda: not rack["gamma"].pids("study.toml --results "), "gamma's run has died of it")
             self.full = ""
 
             def told() -> bool:
@@ -225,42 +222,10 @@ def test_a_disk_that_is_full_stops_a_run_until_there_is_room(taken: Taken) -> No
     assert taken.spool_left == []
 
 
-def test_a_worker_that_is_left_stopped_goes_on_by_itself(rack: Rack) -> None:
-    """Keeper and guard are killed at once, while an attempt is measured: no order reaches a worker that is stopped, and
-    without what waits beside it the fleet would stand for twice its patience, which is 10 minutes.
-    """
-    blocks = 6
-    asked = study(rack, blocks=blocks, name="woken", held=True)
-    fleet = Driven.run(rack, asked, rack.inventory(QUICK, ("gamma",)))
-    log = fleet.in_a_block("gamma")
-    rack.hold("gamma")
-    gamma = rack["gamma"]
-    (worker,) = gamma.pids("hugewise fleet work")
-    until(lambda: stopped(worker), "the worker is stopped, as an attempt is measured")
-    keepers = gamma.pids(" fleet keep ")
-    assert len(keepers) == 2  # with its guard
-    for pid in keepers:
-        os.kill(pid, signal.SIGSTOP)
-    assert stopped(worker)
-    for pid in keepers:
-        os.kill(pid, signal.SIGKILL)
-    until(lambda: not stopped(worker), "the worker goes on")
-    rack.release("gamma")
-    assert "1 of 1 hosts have measured" in fleet.end()
-    results = whole(fleet, blocks, {"gamma": log}, ("gamma",))["gamma"]
-    assert any("session 2" in said for said in results.disturbances) or results.blocks_incomplete == 0
-    (work,) = fleet.state().counted()
-    assert work.settled is not None and work.settled.restarts == 1  # a keeper that died without a word
-
-
-def stopped(pid: int) -> bool:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
-
-
 def test_what_comes_back_late_is_kept_and_not_counted(rack: Rack) -> None:
     """A host that was replaced returns with its old run: that is brought as evidence, and the number is a fence."""
     blocks = 8
-    rules = f'{QUICK}\nhosts_per_stratum = 2\npatience = "4s"\nstop_worker = false'
+    rules = f'{QUICK}\nhosts_per_stratum = 2\npatience = "4s"'
     fleet = Driven.run(rack, study(rack, blocks=blocks, name="late", held=True), rack.inventory(rules))
     fleet.until("the study is begun (number 2)")
     lot = {each for line in fleet.lines for each in HOSTS if line.startswith(f"{each}: the study is begun")}

@@ -51,8 +51,8 @@ def test_what_hosts_are(tmp_path: Path) -> None:
     assert engine.obey_words(hosts.installation(first), None, root=True) == [
         *("sudo", "-n", "--", "/opt/hugewise/bin/hugewise", "fleet", "obey")
     ]
-    assert engine.obey_words("/o", "/var/tmp/hw", root=False, worker=17) == [
-        *("/o/bin/hugewise", "fleet", "obey", "--spool", "/var/tmp/hw", "--worker", "17")
+    assert engine.obey_words("/o", "/var/tmp/hw", root=False) == [
+        *("/o/bin/hugewise", "fleet", "obey", "--spool", "/var/tmp/hw")
     ]
 
 

@@ -1,4 +1,4 @@
-"""A keeper with a run that is none: it is resumed, ended, killed, and its worker is stopped and let go on."""
+"""A keeper with a run that is none: it is resumed, ended and killed."""
 
 from __future__ import annotations
 
@@ -7,12 +7,9 @@ import itertools
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -39,20 +36,16 @@ from hugewise.fleet.protocol import (
     Refusal,
     package_digest,
 )
-from hugewise.fleet.sigcont_watchdog import held_by, start_watchdog
 from hugewise.fleet.spool import (
     FINAL,
     KeeperRecord,
     SpoolEntry,
-    WorkerControl,
-    continue_worker,
-    cpu_seconds,
     identify,
+    terminate_keeper,
 )
 from tests import build
 from tests.fleet.fake import THIS
 from tests.fleet.hosts import RECORDED
-from tests.requirements import need_root
 from tests.wait import until
 
 ROOT = Path(__file__).parents[2]
@@ -69,35 +62,21 @@ class Here:
         (self.spool / "f-1").mkdir(parents=True)
         self.spool.chmod(0o700)
         self.acts(*acts)
-        self.worker: int | None = None
 
     def acts(self, *acts: dict[str, object]) -> None:
         """What its runs do from their next call on."""
         (self.spool / "f-1/acts").write_text(json.dumps(acts))
         (self.spool / "f-1/acts").rename(self.spool / "f-1/fake.json")
 
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """An attempt that is under way meanwhile lasts until the end."""
-        (self.spool / "f-1/held").touch()
-        try:
-            yield
-        finally:
-            (self.spool / "f-1/held").unlink()
-
-    def in_attempt(self) -> bool:
-        """Whether an attempt is held."""
-        return (self.spool / "f-1/attempt").exists()
-
     def start(self, folder: Path, lock: int) -> None:
         keeper.start_keeper(folder, lock, (sys.executable, "-c", _FROM, *THIS[1:]))
 
     def ask(self, order: HostOrder) -> HostAnswer:
-        answer = host_agent.answer_order(protocol.encode(order), HostContext(self.spool, self.worker, self.start))
+        answer = host_agent.answer_order(protocol.encode(order), HostContext(self.spool, self.start))
         return protocol.decode_answer(answer)
 
-    def begin(self, restarts: int = 3, *, stop: bool = True) -> HostAnswer:
-        return self.ask(BeginOrder(assignment=ONE, question=QUESTION, restarts=restarts, stop=stop))
+    def begin(self, restarts: int = 3) -> HostAnswer:
+        return self.ask(BeginOrder(assignment=ONE, question=QUESTION, restarts=restarts))
 
     def seen(self) -> AssignmentSeen:
         answer = self.ask(LookOrder(assignment=ONE))
@@ -133,27 +112,11 @@ def reaped() -> Iterator[None]:
         keeper._STARTED.pop().wait(60)
 
 
-@pytest.fixture
-def worker() -> Iterator[int]:
-    """A process that is as busy as it can be."""
-    running = subprocess.Popen([sys.executable, "-c", "while True: pass"])
-    try:
-        yield running.pid
-    finally:
-        running.send_signal(signal.SIGCONT)
-        running.kill()
-        running.wait()
-
-
-def stopped(pid: int) -> bool:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
-
-
 def test_a_run_from_its_beginning_to_its_manifest(tmp_path: Path) -> None:
     here = Here(tmp_path, {"end": "done", "blocks": 4})
     assert here.begin() == here.begin() == Done()
     seen = here.over()
-    assert (seen.state, seen.closed, seen.blocks, seen.restarts) == ("ended", 4, 4, 0)
+    assert (seen.state, seen.closed, seen.restarts) == ("ended", 16, 0)
     assert seen.run == "20261122T125547Z-548a"
     assert "Finished" in seen.words
     assert here.calls() == ["run"]
@@ -186,7 +149,7 @@ def test_it_is_not_resumed_for_ever(tmp_path: Path) -> None:
 def test_ending_interrupts_the_run_and_keeps_it(tmp_path: Path) -> None:
     here = Here(tmp_path, {"end": "wait", "blocks": 2})
     here.begin()
-    until(lambda: here.kept().closed == 2, "2 blocks are closed", seen=here.kept)
+    until(lambda: here.seen().closed == 2, "2 blocks are closed", seen=here.kept)
     assert here.ask(EndOrder(assignment=ONE)) == Done()
     seen = here.over()
     assert (seen.state, seen.reason) == ("interrupted", protocol.ENDED)
@@ -207,7 +170,7 @@ def test_what_somebody_interrupts_on_the_host_stays_interrupted(
 def test_a_host_that_goes_down_leaves_its_run_to_be_taken_up(tmp_path: Path) -> None:
     here = Here(tmp_path, {"end": "wait", "blocks": 1}, {"end": "done"})
     here.begin()
-    until(lambda: here.kept().closed == 1, "a block is closed", seen=here.kept)
+    until(lambda: here.seen().closed == 1, "a block is closed", seen=here.kept)
     known = here.kept().keeper
     assert known is not None
     os.kill(known.pid, signal.SIGTERM)  # as at shutdown
@@ -218,72 +181,18 @@ def test_a_host_that_goes_down_leaves_its_run_to_be_taken_up(tmp_path: Path) -> 
     assert here.calls() == ["run", "resume"]
 
 
-def test_a_keeper_that_is_killed_takes_its_run_with_it_and_another_goes_on(tmp_path: Path, worker: int) -> None:
+def test_a_keeper_that_is_killed_takes_its_run_with_it_and_another_goes_on(tmp_path: Path) -> None:
     here = Here(tmp_path, {"end": "wait", "blocks": 1}, {"end": "done"})
-    here.worker = worker
     here.begin()
-    until(lambda: stopped(worker), "the worker is stopped")
+    until(lambda: here.seen().closed == 1, "a block is closed", seen=here.kept)
     known = here.kept().keeper
     assert known is not None
     os.kill(known.pid, signal.SIGKILL)
     until(lambda: not here.spooled.has_keeper(), "the keeper has ended")
     until(lambda: "interrupted" in (here.spooled.path / "said.txt").read_text(), "it says that it was interrupted")
-    assert stopped(worker)  # nothing runs beside it that continues it
-    here.worker = None  # what carries the look is not what is stopped
     assert here.seen().keeper
     assert here.over().state == "ended"
-    assert not stopped(worker)
     assert here.calls() == ["run", "resume"]
-
-
-def test_the_worker_is_stopped_while_it_is_measured_and_goes_on_afterwards(tmp_path: Path, worker: int) -> None:
-    here = Here(tmp_path, {"end": "done", "blocks": 4, "seconds": 0.25})
-    here.worker = worker
-    with here.held():
-        here.begin()
-        until(lambda: stopped(worker), "the worker is stopped")
-    seen = here.over()
-    assert not stopped(worker)
-    assert seen.cost.stopped and seen.cost.measured_s >= 1.0
-    # Of a core that it would fill; where a hypervisor takes that core away, the stop comes late, and the wait counts.
-    assert seen.cost.share is not None and seen.cost.share < 0.05
-
-
-def test_what_a_worker_takes_that_is_not_stopped_is_measured(tmp_path: Path, worker: int) -> None:
-    here = Here(tmp_path, {"end": "done", "blocks": 4, "seconds": 0.25})
-    here.worker = worker
-    process = identify(worker)
-    assert process is not None
-    with here.held():
-        here.begin(stop=False)
-        until(here.in_attempt, "an attempt is under way")
-        before = build.known(cpu_seconds(process))
-        # The attempt lasts until it has had that much, of cores that others use as well.
-        until(lambda: build.known(cpu_seconds(process)) >= before + 0.3, "the worker has CPU time")
-    seen = here.over()
-    assert not seen.cost.stopped
-    assert build.known(seen.cost.worker_s) >= 0.25
-    assert seen.cost.share == pytest.approx(build.known(seen.cost.worker_s) / seen.cost.measured_s)
-
-
-def test_without_a_worker_its_cost_is_not_known(tmp_path: Path) -> None:
-    here = Here(tmp_path, {"end": "done", "blocks": 2})
-    here.begin()
-    seen = here.over()
-    assert (seen.cost.worker_s, seen.cost.share, seen.cost.stopped) == (None, None, False)
-
-
-def test_another_process_of_that_pid_is_never_stopped(tmp_path: Path, worker: int) -> None:
-    here = Here(tmp_path, {"end": "done", "blocks": 2, "seconds": 0.2})
-    process = identify(worker)
-    assert process is not None
-    (here.spool / "f-1/worker").write_text(json.dumps({"pid": worker, "start": process.start + 1}))
-    here.begin()
-    ever = False
-    while here.kept().state not in FINAL:
-        ever = ever or stopped(worker)
-        time.sleep(0.01)
-    assert not ever
 
 
 def test_what_is_kept_of_a_run_is_its_accounts_alone(tmp_path: Path) -> None:
@@ -360,45 +269,6 @@ def full() -> None:
     raise OSError(28, "No space left on device")
 
 
-def test_the_worker_goes_on_by_itself_where_nobody_is_left_to_continue_it(tmp_path: Path, worker: int) -> None:
-    """Nobody looks: what waits beside it on its host does it, and not a moment before."""
-    here = Here(tmp_path, {"end": "wait", "blocks": 1}, {"end": "done"})
-    here.worker = worker
-    process = identify(worker)
-    assert process is not None
-    beside = start_watchdog(process.pid, process.start, look=0.05)
-    try:
-        here.begin()
-        until(lambda: stopped(worker), "the worker is stopped")
-        end = time.monotonic() + 1.0
-        while time.monotonic() < end:
-            assert stopped(worker)  # it is held: many looks later it still is
-        for pid in kept_by(here.spooled.path):
-            os.kill(pid, signal.SIGKILL)
-        until(lambda: not stopped(worker), "the worker goes on")
-        os.kill(worker, signal.SIGKILL)
-        assert beside.wait(60) == 0  # it ends with it
-    finally:
-        beside.kill()
-        beside.wait()
-
-
-def test_a_worker_whose_socket_another_holds_is_not_stopped(worker: int) -> None:
-    """Whoever has it would be taken for its keeper."""
-    process = identify(worker)
-    assert process is not None
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
-        other.bind(held_by(process.pid, process.start))
-        held = WorkerControl(stop=True)
-        held.attempt(process, 0.0)
-        assert not stopped(worker) and not held.ever_stopped
-        held.over(1.0)
-    held.attempt(process, 2.0)
-    until(lambda: stopped(worker), "the worker is stopped")
-    held.go_on()
-    until(lambda: not stopped(worker), "the worker goes on")
-
-
 def test_a_process_that_has_become_another_is_not_signalled() -> None:
     """Of the same pid and start: one that runs another file by now, or is of another boot."""
     with subprocess.Popen(["sh", "-c", "read line; exec sleep 600"], stdin=subprocess.PIPE) as running:
@@ -406,20 +276,16 @@ def test_a_process_that_has_become_another_is_not_signalled() -> None:
             before = identify(running.pid)
             assert before is not None and before.boot and before.exe
             assert running.stdin is not None
-            os.kill(running.pid, signal.SIGSTOP)
-            until(lambda: stopped(running.pid), "it is stopped")
-            continue_worker(msgspec.structs.replace(before, boot="00000000-0000-0000-0000-000000000000"))
-            continue_worker(msgspec.structs.replace(before, start=before.start + 1))
-            assert stopped(running.pid)
-            continue_worker(before)
-            until(lambda: not stopped(running.pid), "it goes on")
+            terminate_keeper(msgspec.structs.replace(before, boot="00000000-0000-0000-0000-000000000000"))
+            terminate_keeper(msgspec.structs.replace(before, start=before.start + 1))
             running.stdin.write(b"\n")
             running.stdin.flush()
             until(lambda: Path(f"/proc/{running.pid}/comm").read_text() == "sleep\n", "the shell has become sleep")
-            os.kill(running.pid, signal.SIGSTOP)
-            until(lambda: stopped(running.pid), "it is stopped")
-            continue_worker(before)
-            assert stopped(running.pid)
+            terminate_keeper(before)
+            now = identify(running.pid)
+            assert now is not None
+            terminate_keeper(now)
+            assert running.wait(60) == -signal.SIGTERM
         finally:
             running.kill()
 
@@ -439,7 +305,7 @@ def test_a_keeper_says_who_it_is_before_it_looks_whether_to_end(
 ) -> None:
     """Who orders an end writes that down, and then tells the keeper that it finds: neither can pass the other by."""
     here = Here(tmp_path, {"end": "done"})
-    order = BeginOrder(assignment=ONE, question=QUESTION, stop=False)
+    order = BeginOrder(assignment=ONE, question=QUESTION)
     here.spooled.path.mkdir()
     here.spooled.results.mkdir()
     write_whole(here.spooled.path / "begin.json", json.dumps(json.loads(protocol.encode(order))).encode())
@@ -488,16 +354,14 @@ def test_a_host_that_stays_in_use_is_given_up(tmp_path: Path) -> None:
     here = Here(tmp_path)
     here.spooled.path.mkdir()
     here.spooled.results.mkdir()
-    order = BeginOrder(assignment=ONE, question=QUESTION, stop=False)
+    order = BeginOrder(assignment=ONE, question=QUESTION)
     write_whole(here.spooled.path / "begin.json", protocol.encode(order))
     said = LockedError(7, account="ann").message
     held = ("sh", "-c", f"echo x >> {tmp_path}/tries; echo '{said}'; exit 2")
     days = itertools.count(0, 10 * 3600)
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
     try:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(WorkerControl, "over", lambda *_: None)
-            keeper.Keeper(here.spooled, held, while_held=0.0, clock=lambda: float(next(days))).keep()
+        keeper.Keeper(here.spooled, held, while_held=0.0, clock=lambda: float(next(days))).keep()
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
@@ -531,18 +395,6 @@ def test_forgetting_makes_room_for_the_fence_first(tmp_path: Path, monkeypatch: 
     assert (here.spooled.path / "reserve").exists()
     assert here.ask(ForgetOrder(assignment=ONE)) == Done()
     assert not here.spooled.path.exists()
-
-
-def test_root_stops_no_process_but_of_who_called_it(
-    tmp_path: Path, worker: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    need_root()
-    here = Here(tmp_path, {"end": "done", "blocks": 1})
-    here.worker = worker
-    monkeypatch.setenv("SUDO_UID", "65534")
-    here.begin()
-    assert here.over().cost.worker_s is None
-    assert not (here.spool / "f-1/worker").exists()
 
 
 # -- fences
@@ -584,7 +436,7 @@ def test_another_hugewise_than_was_greeted_is_refused(tmp_path: Path) -> None:
 def test_what_is_being_kept_is_not_forgotten(tmp_path: Path) -> None:
     here = Here(tmp_path, {"end": "wait", "blocks": 1})
     here.begin()
-    until(lambda: here.kept().closed == 1, "a block is closed", seen=here.kept)
+    until(lambda: here.seen().closed == 1, "a block is closed", seen=here.kept)
     refused = here.ask(ForgetOrder(assignment=ONE))
     assert isinstance(refused, Refusal) and "its keeper lives" in refused.why
     here.ask(EndOrder(assignment=ONE))

@@ -57,7 +57,7 @@ def test_worker_coordinator_keeper_and_run_are_killed_and_the_host_is_as_before(
     # The keeper and the run, in the middle of an attempt under turned settings.
     while f"{THP}/enabled" not in changed(before):  # of an arm whose setting is that of the machine
         measures()
-    for pid in (*rack.processes(" fleet keep "), rack.process(" --keeper=")):
+    for pid in (*rack.processes(" fleet keep "), rack.process("study.toml --results ")):
         os.kill(pid, signal.SIGKILL)
     assert changed(before) != {}
     rack.release("alpha")

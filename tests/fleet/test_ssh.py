@@ -114,7 +114,7 @@ def test_from_an_empty_host_to_a_run_that_was_brought(installed: Rack) -> None:
     command = fleet.end()
     assert "1 of 1 hosts have measured" in command
     (work,) = fleet.state().counted()
-    assert work.settled is not None and work.settled.cost.orders >= 2 and work.settled.cost.worker_s is None
+    assert work.settled is not None and work.settled.state == "ended"
     found = hugewise.open_results(fleet.shipped()["alpha"])
     assert found.state == "finished" and found.blocks_complete > 4
     (cell,) = found.cells

@@ -40,7 +40,7 @@ ORDERS = [
 ANSWERS = [
     protocol.encode(each)
     for each in (
-        AssignmentSeen(assignment=ONE, state="running", run="20261122T125547Z-548a", closed=3, blocks=8, left_s=1.5),
+        AssignmentSeen(assignment=ONE, state="running", run="20261122T125547Z-548a", closed=3),
         ManifestFound(assignment=ONE, run="r", files=(FileEntry("attempts/b00001-1-base-1/stdout", 3, "0" * 64),)),
         RunBytes(data=b"abc"),
         Refusal(why="no room", hint="make some"),

@@ -65,8 +65,7 @@ def results(**changes: object) -> FleetResults:
         hosts=tuple(
             FleetHost(
                 host=f"h{number}", stratum="A", run=f"r{number}", folder=f"hosts/h{number}/r", state="finished",
-                attempts=40, blocks=20, started=1.7e9, ended=1.7e9, mechanism="system", worker_share=0.0004,
-                worker_stopped=True,
+                attempts=40, blocks=20, started=1.7e9, ended=1.7e9, mechanism="system",
             )
             for number in range(1, 7)
         ),
@@ -125,12 +124,12 @@ def test_a_class_of_few_hosts_says_what_it_lacks() -> None:
     )
 
 
-def test_the_sections_hold_hosts_classes_costs_and_who_was_left_out() -> None:
+def test_the_sections_hold_hosts_classes_and_who_was_left_out() -> None:
     document = fleet.report(results())
     text = markdown(document)
     for said in (
         "Does it hold on this fleet?", "1. chase: thp against base", "Hosts left out", "its own A/A",
-        "Classes of hosts", "0.04% of a core, stopped", "leave one host out",
+        "Classes of hosts", "leave one host out",
         "| A | −10.0% | h1 | −9.0% |", "1.0% (0.0% to 3.0%)",
         "\\>1e100", "chance of \\>99.9%",
     ):  # fmt: skip

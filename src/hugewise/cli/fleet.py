@@ -117,14 +117,13 @@ def provision(hosts: Path, wheels: Path, python: str) -> None:
 
 @fleet.command(hidden=True)
 @_SPOOL
-@click.option("--worker", type=click.IntRange(2), help="The engine's worker here, which may be stopped.")
-def obey(spool: Path | None, worker: int | None) -> None:
+def obey(spool: Path | None) -> None:
     """Obey one order from standard input, and answer on standard output: what a fleet calls on its hosts."""
-    from hugewise.fleet import engine
+    from hugewise.fleet import host_agent
     from hugewise.fleet.protocol import MOST_MESSAGE, HostContext, default_spool
 
     data = sys.stdin.buffer.read(MOST_MESSAGE + 1)
-    answer = engine.answer_as_program(data, HostContext(spool or default_spool(), worker))
+    answer = host_agent.answer_order(data, HostContext(spool or default_spool()))
     sys.stdout.buffer.write(answer)
     sys.stdout.buffer.flush()
 

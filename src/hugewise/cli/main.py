@@ -85,7 +85,6 @@ for verb in (advise, compare, export, fleet, guest, inspect, report, verify):
 @click.option("--dry-run", is_flag=True, help="Show the plan and one example order; run nothing.")
 @options.ANYWAY
 @options.WAIT
-@options.KEEPER
 @options.RESULTS
 def run(study: str | None, command: Sequence[str], policy: str | None, dry_run: bool, **options: Any) -> None:
     """Run STUDY, or compare policies on a command: run --policy base,thp -- COMMAND.
@@ -105,20 +104,19 @@ def run(study: str | None, command: Sequence[str], policy: str | None, dry_run: 
         return
     given = {"seed": seed, "client": client, "command": request.this_call()}
     given |= {name: options[name] for name in ("results", "anyway", "wait")}
-    progress.reported(lambda listener: hugewise.run(chosen, listener=listener, **given), options["keeper"])
+    progress.reported(lambda listener: hugewise.run(chosen, listener=listener, **given))
 
 
 @cli.command()
 @options.RUN
 @options.ANYWAY
 @options.WAIT
-@options.KEEPER
-def resume(run_: Path, *, anyway: bool, wait: bool, keeper: int | None) -> None:
+def resume(run_: Path, *, anyway: bool, wait: bool) -> None:
     """Continue the interrupted run in the folder RUN."""
     import hugewise  # noqa: PLC0415
     from hugewise.cli import progress  # noqa: PLC0415
 
-    progress.reported(lambda listener: hugewise.resume(run_, listener=listener, anyway=anyway, wait=wait), keeper)
+    progress.reported(lambda listener: hugewise.resume(run_, listener=listener, anyway=anyway, wait=wait))
 
 
 @cli.command(short_help="Show what this machine offers, what is missing, and the cure.")

@@ -173,7 +173,8 @@ ANYWAY = click.option(
     "--anyway", is_flag=True, help="As root: run although an ordinary user's run holds this host's lock."
 )
 WAIT = click.option("--wait", is_flag=True, help="Wait while another hugewise holds this host.")
-KEEPER = click.option("--keeper", type=click.IntRange(3), hidden=True, help="A socket to a fleet's keeper.")
+
+
 UNITS = click.option(
     "--unit",
     "units",

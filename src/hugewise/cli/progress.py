@@ -237,18 +237,13 @@ def _open(event: BlockEnded) -> str:
     return f" if {event.unmeasured} cell{'' if event.unmeasured == 1 else 's'} not begun take as long as the others"
 
 
-def reported(start: Callable[[Any], Any], keeper: int | None = None) -> Any:
-    """Run with a progress display, show the verdicts and return the results; end with 130 where it was interrupted.
-
-    keeper  the descriptor of a socket to the keeper of a fleet, which is told as well
-    """
+def reported(start: Callable[[Any], Any]) -> Any:
+    """Run with a progress display, show the verdicts and return the results; end with 130 where it was interrupted."""
     import hugewise  # noqa: PLC0415  (each verb pays only for what it uses)
     from hugewise.report.summary import summary  # noqa: PLC0415
     from hugewise.report.terminal import show  # noqa: PLC0415
-    from hugewise.session.progress import telling  # noqa: PLC0415
 
-    with show_progress(sys.stderr) as shown:
-        listener = shown if keeper is None else telling(keeper, shown)
+    with show_progress(sys.stderr) as listener:
         results = start(listener)
         listener(Message("writing the report"))
         try:

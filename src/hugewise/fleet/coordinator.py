@@ -115,7 +115,7 @@ _AGAIN_S = 10.0
 _SOON_S = 1.0
 _MOST_AT_ONCE = 32
 _READ_S = 120.0
-_SSH_S = 60.0
+_ANSWER_S = 60.0
 _MOST_PASSED_S = 45.0  # time that one failed call stands for, at most
 _SEVERAL = 3  # hosts, of which more than half are not gone by chance
 _LONGEST = 1000
@@ -248,29 +248,26 @@ class Coordinator:
 
     def _call(self, act: Act, work: AssignmentState) -> CallResult:
         assignment = Assignment(self.state.opened.fleet, act.number)
-        # Over ssh nothing waits for a block to end, and a login that hangs holds up others.
-        patience = _SSH_S if self.inventory.fleet.engine == "ssh" else self.rules.patience
         match act.step:
             case "begin":
                 order = BeginOrder(
                     assignment=assignment,
                     question=self._question(work),
-                    stop=self.inventory.fleet.stop_worker,
                     restarts=self.inventory.fleet.restarts,
                     package=self.state.opened.installed.package,
                     client=self.inventory.client_of(self._entries[act.host])
                     if work.assigned.purpose == "study"
                     else None,
                 )
-                return ask(self.engine, act.host, order, patience)
+                return ask(self.engine, act.host, order, _ANSWER_S)
             case "look":
-                return ask(self.engine, act.host, LookOrder(assignment=assignment), patience)
+                return ask(self.engine, act.host, LookOrder(assignment=assignment), _ANSWER_S)
             case "end":
-                return ask(self.engine, act.host, EndOrder(assignment=assignment), patience)
+                return ask(self.engine, act.host, EndOrder(assignment=assignment), _ANSWER_S)
             case "forget":
-                return ask(self.engine, act.host, ForgetOrder(assignment=assignment), patience)
+                return ask(self.engine, act.host, ForgetOrder(assignment=assignment), _ANSWER_S)
             case "ship":
-                source = RunSource(self.engine, act.host, assignment, max(_READ_S, patience))
+                source = RunSource(self.engine, act.host, assignment, _READ_S)
                 asked_of = self._question(work)
                 return ship_run(
                     source,
@@ -395,7 +392,6 @@ class Coordinator:
                     run=came.run,
                     reason=came.reason,
                     restarts=came.restarts,
-                    cost=came.cost,
                 )
             )
             self._say(f"{act.host}: number {act.number} has {came.state}{f': {came.reason}' if came.reason else ''}")

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 import queue
-import resource
 import shlex
 import signal
 import subprocess
@@ -117,27 +116,21 @@ def _feed(running: subprocess.Popen[bytes], data: bytes) -> None:
 _PATIENCE_S = 300.0
 
 
-def obey_words(installation: str, spool: str | None, *, root: bool, worker: int | None = None) -> list[str]:
+def obey_words(installation: str, spool: str | None, *, root: bool) -> list[str]:
     """Return the words of the program that obeys one order on a host, from its standard input."""
     words = ["sudo", "-n", "--"] if root else []
     words += [f"{installation}/bin/hugewise", "fleet", "obey"]
-    words += [] if spool is None else ["--spool", spool]
-    return words + ([] if worker is None else ["--worker", str(worker)])
+    return words + ([] if spool is None else ["--spool", spool])
 
 
-def answer_as_worker(
-    data: bytes, *, installation: str, spool_folder: str | None, root: bool, worker: int | None
-) -> bytes:
+def answer_as_worker(data: bytes, *, installation: str, spool_folder: str | None, root: bool) -> bytes:
     """Answer the order in `data`, in the engine's worker on a host. Raises nothing that can be foreseen.
 
     root      whether it is obeyed as root: by `sudo -n`, in a program of its own, where the worker is not
-    worker    the pid of the worker, where it may be stopped while attempts are measured
     """
     if not root or os.geteuid() == 0:
-        return host_agent.answer_order(
-            data, HostContext(Path(spool_folder) if spool_folder else default_spool(), worker)
-        )
-    words = obey_words(installation, spool_folder, root=True, worker=worker)
+        return host_agent.answer_order(data, HostContext(Path(spool_folder) if spool_folder else default_spool()))
+    words = obey_words(installation, spool_folder, root=True)
     try:
         output = run_command(words, data, timeout=_PATIENCE_S, most=MOST_MESSAGE)
         protocol.decode_answer(output.stdout)
@@ -152,20 +145,6 @@ _SUDO = (
     "have sudo let this account call hugewise there without a password (NOPASSWD), which makes the account root there,"
     " as a study's commands run as root; or write root = false"
 )
-
-
-def answer_as_program(data: bytes, place: HostContext) -> bytes:
-    """Answer one order in a program of its own, and count what it took of the host."""
-    answer = host_agent.answer_order(data, place)
-    try:
-        order = protocol.decode_order(data)
-        if not isinstance(order, protocol.HelloOrder | protocol.ForgetOrder):
-            used = [resource.getrusage(whose) for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-            seconds = sum(usage.ru_utime + usage.ru_stime for usage in used)
-            host_agent.add_order_cost(order.assignment, place.spool, seconds)
-    except (reading.UnreadableError, HugewiseError, OSError):
-        pass  # the cost stays unknown; the answer stands
-    return answer
 
 
 _LOST = 255  # ssh's own exit status: there was no connection, or it broke

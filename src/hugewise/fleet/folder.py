@@ -250,10 +250,8 @@ def _of_host(state: FleetState, host: HostState, snapshot: FleetSnapshot) -> str
 
 
 def _progress(seen: AssignmentSeen) -> str:
-    left = "" if seen.left_s is None else f", {format_duration(seen.left_s)} left"
-    share = "" if seen.cost.share is None else f", worker {seen.cost.share:.2%} of a core"
     why = f" ({seen.reason})" if seen.reason else ""
-    return f"{seen.state}{why}: {seen.closed}/{seen.blocks} blocks{left}{share}"
+    return f"{seen.state}{why}: {seen.closed} blocks closed"
 
 
 _LIBC = ctypes.CDLL(None, use_errno=True)

@@ -21,15 +21,14 @@ from pathlib import Path
 import msgspec
 
 import hugewise
-from hugewise import processes, reading
+from hugewise import reading
 from hugewise.beneath import DirFd, discard
 from hugewise.errors import HugewiseError, UserError
-from hugewise.files import caller, made_folder, own, write_whole
+from hugewise.files import made_folder, own, write_whole
 from hugewise.fleet import keeper
 from hugewise.fleet.inventory import memory_age
 from hugewise.fleet.protocol import (
     THIS,
-    Assignment,
     AssignmentSeen,
     BeginOrder,
     Done,
@@ -54,7 +53,7 @@ from hugewise.fleet.protocol import (
     refusal_of,
     study_of_question,
 )
-from hugewise.fleet.spool import FINAL, Fence, ProcessIdentity, SpoolEntry, identify, obeying_order, terminate_keeper
+from hugewise.fleet.spool import FINAL, Fence, SpoolEntry, obeying_order, terminate_keeper
 from hugewise.host import knob
 from hugewise.host.local_host import LocalHost
 from hugewise.machine import fingerprint
@@ -158,7 +157,6 @@ def obey(order: HostOrder, place: HostContext) -> HostAnswer:
         return _answer_unknown(order)
     alone = isinstance(order, BeginOrder | EndOrder | ForgetOrder)
     with obeying_order(fleet / "order", alone=alone):
-        _record_worker(fleet, place)
         spooled = SpoolEntry(fleet / str(order.assignment.number))
         if isinstance(order, BeginOrder):
             return _begin(order, spooled, fleet, place)
@@ -215,20 +213,6 @@ def make_spool(spool: Path) -> None:
             f"the spool {spool} is no folder that this account alone can enter",
             hint=f"as the account that hugewise runs as: chmod 700 {spool}; or name another one with spool = ...",
         )
-
-
-def _record_worker(fleet: Path, place: HostContext) -> None:
-    worker = None if place.worker is None else identify(place.worker)
-    if worker is None:
-        return
-    who = caller()
-    if who is not None and processes.user(worker.pid) != who[0]:
-        return  # root stops only processes of the account that called it
-    with contextlib.suppress(reading.UnreadableError):
-        if reading.stored(fleet / "worker", ProcessIdentity) == worker:
-            return
-    with contextlib.suppress(OSError):  # on a full disk the order is obeyed all the same
-        write_whole(fleet / "worker", msgspec.json.encode(worker), 0o600)
 
 
 # -- orders
@@ -367,10 +351,3 @@ def _forget(order: ForgetOrder, spooled: SpoolEntry, fleet: Path) -> HostAnswer:
 def _close_fence(fleet: Path, number: int) -> None:
     if number >= _fence(fleet).number:
         write_whole(fleet / "fence", msgspec.json.encode(Fence(number, over=True)), 0o600)
-
-
-def add_order_cost(assignment: Assignment, spool: Path, seconds: float) -> None:
-    """Count an order that was a program of its own, where its assignment is there. Raises OSError, HugewiseError."""
-    spooled = SpoolEntry(spool / assignment.fleet / str(assignment.number))
-    if spooled.order() is not None:
-        spooled.add_cost(seconds)

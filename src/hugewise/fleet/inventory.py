@@ -193,9 +193,6 @@ class FleetTable(msgspec.Struct, frozen=True, kw_only=True):
             default="/var/lib/hugewise/fleet for root, ~/.local/state/hugewise/fleet for others",
         ),
     ] = None
-    stop_worker: Annotated[
-        bool, Key("Whether the engine's worker is stopped while an attempt is measured.", "stop_worker = false")
-    ] = True
     housekeeping_cpu: Annotated[
         int | None, keys.integer(0, 4095), Key("The CPU that workers are bound to.", "housekeeping_cpu = 0")
     ] = None

@@ -1,18 +1,15 @@
 """Keeper of an assignment: a process of its own that conducts the run, even after its starter has gone.
 
 The keeper starts `hugewise run`, resumes it when it died (after `hugewise restore`, where it was killed), gives up
-after the ordered number of tries, and records the state. While attempts are measured it stops the engine's worker, or
-watches the worker's use of the CPU. It holds a lock while it lives; when it dies, its run is ended as by Ctrl-C, so
-that the host is restored, and another keeper continues.
+after the ordered number of tries, and records the state. It holds a lock while it lives; when it dies, its run is ended
+as by Ctrl-C, so that the host is restored, and another keeper continues.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import selectors
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -25,22 +22,18 @@ from typing import Final
 
 import msgspec
 
-from hugewise import processes, reading
+from hugewise import processes
 from hugewise.errors import HugewiseError
 from hugewise.fleet import protocol
-from hugewise.fleet.protocol import ENDED, THIS, BeginOrder, Cost, KeeperState
+from hugewise.fleet.protocol import ENDED, THIS, BeginOrder, KeeperState
 from hugewise.fleet.spool import (
     FINAL,
     KeeperRecord,
     SpoolEntry,
-    WorkerControl,
-    WorkerYield,
-    continue_worker,
     identify,
     last_words,
 )
 from hugewise.quantity import format_duration
-from hugewise.session.progress import KeeperMessage
 from hugewise.store.log import RunLog
 from hugewise.store.records import Closed
 
@@ -52,10 +45,10 @@ _TRY_AGAIN_S = 30.0  # between tries to write the last state
 _LONGEST_HELD_S = 24 * 3600.0  # anybody may take the lock that accounts share, and keep it
 _RESTORE_S = 120.0
 _TAKING_S = 10.0
-_LONGEST_LINE = 1 << 16
+
+
 HELD: Final = re.compile(r"holds (?:the lock of )?this host")  # as `errors.LockedError` words it
 _STARTED: Final[list[subprocess.Popen[bytes]]] = []
-_TOLD: msgspec.json.Decoder[KeeperMessage] = msgspec.json.Decoder(KeeperMessage)
 
 
 def start_keeper(folder: Path, lock: int, command: Sequence[str] = THIS) -> None:
@@ -98,11 +91,8 @@ def conclude(spooled: SpoolEntry, order: BeginOrder, kept: KeeperRecord) -> bool
     """Write the manifest of an ended assignment, then its state; return whether both are on disk. Raises OSError,
     HugewiseError.
     """
-    run = spooled.run()
     spooled.write_manifest(order)
-    return spooled.keep(
-        msgspec.structs.replace(kept, folder=None if run is None else str(run.relative_to(spooled.results)))
-    )
+    return spooled.keep(kept)
 
 
 @dataclass
@@ -121,7 +111,6 @@ class Keeper:
     terminating: bool = False
     _child: subprocess.Popen[bytes] | None = None
     _held_since: float | None = None
-    _worker: WorkerControl = field(init=False)
 
     def keep(self) -> None:
         """Keep the assignment until its end, or until the host goes down. Raises HugewiseError where none was begun."""
@@ -134,27 +123,19 @@ class Keeper:
         died = before.keeper is not None and before.state not in FINAL  # it died without a last record
         restarts = before.restarts + (died and before.restarts < order.restarts)
         self.kept = msgspec.structs.replace(before, keeper=identify(os.getpid()), restarts=restarts)
-        self._worker = WorkerControl(stop=order.stop)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._asked)
         self._say()  # before the check for an end: the orderer first writes, then looks for a keeper
-        try:
-            if died:
-                continue_worker(
-                    WorkerYield(self.spooled.path.parent / "order", self.clock).worker()
-                )  # the worker may still be stopped
-                if before.restarts >= order.restarts:
-                    self._set_final("failed", f"its keeper died without a word, after {before.restarts} restarts")
-            while not self._over(order):
-                try:
-                    self._once(order)
-                except HugewiseError as error:  # the files that the run left cannot be read
-                    self._set_final("failed", error.message)
-                except OSError as error:  # the run could not be started
-                    self._again(order, f"it cannot be started: {error.strerror or error} ({error.filename or '-'})")
-            self._say(keeper=None)  # the keeper ends regularly
-        finally:
-            self._worker.go_on()
+        if died and before.restarts >= order.restarts:
+            self._set_final("failed", f"its keeper died without a word, after {before.restarts} restarts")
+        while not self._over(order):
+            try:
+                self._once(order)
+            except HugewiseError as error:  # the files that the run left cannot be read
+                self._set_final("failed", error.message)
+            except OSError as error:  # the run could not be started
+                self._again(order, f"it cannot be started: {error.strerror or error} ({error.filename or '-'})")
+        self._say(keeper=None)  # the keeper ends regularly
 
     def _asked(self, number: int, frame: FrameType | None) -> None:
         # the host goes down, or the assignment is to end: so does the run
@@ -246,93 +227,21 @@ class Keeper:
     # -- the run
 
     def _run_hugewise(self, verb: Sequence[str], order: BeginOrder) -> int:
-        ours, theirs = socket.socketpair()
-        with ours:
-            with theirs, (self.spooled.path / "said.txt").open("ab") as output:
-                self._child = subprocess.Popen(
-                    [*self.command, *verb, f"--keeper={theirs.fileno()}"],
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=output,
-                    cwd=order.question.directory,
-                    start_new_session=True,
-                    pass_fds=(theirs.fileno(),),
-                    preexec_fn=partial(_end_with_keeper, os.getpid()),  # noqa: PLW1509  (no thread is running here)
-                )
-            if self.terminating:
-                self._child.terminate()
-            try:
-                self._serve_run(ours)
-            finally:
-                self._worker.over(self.clock())
-                self._worker.go_on()
-                status = self._child.wait()
-                self._child = None
-        self._say(cost=self._cost())
+        with (self.spooled.path / "said.txt").open("ab") as output:
+            self._child = subprocess.Popen(
+                [*self.command, *verb],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd=order.question.directory,
+                start_new_session=True,
+                preexec_fn=partial(_end_with_keeper, os.getpid()),  # noqa: PLW1509  (no thread is running here)
+            )
+        if self.terminating:
+            self._child.terminate()
+        status = self._child.wait()
+        self._child = None
         return status
-
-    def _cost(self) -> Cost:
-        held, before = self._worker, self.kept.cost
-        added = held.worker_s
-        held.worker_s, measured, held.measured_s = None, held.measured_s, 0.0
-        return msgspec.structs.replace(
-            before,
-            measured_s=before.measured_s + measured,
-            worker_s=before.worker_s if added is None else (before.worker_s or 0.0) + added,
-            stopped=before.stopped or held.ever_stopped,
-        )
-
-    def _serve_run(self, run: socket.socket) -> None:
-        assert self._child is not None
-        worker_yield = WorkerYield(self.spooled.path.parent / "order", self.clock)
-        ended, rest = os.pidfd_open(self._child.pid), b""
-        try:
-            with selectors.DefaultSelector() as ready:
-                ready.register(run, selectors.EVENT_READ)
-                ready.register(ended, selectors.EVENT_READ)
-                while True:
-                    readable = [key.fileobj for key, _ in ready.select()]
-                    if run not in readable:
-                        if readable:
-                            return
-                        continue
-                    with suppress(ConnectionResetError):
-                        if more := run.recv(_LONGEST_LINE):
-                            *lines, rest = (rest + more)[-_LONGEST_LINE:].split(b"\n")
-                            for line in lines:
-                                self._handle_message(line, worker_yield)
-                                run.sendall(b".")
-                            continue
-                    return
-        except BrokenPipeError:
-            return
-        finally:
-            os.close(ended)
-
-    def _handle_message(self, line: bytes, worker_yield: WorkerYield) -> None:
-        # The run waits for the answer, so no attempt is under way.
-        try:
-            message = reading.decoded(_TOLD, line)
-        except reading.UnreadableError:
-            return
-        if message.event == "attempt":
-            self._worker.attempt(worker_yield.worker(), self.clock())
-            return
-        self._worker.over(self.clock())
-        cost = self._cost()
-        # The worker learns all it needs before it goes on.
-        changed: dict[str, object] = {
-            "closed": message.closed,
-            "blocks": message.blocks,
-            "left_s": message.left_s,
-            "cost": cost,
-        }
-        if message.run and (run := self.spooled.run()) is not None:
-            changed["folder"] = str(run.relative_to(self.spooled.results))
-        self._say(**changed)
-        if worker_yield.due():
-            self._worker.go_on()
-            worker_yield.take()
 
     def _restore(self) -> None:
         # what cannot be restored is told by the next run as well

@@ -32,7 +32,7 @@ from hugewise.files import made_folder, own, storing, write_whole
 from hugewise.fleet.folder import FleetFolder
 from hugewise.fleet.inventory import Stratum, strata_names
 from hugewise.fleet.protocol import package_digest
-from hugewise.fleet.records import AssignmentState, FleetState, RunSettled
+from hugewise.fleet.records import AssignmentState, FleetState
 from hugewise.model.fleet import FleetHost, FleetResults, FleetStratum, LeftOutHost
 from hugewise.processes import die_with_parent, spawning
 from hugewise.stats.pooling import shares as shares_of
@@ -332,7 +332,6 @@ def _weights(
 
 def _host(state: FleetState, work: AssignmentState, stratum: str, summary: HostSummary) -> FleetHost:
     greeted = state.hosts[work.assigned.host].greeted
-    settled = work.settled or RunSettled(t=0.0, number=work.number, state="ended", run=None)
     assert work.shipped is not None
     return FleetHost(
         host=work.assigned.host,
@@ -346,10 +345,7 @@ def _host(state: FleetState, work: AssignmentState, stratum: str, summary: HostS
         ended=summary.ended,
         mechanism=summary.mechanism,
         labels={} if greeted is None else greeted.labels,
-        worker_share=settled.cost.share,
-        worker_stopped=settled.cost.stopped,
-        orders_s=settled.cost.orders_s,
-        restarts=settled.restarts,
+        restarts=0 if work.settled is None else work.settled.restarts,
     )
 
 

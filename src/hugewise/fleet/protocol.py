@@ -95,7 +95,6 @@ class HelloOrder(_Order, frozen=True, tag="hello"):
 class BeginOrder(_Order, frozen=True, tag="begin"):
     """Have a keeper conduct the assignment; twice is once. Refused where a higher number of that fleet was seen.
 
-    stop    whether the engine's worker on the host is stopped while an attempt is measured, where there is one
     restarts   how often a run that died is resumed before it has failed
     client  the host that clients of its servers are on; None: beside them
     package    the digest of the hugewise that was greeted there: another one is refused
@@ -103,7 +102,6 @@ class BeginOrder(_Order, frozen=True, tag="begin"):
 
     assignment: Assignment
     question: FleetQuestion
-    stop: bool = True
     restarts: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 3
     client: ClientEntry | None = None
     package: _Digest | None = None
@@ -198,31 +196,9 @@ class Greeting(_Answer, frozen=True, tag="greeting"):
     clock: _Seconds = 0.0
 
 
-class Cost(msgspec.Struct, frozen=True, kw_only=True):
-    """Resources that orders took from the host while it measured, in seconds: null where not known.
-
-    measured_s   of blocks, from the first attempt of each to its end
-    worker_s     processor time of the engine's worker in them
-    stopped      whether the worker was stopped in them
-    orders_s     processor time of orders that were obeyed by programs of their own (ssh), at any time
-    orders       how many these were
-    """
-
-    measured_s: _Seconds = 0.0
-    worker_s: _Seconds | None = None
-    stopped: bool = False
-    orders_s: _Seconds = 0.0
-    orders: _Count = 0
-
-    @property
-    def share(self) -> float | None:
-        """Share of a core that the worker took during measurements; None where it is not known."""
-        return None if self.worker_s is None or not self.measured_s else self.worker_s / self.measured_s
-
-
 class AssignmentSeen(_Answer, frozen=True, tag="seen"):
-    """State of an assignment. `run`: the run's folder name, once there is one; `closed` of `blocks` blocks are done;
-    `left_s` seconds are left by the run's own estimate. `words`: its last words. `reason`: why it waits or has failed.
+    """State of an assignment. `run`: the run's folder name, once there is one; `closed`: its blocks that are done;
+    `words`: its last words; `reason`: why it waits or has failed.
     """
 
     assignment: Assignment
@@ -230,12 +206,9 @@ class AssignmentSeen(_Answer, frozen=True, tag="seen"):
     keeper: bool = False
     run: _Name | None = None
     closed: _Count = 0
-    blocks: _Count = 0
-    left_s: _Seconds | None = None
     words: _Text = ""
     reason: _Text | None = None
     restarts: _Count = 0
-    cost: Cost = Cost()
 
 
 class FileEntry(msgspec.Struct, frozen=True):
@@ -369,13 +342,11 @@ class HostContext:
     """A host, as orders find it.
 
     spool    the folder with all assignments; made with mode 0700
-    worker   the pid of the engine's worker that carries orders here; None where there is none (ssh, Slurm)
     start    starts a keeper for the folder of an assignment, which inherits the descriptor of its lock, and returns at
              once; a simulation has its own
     """
 
     spool: Path
-    worker: int | None = None
     start: Callable[[Path, int], None] | None = None
 
 

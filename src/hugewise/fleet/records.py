@@ -15,7 +15,7 @@ import msgspec
 
 from hugewise.errors import RunError
 from hugewise.fleet.inventory import Stratum
-from hugewise.fleet.protocol import Cost, FleetQuestion, Installed, KeeperState
+from hugewise.fleet.protocol import FleetQuestion, Installed, KeeperState
 
 Purpose = Literal["check", "study"]
 """Purpose of an assignment: `check` is the host's own comparison of a setting with itself, before its study."""
@@ -101,7 +101,6 @@ class RunSettled(_Record, frozen=True, kw_only=True, tag="run_settled"):
     run: str | None
     reason: str | None = None
     restarts: int = 0
-    cost: Cost = Cost()
 
 
 class Checked(_Record, frozen=True, kw_only=True, tag="checked"):

@@ -4,7 +4,6 @@ SPOOL/                   0700, the account's own
   FLEET/
     fence                the highest number that was begun, and whether that one is over
     order                locked while an order is obeyed: by all that read, alone by what begins or forgets
-    worker               the engine's worker that carried the last order, where there is one
     NUMBER/
       begin.json         what was ordered; an assignment without it was never begun
       study.toml
@@ -15,13 +14,6 @@ SPOOL/                   0700, the account's own
       said.txt           what the run said
       manifest.json      of a run that has ended: what is shipped
       reserve            room for the last state on a full disk
-      costs              processor time of orders that were programs of their own
-
-The engine's worker on a host, from its keeper's side: stopped while an attempt is measured, and what it took.
-
-A worker that is stopped stays registered with its scheduler, and obeys nothing until it goes on. So that it does go on
-whatever becomes of the keeper, `sigcont_watchdog` on the worker's side waits for the keeper's end. `WorkerYield` lets
-it go on for a moment: between two blocks, and as long as an order is being obeyed. See signal(7), proc(5).
 """
 
 from __future__ import annotations
@@ -31,10 +23,8 @@ import fcntl
 import functools
 import os
 import signal
-import socket
 import stat
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
@@ -49,19 +39,18 @@ from hugewise.fleet.protocol import (
     MOST_FILES,
     AssignmentSeen,
     BeginOrder,
-    Cost,
     FileEntry,
     KeeperState,
     ManifestFound,
     safe_file,
 )
-from hugewise.fleet.sigcont_watchdog import held_by
 
 FINAL = ("ended", "interrupted", "failed")
 """States of an assignment that nothing changes any more."""
 _RESERVE = 64 << 10
 _WORDS, _TAIL = 2000, 8192
 _HIDDEN = "."
+_BLOCK_CLOSED = b'{"record":"block_closed"'
 
 _Kind = TypeVar("_Kind")
 
@@ -83,28 +72,17 @@ class ProcessIdentity(msgspec.Struct, frozen=True):
 
 
 class KeeperRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Last state that a keeper recorded of its assignment; see `AssignmentSeen`. `folder` of the run is below
-    `results`.
+    """Last state that a keeper recorded of its assignment; see `AssignmentSeen`.
 
     keeper       its process; None when it has ended by itself
     unreadable   no manifest can be made of the run
     """
 
     state: KeeperState = "starting"
-    folder: str | None = None
-    closed: int = 0
-    blocks: int = 0
-    left_s: float | None = None
     reason: str | None = None
     restarts: int = 0
-    cost: Cost = Cost()
     keeper: ProcessIdentity | None = None
     unreadable: bool = False
-
-
-class _Costs(msgspec.Struct, frozen=True):
-    seconds: float = 0.0
-    orders: int = 0
 
 
 class SpoolEntry:
@@ -187,19 +165,16 @@ class SpoolEntry:
         return runs[0] if runs else None
 
     def seen(self, order: BeginOrder, *, keeper: bool) -> AssignmentSeen:
-        kept, costs = self.kept(), _stored(self.path / "costs", _Costs) or _Costs()
+        kept, run = self.kept(), self.run()
         return AssignmentSeen(
             assignment=order.assignment,
             state=kept.state,
             keeper=keeper,
-            run=None if kept.folder is None else Path(kept.folder).name,
-            closed=kept.closed,
-            blocks=kept.blocks,
-            left_s=kept.left_s,
+            run=None if run is None else run.name,
+            closed=0 if run is None else _closed_blocks(run),
             words=last_words(self.path / "said.txt"),
             reason=kept.reason or (None if kept.state in FINAL else self._full()),
             restarts=kept.restarts,
-            cost=msgspec.structs.replace(kept.cost, orders_s=costs.seconds, orders=costs.orders),
         )
 
     def _full(self) -> str | None:
@@ -207,13 +182,6 @@ class SpoolEntry:
         if held.f_bavail * held.f_frsize >= _RESERVE:
             return None
         return f"no room is left in the spool {self.path.parent.parent}: it goes on when there is some"
-
-    def add_cost(self, seconds: float) -> None:
-        """Count an order that was a program of its own. Raises OSError."""
-        before = _stored(self.path / "costs", _Costs) or _Costs()
-        write_whole(
-            self.path / "costs", msgspec.json.encode(_Costs(before.seconds + seconds, before.orders + 1)), 0o600
-        )
 
     def manifest(self) -> ManifestFound | None:
         """Return the manifest of the files to ship; None until it is made. Raises HugewiseError."""
@@ -260,6 +228,12 @@ def _entries(folder: DirFd, above: str) -> Iterator[FileEntry]:
                 yield FileEntry(relative, os.lseek(file.fileno(), 0, os.SEEK_CUR), digest)
 
 
+def _closed_blocks(run: Path) -> int:
+    with suppress(OSError, reading.UnreadableError), reading.opened(run / "run.jsonl") as log:
+        return sum(line.startswith(_BLOCK_CLOSED) for line in log)
+    return 0
+
+
 def last_words(path: Path) -> str:
     """Return the last lines of a run's output."""
     try:
@@ -290,156 +264,28 @@ def _exe(pid: int) -> str:
     return ""
 
 
-def _is_alive(worker: ProcessIdentity) -> bool:
-    return identify(worker.pid) == worker
-
-
-def cpu_seconds(worker: ProcessIdentity) -> float | None:
-    """Return the CPU seconds of all live threads (schedstat, else /proc/PID/stat); None where the process is gone."""
-    if not _is_alive(worker):
-        return None
-    total, tasks = 0, Path(f"/proc/{worker.pid}/task")
+def terminate_keeper(keeper: ProcessIdentity | None) -> None:
+    """Tell a keeper, where it is still there, to have its run ended."""
+    if keeper is None:
+        return
     try:
-        for task in tasks.iterdir():
-            total += int((task / "schedstat").read_bytes().split()[0])
-    except (OSError, IndexError, ValueError):
-        stat = processes.stat(Path(f"/proc/{worker.pid}"))
-        return None if stat is None or stat.has_ended else (stat.utime + stat.stime) * processes.TICK
-    return total / 1e9
-
-
-def _signal(worker: ProcessIdentity, number: int) -> bool:
-    try:
-        held = os.pidfd_open(worker.pid)
+        held = os.pidfd_open(keeper.pid)
     except OSError:
-        return False
+        return
     try:
-        if _is_alive(worker):
-            signal.pidfd_send_signal(held, number)
-            return True
-    except OSError:
-        pass
+        if identify(keeper.pid) == keeper:
+            with suppress(OSError):
+                signal.pidfd_send_signal(held, signal.SIGTERM)
     finally:
         os.close(held)
-    return False
-
-
-def continue_worker(worker: ProcessIdentity | None) -> None:
-    """Continue a worker that a keeper before may have left stopped, that was killed."""
-    if worker is not None:
-        _signal(worker, signal.SIGCONT)
-
-
-def terminate_keeper(keeper: ProcessIdentity | None) -> bool:
-    """Tell a keeper to have its run ended; whether it was there."""
-    return keeper is not None and _signal(keeper, signal.SIGTERM)
-
-
-class WorkerControl:
-    """Control of the worker by a keeper, and the worker's use of the CPU while attempts were measured.
-
-    worker_s     seconds of processor that it took in blocks that were measured; None where that is never known
-    measured_s   seconds of these blocks, by the clock that its caller gives: those in which it is known
-    """
-
-    def __init__(self, *, stop: bool) -> None:
-        self.stop = stop
-        self.measured_s = 0.0
-        self.worker_s: float | None = None
-        self.held: ProcessIdentity | None = None
-        self._since: float | None = None
-        self._before: float | None = None
-        self._stopped = False
-        self._holds: socket.socket | None = None
-        self.ever_stopped = False
-
-    def attempt(self, worker: ProcessIdentity | None, now: float) -> None:
-        if self._since is not None:
-            return
-        if self._stopped and worker != self.held:
-            self.go_on()
-        self.held, self._since = worker, now
-        if worker is None:
-            return
-        if self.stop and not self._stopped:
-            self._stopped = self._hold(worker) and _signal(worker, signal.SIGSTOP)
-            self.ever_stopped = self.ever_stopped or self._stopped
-            if not self._stopped:
-                self._release()
-        self._before = cpu_seconds(worker)
-
-    def over(self, now: float) -> None:
-        if self._since is None:
-            return
-        after = None if self.held is None else cpu_seconds(self.held)
-        if after is not None and self._before is not None:
-            self.measured_s += now - self._since
-            self.worker_s = (self.worker_s or 0.0) + max(0.0, after - self._before)
-        self._since = self._before = None
-
-    def go_on(self) -> None:
-        if self._stopped and self.held is not None:
-            _signal(self.held, signal.SIGCONT)
-        self._stopped = False
-        self._release()
-
-    def _release(self) -> None:
-        if self._holds is not None:
-            self._holds.close()
-            self._holds = None
-
-    def _hold(self, worker: ProcessIdentity) -> bool:
-        holds = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            holds.bind(held_by(worker.pid, worker.start))
-            holds.listen(1)
-        except OSError:
-            holds.close()
-            return False
-        self._holds = holds
-        return True
-
-
-EVERY_S, LASTS_S, _MOST_S, _STEP_S = 15.0, 0.5, 5.0, 0.02
 
 
 @contextmanager
 def obeying_order(path: Path, *, alone: bool = False) -> Iterator[None]:
-    """Hold off attempts between two blocks while an order is obeyed; `alone` waits for all others. Raises OSError."""
+    """Hold the lock of a fleet's orders: shared with others that read, or `alone`. Raises OSError."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
         yield
     finally:
         os.close(descriptor)
-
-
-class WorkerYield:
-    """`orders` is the file that is locked while an order is obeyed; beside it stands which worker carried the last."""
-
-    def __init__(self, orders: Path, clock: Callable[[], float] = time.monotonic) -> None:
-        self._orders, self._clock, self._last = orders, clock, clock()
-
-    def worker(self) -> ProcessIdentity | None:
-        with suppress(reading.UnreadableError):
-            return reading.stored(self._orders.with_name("worker"), ProcessIdentity)
-        return None
-
-    def due(self) -> bool:
-        return self._clock() - self._last >= EVERY_S
-
-    def take(self) -> None:
-        """Give the worker a moment, and an order that it is obeying some seconds."""
-        time.sleep(LASTS_S)
-        end = time.monotonic() + _MOST_S
-        with suppress(OSError):
-            descriptor = os.open(self._orders, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-            try:
-                while time.monotonic() < end:
-                    with suppress(BlockingIOError):
-                        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                        break
-                    time.sleep(_STEP_S)
-            finally:
-                os.close(descriptor)
-        self._last = self._clock()

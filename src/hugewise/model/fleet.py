@@ -19,9 +19,6 @@ class FleetHost(msgspec.Struct, frozen=True, kw_only=True):
     run        the run's id; `folder` is relative to the fleet's folder, and any verb that takes a run takes it
     state      how the run ended
     attempts, blocks   that were made, and that are complete
-    worker_share   of a core that the engine's worker took while the host measured; null where there was no worker, or
-               it is not known. `worker_stopped`: whether it was stopped meanwhile
-    orders_s   processor seconds of orders that were obeyed by programs of their own, at any time
     restarts   how often the run died and was resumed
     """
 
@@ -36,9 +33,6 @@ class FleetHost(msgspec.Struct, frozen=True, kw_only=True):
     ended: float
     mechanism: str
     labels: Mapping[str, str] = {}
-    worker_share: float | None = None
-    worker_stopped: bool = False
-    orders_s: float = 0.0
     restarts: int = 0
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from hugewise.model.fleet import (
     FleetComparison,
-    FleetHost,
     FleetResults,
     HostEffect,
     PooledEffect,
@@ -292,25 +291,13 @@ def _hosts(results: FleetResults) -> doc.Section:
             host.state,
             host.blocks,
             when(host.started),
-            _cost(host),
-            f"{host.orders_s:.1f} s",
             host.restarts,
         )
         for host in results.hosts
     ]
-    head = ("host", "class", "run", "state", "blocks", "began", "engine's worker", "orders", "restarts")
-    note = (
-        "What carrying the fleet cost a host while it measured: the engine's worker as a share of a core, and the "
-        "processor time of orders at any time."
-    )
+    head = ("host", "class", "run", "state", "blocks", "began", "restarts")
     table = doc.table("hosts that measured", head, rows, 4)
-    return doc.Section("Hosts", (table, doc.Line(note, quiet=True)), key="hosts")
-
-
-def _cost(host: FleetHost) -> str:
-    if host.worker_share is None:
-        return NOTHING
-    return f"{100 * host.worker_share:.2g}% of a core{', stopped' if host.worker_stopped else ''}"
+    return doc.Section("Hosts", (table,), key="hosts")
 
 
 def _levels(results: FleetResults) -> doc.Section:

@@ -1,17 +1,8 @@
-"""Events of a run for display. The conductor emits them; displays know nothing else of the conductor.
-
-A run that a fleet's keeper started also reports to it when attempts begin and when a block is over: over a socket, one
-JSON line at a time, each answered by one byte before the run goes on. So the keeper has stopped what disturbs before
-the attempt begins. No message falls into a timed region. A keeper that is gone is not waited for.
-"""
+"""Events of a run for display. The conductor emits them; displays know nothing else of the conductor."""
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import Callable
-from contextlib import suppress
-from typing import Literal
 
 import msgspec
 
@@ -88,48 +79,3 @@ class Interrupted(Message, frozen=True):
 
 Event = Started | AttemptStarted | BlockEnded | Message
 Listener = Callable[[Event], None]
-
-
-class KeeperMessage(msgspec.Struct, frozen=True):
-    """A line. `closed` of `blocks` blocks count by now, and `left_s` seconds remain, where that is known."""
-
-    event: Literal["started", "attempt", "block"]
-    run: str = ""
-    closed: int = 0
-    blocks: int = 0
-    left_s: float | None = None
-
-
-def telling(descriptor: int, listener: Listener) -> Listener:
-    """`listener`, and before it the keeper at the other end of the socket `descriptor`."""
-    os.set_inheritable(descriptor, False)  # nothing that the run starts has it
-    keeper = socket.socket(fileno=descriptor)
-    tell = _teller(keeper)
-
-    def both(event: Event) -> None:
-        match event:
-            case Started():
-                tell(KeeperMessage("started", run=event.run, closed=event.closed, blocks=event.blocks))
-            case AttemptStarted():
-                tell(KeeperMessage("attempt"))
-            case BlockEnded():
-                tell(KeeperMessage("block", closed=event.closed, blocks=event.blocks, left_s=event.left_s))
-            case Message():
-                pass
-        listener(event)
-
-    return both
-
-
-def _teller(keeper: socket.socket) -> Callable[[KeeperMessage], None]:
-    there = True
-
-    def tell(what: KeeperMessage) -> None:
-        nonlocal there
-        if there:
-            there = False
-            with suppress(OSError):
-                keeper.sendall(msgspec.json.encode(what) + b"\n")
-                there = bool(keeper.recv(1))
-
-    return tell

@@ -30,7 +30,6 @@ from hugewise.fleet.dask.task import set_worker
 from hugewise.fleet.engine import answer_as_worker
 from hugewise.fleet.host_agent import make_spool
 from hugewise.fleet.protocol import default_spool
-from hugewise.fleet.sigcont_watchdog import start_watchdog
 from hugewise.fleet.spool import ProcessIdentity, identify
 from hugewise.visible import say
 
@@ -186,9 +185,6 @@ async def _work(config: WorkerSettings, folder: Path, says: int) -> None:
             f"{config.host} cannot connect to {config.scheduler} within {_CONNECTING_S:.0f} s",
             hint="open that port of the coordinator for this host; [fleet] port fixes which it is",
         ) from None
-    here = identify(os.getpid())
-    if here is not None:
-        start_watchdog(here.pid, here.start)
     _say(says, _REGISTERED)
     os.close(says)
     await worker.finished()
@@ -205,7 +201,6 @@ def _order_handler(config: WorkerSettings, everywhere: set[int]) -> Callable[[by
                 installation=config.installation,
                 spool_folder=config.spool,
                 root=config.root,
-                worker=os.getpid(),
             )
             return settings.sign_answer(config.seal, order, answer)
         finally:
