@@ -94,11 +94,6 @@ CASES = {
         {"duration": "15s"},
         {"timed": bytes_of("golden/tpcc/go-tpc-touching.jsonl"), "cpus": b"1\n", "lead": b"21\n"},
     ),
-    "sysbench-tpcc": Case(
-        "tpcc",
-        {"sysbench_tpcc": "/t", "duration": "4s"},
-        {"timed": bytes_of("golden/tpcc/sysbench-tpcc.txt"), "cpus": b"1\n", "lead": b"2\n"},
-    ),
     "mysql-ro": Case(
         "mysql-ro",
         {},
@@ -137,12 +132,6 @@ CASES = {
     ),
     "iperf3": Case("iperf3", {}, {"timed": bytes_of("servers/data/iperf3.json")}),
     "sysbench-memory": Case("sysbench-memory", {}, {"timed": bytes_of("servers/data/sysbench-memory.txt")}),
-    "speccpu": Case(
-        "speccpu",
-        {},
-        {"timed": b"done"},
-        {"CPU2017.001.intrate.test.csv": bytes_of("workloads/data/speccpu-constructed.csv")},
-    ),
     "x264": Case(
         "x264",
         {},

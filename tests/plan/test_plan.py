@@ -82,10 +82,8 @@ def test_whom_programs_run_as_is_decided_once(mechanism: Mechanism, who: str | N
     ("workload", "user", "who"),
     [
         ("redis", None, ("nobody", "nobody")),
-        ("speccpu", None, ("daemon", "nobody")),
         ("sysbench-memory", None, (None, "nobody")),
         ("redis", "daemon", ("daemon", "daemon")),
-        ("speccpu", "daemon", ("daemon", "daemon")),
     ],
 )
 def test_a_staged_workload_has_two_accounts(

@@ -61,14 +61,6 @@ def test_as_packaged_slab_pages_take_no_huge_pages(tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
-def test_its_own_large_pages_are_transparent_ones(tmp_path: Path) -> None:
-    arms = ({"name": "off", "from": "base", "set": {"enabled": "madvise"}, "thp_disable": True}, "thp-advised")
-    found = run(tmp_path, *arms, large_pages=True, heap="packaged")
-    assert found["off"].delivery.share == 1
-    assert found["thp-advised"].delivery.delivered is True
-
-
-@pytest.mark.soak
 def test_half_a_pool_is_not_delivered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """glibc takes base pages without a word when the pool is short; so it is with every program of its malloc."""
     short_pool(monkeypatch, Memcached, size=128 << 20)

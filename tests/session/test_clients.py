@@ -48,7 +48,6 @@ def test_what_cannot_be_is_told_with_its_cure() -> None:
     ("workload", "more", "why"),
     [
         ('name = "chase"\nclient = "apart"\nparameters = { bytes = "1m" }', "", "chase has no client"),
-        ('name = "tpcc"\nclient = "apart"\nparameters = { sysbench_tpcc = "/t" }', "", "a folder of this host"),
         ('name = "redis"\nclient = "apart"', '[design]\nkind = "interleaved"', "arms that run at once cannot meet"),
     ],
 )

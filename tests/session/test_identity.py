@@ -66,7 +66,6 @@ def test_redis_is_told_of_huge_pages_and_so_is_its_allocator() -> None:
         ("mysql-ro", {}, "mariadb", "[mariadbd]\nlarge-pages = OFF\n"),
         ("tpcc", {"server": "mariadb"}, "mariadb", "[mariadbd]\nlarge-pages = OFF\n"),
         ("tpcc", {}, "postgresql", "huge_pages = off\n"),
-        ("memcached", {"large_pages": True}, "memcached", "-L\n"),
     ],
 )
 def test_servers_are_told_by_their_own_files(name: str, values: dict[str, Any], kind: str, content: str) -> None:

@@ -198,7 +198,6 @@ def test_the_allocator_of_redis_is_told_in_its_own_way() -> None:
 
     assert environment(HUGE) == {}
     assert environment(ADVISED) == {"MALLOC_CONF": "thp:always"}
-    assert environment(ADVISED, malloc_conf="narenas:1") == {"MALLOC_CONF": "narenas:1,thp:always"}
     assert environment(POOL, allocator="libc") == {
         "LD_PRELOAD": "libc.so.6",
         "GLIBC_TUNABLES": "glibc.malloc.hugetlb=2:glibc.malloc.top_pad=67108864",
@@ -218,15 +217,6 @@ def test_memcached_heap_grows_in_large_steps_unless_told_not_to() -> None:
 def test_the_hash_table_of_memcached_has_its_last_size_from_the_start(keys: int, power: int) -> None:
     """It grows when there are more than 1.5 keys a bucket."""
     assert f"hashpower={power}" in played(MEMCACHED, keys=keys).servers[0].argv
-
-
-def test_large_pages_of_memcached_need_huge_pages_on() -> None:
-    own = given(MEMCACHED, large_pages=True)
-    refused = known(MEMCACHED.refuses(BASE, own))
-    assert "memcached refuses -L" in refused
-    assert MEMCACHED.refuses(HUGE, own) is None
-    assert "-L" in played(MEMCACHED, HUGE, large_pages=True).servers[0].argv
-    assert "-L" not in played(MEMCACHED, HUGE).servers[0].argv
 
 
 @BOTH

@@ -129,13 +129,9 @@ def test_without_such_a_host_nothing_of_it_is_there(name: str, given: Mapping[st
 
 def test_what_cannot_be_asked_from_there_says_why() -> None:
     found = workloads.discover()
-    for name, given, why in (
-        ("tpcc", {"sysbench_tpcc": "/x"}, "go-tpc"),
-        ("iperf3", {"peer": "host"}, "guest"),
-    ):
-        workload = found[name]
-        assert isinstance(workload, Parted)
-        assert why in (workload.parted_refused(values(name, **given)) or "")
+    workload = found["iperf3"]
+    assert isinstance(workload, Parted)
+    assert "guest" in (workload.parted_refused(values("iperf3", peer="host")) or "")
     assert not isinstance(found["chase"], Parted)
 
 

@@ -1,4 +1,4 @@
-"""TPC-C: what is run on each server by each client, and what they say. The recorded outputs are real."""
+"""TPC-C: what is run on each server, and what the client says. The recorded outputs are real."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hugewise.model.design import TakingTurns
 from hugewise.model.procedure import Part, Places, Server, Step, Write
 from hugewise.workloads import _mariadb, _postgres, _tpcc, tpcc
 from hugewise.workloads._postgres import TOUCH
-from hugewise.workloads._tpcc import go_tpc, go_tpc_whole, sysbench
+from hugewise.workloads._tpcc import go_tpc, go_tpc_whole
 from hugewise.workloads.tpcc import WORKLOAD
 from tests.build.workloads import BASE, MIB, POOL, Said, given, use
 
@@ -21,7 +21,6 @@ GOLDEN = Path(__file__).parent.parent / "golden" / "tpcc"
 GO_TPC = (GOLDEN / "go-tpc.jsonl").read_text()  # a run of 3 s, which tells of two seconds
 SILENT = (GOLDEN / "go-tpc-silent.jsonl").read_text()  # a run of 40 s, whose first transaction ended after 6.2 s
 TOUCHING = (GOLDEN / "go-tpc-touching.jsonl").read_text()  # another, in which some ended before all stood still
-SYSBENCH = (GOLDEN / "sysbench-tpcc.txt").read_text()
 PLACES = Places(data="/d", run="/r", ports=(15306,), sut=(0,), client=(1,))
 
 
@@ -51,18 +50,6 @@ def test_go_tpc_reaches_postgres_by_its_socket_and_mariadb_on_the_loopback() -> 
     assert (procedure.window.lead, procedure.window.length) == (10, 15)
 
 
-def test_sysbench_tpcc_runs_in_its_folder_by_sockets() -> None:
-    values = given(WORKLOAD, server="postgres", sysbench_tpcc="/opt/tpcc")
-    launch = WORKLOAD.procedure(BASE, values, PLACES).timed
-    assert launch.cwd == "/opt/tpcc"
-    assert {"./tpcc.lua", "--pgsql-host=/r", "--scale=12", "--rand-seed=1", "--trx_level=RC"} <= set(launch.argv)
-    procedure = WORKLOAD.procedure(BASE, given(WORKLOAD, server="mariadb", sysbench_tpcc="/opt/tpcc"), PLACES)
-    assert "--mysql-socket=/r/mariadb.sock" in procedure.timed.argv
-    assert "--skip-networking" in procedure.servers[0].argv
-    (warm,) = (step for step in procedure.warm if step.name == "warm")
-    assert "tpcc.new_orders1" in warm.argv[-1]
-
-
 def test_pages_reach_each_server_in_its_own_way() -> None:
     (maria,) = WORKLOAD.procedure(POOL, given(WORKLOAD, server="mariadb"), PLACES).servers
     (postgres,) = WORKLOAD.procedure(POOL, given(WORKLOAD, server="postgres"), PLACES).servers
@@ -90,14 +77,13 @@ def test_the_lead_grows_with_the_clients_of_postgres_and_the_size_and_can_be_giv
     assert lead(server="mariadb", connections=9) == lead(server="mariadb"), "one process serves all"
 
 
-@pytest.mark.parametrize(("more", "table"), [({}, "district"), ({"sysbench_tpcc": "/t"}, "district1")])
-def test_a_backend_of_postgres_touches_its_buffers_before_its_first_update(more: dict[str, str], table: str) -> None:
-    procedure = WORKLOAD.procedure(BASE, given(WORKLOAD, **more), PLACES)
+def test_a_backend_of_postgres_touches_its_buffers_before_its_first_update() -> None:
+    procedure = WORKLOAD.procedure(BASE, given(WORKLOAD), PLACES)
     (prewarm,) = (step for step in procedure.warm if step.name == "prewarm")
     statements = prewarm.argv[prewarm.argv.index("-c") + 1 :: 2]
     assert "pg_prewarm" in statements[0], "what it touches is there before"
     function, trigger = statements[-2:]
-    assert f"BEFORE UPDATE ON {table} FOR EACH STATEMENT WHEN (current_setting('hugewise.warm', true)" in trigger
+    assert "BEFORE UPDATE ON district FOR EACH STATEMENT WHEN (current_setting('hugewise.warm', true)" in trigger
     assert TOUCH.removeprefix("SELECT ") in function
     assert "IF nextval('warmed') = 4 THEN DROP TABLE filler" in function, "the last of four clients frees what is held"
     (fill,) = (statement for statement in statements if statement.startswith("INSERT INTO filler"))
@@ -124,11 +110,10 @@ def test_the_warehouses_are_loaded_once_without_the_client_s_own_check() -> None
     assert names == ["initdb", "postgres", "create", "prepare", "rest"]
 
 
-def test_data_of_another_server_or_client_are_others() -> None:
+def test_data_of_another_server_or_size_are_others() -> None:
     values = [
         given(WORKLOAD, server="postgres"),
         given(WORKLOAD, server="mariadb"),
-        given(WORKLOAD, sysbench_tpcc="/t"),
         given(WORKLOAD, warehouses=3),
     ]
     keys = [tuple(sorted((WORKLOAD.data(value).key).items())) for value in values]
@@ -257,18 +242,6 @@ def test_a_run_without_a_second_is_an_error() -> None:
         go_tpc(summary, 21, 15, 40)
 
 
-def test_sysbench_tells_transactions_and_no_new_orders() -> None:
-    seen = sysbench(SYSBENCH, 2, 4)
-    assert seen.new_orders is None
-    assert len(seen.series) == 4
-    reading = WORKLOAD.read(said(SYSBENCH, lead=2), given(WORKLOAD, sysbench_tpcc="/t", duration="4s"))
-    assert reading.metrics["tpmc"] is None
-    assert "judge tpm_total" in reading.absent["tpmc"]
-    assert reading.metrics["latency_avg_ms"] is None and "whole run" in reading.absent["latency_avg_ms"]
-    assert reading.metrics["tpm_total"] == pytest.approx(sum(seen.series) * 15, abs=15)
-    assert "transactions failed" in reading.marks[0], "recorded at the isolation that is its default"
-
-
 @pytest.mark.usefixtures("recorded_tail")
 def test_failures_and_a_saturated_client_are_told() -> None:
     failing = GO_TPC + "[2026-11-21 12:00:00] execute run failed, err deadlock\n" * 90
@@ -297,15 +270,12 @@ def test_other_output_is_an_error(text: str, reason: str) -> None:
         go_tpc(text, 1, 5, 10)
 
 
-def test_a_missing_client_says_how_it_is_had(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_client_says_how_it_is_had(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_tpcc, "go_tpc_path", lambda: None)
     values = given(WORKLOAD, server="mariadb")
     assert [each.reason for each in WORKLOAD.missing(values)] == [
         "go-tpc: not beside hugewise and not on PATH; build it with `make go-tpc` (needs go)"
     ]
-    relative = WORKLOAD.missing(given(WORKLOAD, server="mariadb", sysbench_tpcc="x"))
-    assert "absolute path" in relative[0].reason
-    assert "no tpcc.lua" in WORKLOAD.missing(given(WORKLOAD, server="mariadb", sysbench_tpcc=str(tmp_path)))[0].reason
 
 
 WORK = {"server": "mariadb", "connections": 4, "transactions": 1002}
@@ -326,10 +296,9 @@ def test_writers_take_turns_by_work_and_where_their_pages_can_be_proven() -> Non
     assert isinstance(workload, TakingTurns)
     assert workload.turns_refused(given(WORKLOAD, **WORK)) is None
     assert "transactions = N" in (workload.turns_refused(given(WORKLOAD, server="mariadb")) or "")
-    for other, why in (({"server": "postgres"}, "backends with it"), ({"sysbench_tpcc": "/t"}, "go-tpc alone")):
-        values = given(WORKLOAD, **{**WORK, **other})
-        assert why in (workload.turns_refused(values) or "")
-        assert why in (WORKLOAD.refuses(BASE, values) or "")
+    values = given(WORKLOAD, **{**WORK, "server": "postgres"})
+    assert "backends with it" in (workload.turns_refused(values) or "")
+    assert "backends with it" in (WORKLOAD.refuses(BASE, values) or "")
 
 
 def test_of_a_given_work_all_of_the_run_counts_by_the_time_in_which_it_went_on() -> None:

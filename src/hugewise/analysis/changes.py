@@ -237,7 +237,7 @@ def _why(  # noqa: PLR0917
 
 # The parameter whose levels are the programs of a set, and the workloads that have it.
 PROGRAM = "program"
-_SETS = ("integer-set", "speccpu")
+_SETS = ("integer-set", "speccpu")  # speccpu: of runs of before
 
 
 class Overall(msgspec.Struct, frozen=True, kw_only=True):

@@ -52,10 +52,10 @@ class Parameter(msgspec.Struct, frozen=True):
 
 
 def without_defaults(values: Mapping[str, ParameterValue]) -> dict[str, ParameterValue]:
-    """Return the values without empty lists and flags that are not set. Such a parameter can be younger than a run,
-    which then had no value of it and was the same all the same.
+    """Return the values without empty lists, empty texts and flags that are not set. Such a parameter can be younger
+    than a run, or gone since: the run was the same all the same.
     """
-    return {name: value for name, value in values.items() if value != () and value is not False}
+    return {name: value for name, value in values.items() if value not in ((), "") and value is not False}
 
 
 class Missing(msgspec.Struct, frozen=True):

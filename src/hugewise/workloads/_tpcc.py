@@ -1,10 +1,9 @@
-"""TPC-C on PostgreSQL and MariaDB: its two clients, their commands and output, and the servers' settings. Pure.
+"""TPC-C on PostgreSQL and MariaDB: go-tpc's commands and output, and the servers' settings. Pure.
 
 go-tpc 1.0 with `--output json --interval 1s` prints a list of rows for each second, then those of the whole run, then
-the rates; with `--count` each thread makes as many transactions, whatever kinds they are. sysbench-tpcc prints
-sysbench's own report, in which all transactions are alike.
+the rates; with `--count` each thread makes as many transactions, whatever kinds they are.
 
-Sources: go-tpc 1.0.12, sysbench-tpcc.
+Source: go-tpc 1.0.12.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from hugewise.model.policy import Treatment
 from hugewise.model.procedure import Act, Places, Server, Step, Write
 from hugewise.model.workload import Missing
 from hugewise.reading import UnreadableError, count, figure, number, shown
-from hugewise.workloads import _mariadb, _outputs, _postgres, _staged
+from hugewise.workloads import _mariadb, _postgres
 from hugewise.workloads._staged import Values, float_value, integer
 
 DATABASE = USER = "tpcc"
@@ -35,41 +34,20 @@ def go_tpc_path() -> str | None:
     return beside if programs.executable(beside) else programs.which("go-tpc")
 
 
-def missing(values: Values) -> Iterable[Missing]:
-    """Yield the client, where it is not there."""
-    if folder := str(values["sysbench_tpcc"]):
-        if not Path(folder).is_absolute():
-            yield Missing(f"sysbench_tpcc = {folder!r} must be an absolute path")
-        elif not (Path(folder) / "tpcc.lua").is_file():
-            yield Missing(f"sysbench_tpcc = {folder!r} has no tpcc.lua")
-        yield from _staged.not_on_path([("sysbench", "sysbench")])
-    elif go_tpc_path() is None:
-        yield Missing("go-tpc: not beside hugewise and not on PATH; build it with `make go-tpc` (needs go)")
+def missing() -> tuple[Missing, ...]:
+    """Return the client, where it is not there."""
+    if go_tpc_path() is not None:
+        return ()
+    return (Missing("go-tpc: not beside hugewise and not on PATH; build it with `make go-tpc` (needs go)"),)
 
 
 def client_command(values: Values, places: Places, act: str, seconds: int = 0, *, count: int = 0) -> tuple[str, ...]:
     """Return the command line of an act, `prepare` or `run`; a run ends after so many seconds, or transactions."""
     maria = values["server"] == "mariadb"
-    if values["sysbench_tpcc"]:
-        where: tuple[str, ...] = (
-            ("--db-driver=mysql", f"--mysql-socket={_mariadb.socket(places)}", f"--mysql-user={_mariadb.SUPERUSER}")
-            if maria
-            else (
-                *("--db-driver=pgsql", f"--pgsql-host={places.run}", "--pgsql-port=5432", "--pgsql-user=postgres"),
-                # Its default, repeatable read, makes PostgreSQL give up every third transaction.
-                "--trx_level=RC",
-            )
-        )
-        database = f"--{'mysql' if maria else 'pgsql'}-db={DATABASE}"
-        timed = [] if act == "prepare" else [f"--time={seconds}", "--report-interval=1"]
-        return (
-            *("sysbench", "./tpcc.lua", *where, database, "--tables=1", f"--scale={values['warehouses']}"),
-            *(f"--threads={values['connections']}", f"--rand-seed={values['seed']}", *timed, act),
-        )
     far = places.far
     # The driver for MariaDB cannot be told of a socket. The one for PostgreSQL takes the last of its sorted hosts: a
     # folder sorts after a dot.
-    where = (
+    where: tuple[str, ...] = (
         ("--driver=mysql", "--host=127.0.0.1", f"--port={places.ports[0]}", f"--user={USER}", f"--password={USER}")
         if maria
         else ("--driver=postgres", "--host=.", "--port=5432", "--user=postgres", f"--conn-params={_SOCKET}{places.run}")
@@ -104,7 +82,6 @@ def environment(values: Values, places: Places) -> Mapping[str, str]:
 _SOCKET = "sslmode=disable&host="
 
 _TABLES = ("warehouse", "district", "customer", "history", "new_order", "orders", "order_line", "item", "stock")
-_SYSBENCH_NAMES = {"new_order": "new_orders"}
 
 # Measured: a warehouse takes 107 MB in InnoDB and 105 MB in PostgreSQL, indexes included.
 BYTES_PER_WAREHOUSE = 110_000_000
@@ -128,14 +105,7 @@ def guards(values: Values, places: Places) -> tuple[Write, ...]:
 
 
 def _prepare(values: Values, places: Places) -> Step:
-    argv, cwd = client_command(values, places, "prepare"), str(values["sysbench_tpcc"]) or None
-    return Step(name="prepare", argv=argv, cwd=cwd, timeout=86_400)
-
-
-def _names(values: Values) -> list[str]:
-    if values["sysbench_tpcc"]:
-        return [f"{_SYSBENCH_NAMES.get(table, table)}1" for table in _TABLES]
-    return list(_TABLES)
+    return Step(name="prepare", argv=client_command(values, places, "prepare"), timeout=86_400)
 
 
 # -- MariaDB
@@ -151,22 +121,20 @@ def mariadb_recipe(values: Values, places: Places) -> Iterable[Act]:
         f"CREATE USER {USER}@127.0.0.1 IDENTIFIED BY '{USER}'",
         f"GRANT ALL ON {DATABASE}.* TO {USER}@127.0.0.1",
     )
-    port = None if values["sysbench_tpcc"] else places.ports[0]
-    yield _mariadb.server(installation, places, None, integer(values, "buffers"), log=LOG, port=port)
+    yield _mariadb.server(installation, places, None, integer(values, "buffers"), log=LOG, port=places.ports[0])
     yield _prepare(values, places)
-    tables = ", ".join(f"{DATABASE}.{table}" for table in _names(values))
+    tables = ", ".join(f"{DATABASE}.{table}" for table in _TABLES)
     yield _mariadb.sql(installation, places, "analyze", f"ANALYZE TABLE {tables}", timeout=86_400)
 
 
 def serve_mariadb(treatment: Treatment, values: Values, places: Places) -> tuple[Server, tuple[Step, ...]]:
     """MariaDB under a treatment, and what makes it touch its memory before the clock."""
     installation = _mariadb.installed(str(values["folder"]))
-    port = None if values["sysbench_tpcc"] else places.ports[0]
     size, keep = integer(values, "buffers"), values["keep_thp"] is True
-    server = _mariadb.server(installation, places, treatment, size, log=LOG, keep=keep, port=port)
+    server = _mariadb.server(installation, places, treatment, size, log=LOG, keep=keep, port=places.ports[0])
     return server, (
         _mariadb.redo_touched(installation, places, DATABASE, LOG),
-        _mariadb.warmed(installation, places, DATABASE, _names(values)),
+        _mariadb.warmed(installation, places, DATABASE, _TABLES),
     )
 
 
@@ -199,8 +167,8 @@ def serve_postgres(treatment: Treatment, values: Values, places: Places) -> tupl
     """PostgreSQL under a treatment, and what makes its backends touch their memory before the clock."""
     installation = _postgres.installed(str(values["folder"]))
     chosen = {**postgres_settings(values), **_postgres.paging(treatment)}
-    district, clients = _names(values)[_TABLES.index("district")], integer(values, "connections")
-    statements = (_EVERY, *_postgres.at_the_first_update(district, clients, grows(values)))
+    clients = integer(values, "connections")
+    statements = (_EVERY, *_postgres.at_the_first_update("district", clients, grows(values)))
     warm = _postgres.psql(installation, places, "prewarm", *statements, database=DATABASE, timeout=86_400)
     role = () if places.far is None else (_postgres.far_role(installation, places),)
     return _postgres.server(installation, places, chosen), (*role, warm)
@@ -218,7 +186,6 @@ _FAILED = re.compile(r"execute run failed, err (.*)")
 class MeasuredTransactions(msgspec.Struct, frozen=True, kw_only=True):
     """The measured part: counts in it, milliseconds of a new order in it.
 
-    new_orders    None: the client does not tell the transactions apart
     series        transactions in each of its seconds
     average_ms    None: it tells that of its whole run alone, or there was no new order
     quantiles_ms  empty where the measured part is not its whole run, of which alone it tells them
@@ -226,7 +193,7 @@ class MeasuredTransactions(msgspec.Struct, frozen=True, kw_only=True):
 
     seconds: float
     transactions: int
-    new_orders: int | None
+    new_orders: int
     average_ms: float | None
     quantiles_ms: dict[str, float]
     series: tuple[float, ...]
@@ -303,24 +270,6 @@ def _summary(said: str, tables: list[list[dict[str, Any]]]) -> _Rows:
     if not whole or "NEW_ORDER" not in whole[-1]:
         raise ValueError(f"go-tpc's summary has no NEW_ORDER: {said.strip()[-300:]!r}")
     return whole[-1]
-
-
-def sysbench(said: str, lead: int, length: int) -> MeasuredTransactions:
-    """Parse sysbench-tpcc's report. Raises ValueError when a second or the summary is not there."""
-    run = _outputs.read(said)
-    part = [second.tps for second in run.seconds if lead < second.second <= lead + length]
-    if len(part) < length:
-        raise ValueError(f"sysbench told of {len(run.seconds)} seconds, not of the {lead + length} asked for")
-    return MeasuredTransactions(
-        seconds=length,
-        transactions=round(sum(part)),
-        new_orders=None,
-        average_ms=None,
-        quantiles_ms={},
-        series=tuple(part),
-        errors=run.errors,
-        error=f"{run.errors} ignored errors" if run.errors else None,
-    )
 
 
 def _rows(line: str) -> list[dict[str, Any]] | None:

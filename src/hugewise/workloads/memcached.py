@@ -2,8 +2,7 @@
 
 Items lie in slab pages of 1 MiB, each a malloc of its own that is cleared at once: glibc maps them one by one, and
 nothing larger fits at the first touch. With `heap = "steps"`, the same in every arm, glibc's heap grows by 64 MiB at
-once instead, so that the pages are all that differs. memcached's own way, `-L`, is one large piece with advice; it
-refuses to begin where transparent huge pages are off, and so has no arm with base pages beside it.
+once instead, so that the pages are all that differs.
 
 Sources: doc/protocol.txt, slabs.c and memcached.c of memcached; the glibc manual, Memory Allocation Tunables.
 """
@@ -13,10 +12,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from hugewise.deployment import configuration
 from hugewise.machine import programs as at_hand
 from hugewise.model.metric import Metric
-from hugewise.model.pages import THP
 from hugewise.model.policy import Treatment
 from hugewise.model.procedure import Places, Reading, RemoteEndpoint, Server, Step, Write
 from hugewise.model.workload import Configuration, Missing, Parameter
@@ -51,25 +48,21 @@ class Memcached(KeyValue):
     description = "memcached: a full cache asked by many connections (get and set)"
     programs = (("memcached", "memcached"), ("memcached-tool", "memcached"))
     choices = (*KeyValue.choices, ("heap", ("steps", "packaged")))
-    of_servers = ("memory", "heap", "large_pages")
+    of_servers = ("memory", "heap")
     parameters = parameters(
         7_200_000,
         Parameter("memory", "size", "1152m", "memory for items of each instance (memcached -m)"),
         Parameter(
             "heap", "text", "steps", "steps: glibc's heap grows by 64m at once; packaged: each slab is mapped alone"
         ),
-        Parameter("large_pages", "flag", False, "memcached's own -L: items in one piece, advised to be huge"),
     )
     metrics = (*KeyValue.metrics, Metric("evictions", "keys", "lower", "keys that were evicted, over all instances"))
 
     def refuses(self, treatment: Treatment, values: Values) -> str | None:
-        # memcached's own large pages are transparent ones, which must not be off
         if (reason := super().refuses(treatment, values)) is not None:
             return reason
         if integer(values, "memory") < 64 << 20:
             return f"memory = {values['memory']} is less than 64m, memcached's least"
-        if values["large_pages"] and treatment.knobs.get(f"{THP}/enabled") == "never":
-            return f"memcached refuses -L where {THP}/enabled is never: large_pages = false reaches every policy"
         return None
 
     def missing(self, values: Values) -> tuple[Missing, ...]:
@@ -104,7 +97,7 @@ class Memcached(KeyValue):
         argv += [] if far is None else ["-Y", f"{places.data}/{_ACCOUNTS}"]
         return Server(
             name=f"memcached-{number}",
-            argv=(*argv, *(("-L",) if values["large_pages"] else ())),
+            argv=tuple(argv),
             ready=Step(
                 name="ready",
                 argv=self.ask(number, places),
@@ -117,7 +110,7 @@ class Memcached(KeyValue):
         )
 
     def configuration(self, treatment: Treatment, values: Values) -> Configuration:
-        return _environment(treatment, values), (configuration.memcached(),) if values["large_pages"] else ()
+        return _environment(treatment, values), ()
 
     def ask(self, number: int, places: Places) -> tuple[str, ...]:
         if places.far is not None:

@@ -51,12 +51,11 @@ class Redis(KeyValue):
     description = "redis: a full store asked by many connections (get and set)"
     programs = (("redis-server", "redis-server"), ("redis-cli", "redis-tools"))
     choices = (*KeyValue.choices, ("allocator", ("jemalloc", "libc")))
-    of_servers = ("allocator", "disable_thp", "malloc_conf")
+    of_servers = ("allocator", "disable_thp")
     parameters = parameters(
         6_200_000,
         Parameter("allocator", "text", "jemalloc", "jemalloc (as packaged), or libc: glibc's malloc by LD_PRELOAD"),
         Parameter("disable_thp", "flag", False, "leave redis's own disable-thp on, by which it refuses huge pages"),
-        Parameter("malloc_conf", "text", "", "jemalloc's MALLOC_CONF, such as dirty_decay_ms:10000"),
         Parameter("bgsave", "flag", False, "save the store in the background when the measured part begins"),
     )
     metrics = (
@@ -160,8 +159,6 @@ class Redis(KeyValue):
             raise ValueError(f"INFO of redis is not as expected: {said[0][:200] if said else 'nothing was told'!r}")
         told = facts(infos[0], _TOLD)
         told["disable_thp"] = str(values["disable_thp"]).lower()
-        if values["malloc_conf"]:
-            told["malloc_conf"] = str(values["malloc_conf"])
         if values["allocator"] == "libc":
             told["mem_allocator"] = "libc (LD_PRELOAD)"
         if not values["bgsave"]:
@@ -180,10 +177,7 @@ def _environment(treatment: Treatment, values: Values) -> dict[str, str]:
     # jemalloc advises its memory only when asked to (`thp:always`)
     if values["allocator"] == "libc":
         return {"LD_PRELOAD": "libc.so.6"} | tunables(treatment, f"glibc.malloc.top_pad={STEP}")
-    chosen = [str(values["malloc_conf"])] if values["malloc_conf"] else []
-    if treatment.advice == "huge":
-        chosen.append("thp:always")
-    return {"MALLOC_CONF": ",".join(chosen)} if chosen else {}
+    return {"MALLOC_CONF": "thp:always"} if treatment.advice == "huge" else {}
 
 
 def _argv(socket: str, word: str, places: Places) -> tuple[str, ...]:

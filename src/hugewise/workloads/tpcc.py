@@ -1,8 +1,8 @@
-"""TPC-C on PostgreSQL or MariaDB, by go-tpc, or by sysbench-tpcc where the user has its scripts.
+"""TPC-C on PostgreSQL or MariaDB, by go-tpc.
 
 The warehouses are loaded once and the same bytes are laid out for every attempt: the database grows by every run.
 go-tpc takes its random numbers from the clock, so that data made anew differ in their content (not in size), and no two
-runs ask for the same orders; sysbench-tpcc has a seed.
+runs ask for the same orders.
 
 What it writes makes the data grow, and a faster arm more so. With `transactions` go-tpc does as many in every attempt,
 however long that takes; it leaves then, which only MariaDB's pages outlive.
@@ -11,8 +11,8 @@ MariaDB is one process, whose pages are all touched before the clients come. Pos
 with page tables of its own. The clients have no hook for a warm-up of each, but the server has: a trigger, by which a
 backend touches what the database fills of the buffers before its first update of a district, within `lead`.
 
-Sources: TPC-C revision 5.11 (mix of transactions; the keying and thinking times are left out, as both clients do by
-default, so that rates are no TPC results); the sources of go-tpc 1.0.12 and of sysbench-tpcc.
+Sources: TPC-C revision 5.11 (mix of transactions; the keying and thinking times are left out, as the client does by
+default, so that rates are no TPC results); the sources of go-tpc 1.0.12.
 """
 
 from __future__ import annotations
@@ -49,19 +49,19 @@ _SATURATED = "the client was saturated: it used all of its CPU time"
 _SETTLING = 10  # seconds of MariaDB's lead
 _LEAD = "lead"
 _TAIL = 4  # seconds for which the clients stay after the measured part, while pages are proven
-_MANY_ERRORS = 0.05  # sysbench-tpcc counts the 1% of new orders that are to be rolled back, and deadlocks
+_MANY_ERRORS = 0.05
 
 
 class Tpcc(PartedWorkload):
     """A server of its own for every attempt; the policy is about shared_buffers, or the buffer pool."""
 
     name = "tpcc"
-    description = "TPC-C on PostgreSQL or MariaDB (go-tpc, or sysbench-tpcc from the user's folder)"
+    description = "TPC-C on PostgreSQL or MariaDB (go-tpc)"
     ports = 1
     clients = True
     client_programs = ("go-tpc",)
     choices = (("server", ("postgres", "mariadb")),)
-    least = (("warehouses", 1), ("connections", 1), ("duration", 1), ("lead", 0), ("seed", 1), ("transactions", 0))
+    least = (("warehouses", 1), ("connections", 1), ("duration", 1), ("lead", 0), ("transactions", 0))
     parameters = (
         Parameter("server", "text", "postgres", "postgres or mariadb"),
         Parameter("warehouses", "integer", 12, "of about 105 MiB each"),
@@ -81,8 +81,6 @@ class Tpcc(PartedWorkload):
             "so many over all connections, after a tenth as many to warm up, in place of `duration` and `lead` (by"
             " go-tpc, on MariaDB): data that are written grow alike; 0: for `duration`",
         ),
-        Parameter("sysbench_tpcc", "text", "", "the folder of sysbench-tpcc (tpcc.lua), to use instead of go-tpc"),
-        Parameter("seed", "integer", 1, "of sysbench-tpcc; go-tpc has none"),
         Parameter("keep_thp", "flag", False, "keep MariaDB from switching THP off for itself, as it does by default"),
         Parameter("settings", "text", "", "settings of PostgreSQL beside the published ones: 'NAME=VALUE ...'"),
         Parameter("folder", "text", "", "the folder of the server's programs (default: the usual places)"),
@@ -128,8 +126,6 @@ class Tpcc(PartedWorkload):
         return None
 
     def _uncounted(self, values: Values) -> str | None:
-        if values["sysbench_tpcc"]:
-            return "a number of transactions is given to go-tpc alone, not to sysbench-tpcc"
         if values["server"] != "mariadb":
             return (
                 "go-tpc leaves when it has made its transactions, and PostgreSQL's backends with it, in which alone its"
@@ -138,14 +134,15 @@ class Tpcc(PartedWorkload):
         return None
 
     def stand_ins(self, values: Values) -> tuple[str, ...]:
-        return () if values["sysbench_tpcc"] else ("go-tpc in place of sysbench-tpcc",)
+        own = values.get("sysbench_tpcc")  # of a run of before
+        return () if own else ("go-tpc in place of sysbench-tpcc",)
 
     def missing(self, values: Values) -> tuple[Missing, ...]:
         folder = str(values["folder"])
         server = (
             _mariadb.missing(folder) if values["server"] == "mariadb" else _postgres.missing(folder, (), EXTENSIONS)
         )
-        return (*server, *_tpcc.missing(values))
+        return (*server, *_tpcc.missing())
 
     def memory(self, treatment: Treatment, values: Values) -> int:
         return max(_filled(values), self.pool(treatment, values)) + _BYTES_BESIDE
@@ -167,24 +164,13 @@ class Tpcc(PartedWorkload):
             "version": (_mariadb if maria else _postgres).installed(str(values["folder"])).version,
             "warehouses": integer(values, "warehouses"),
             "made": 1,
+            "client": f"go-tpc {_GO_TPC}",
         }
-        if values["sysbench_tpcc"]:
-            key |= {"client": "sysbench-tpcc", "seed": integer(values, "seed")}
-        else:
-            key |= {"client": f"go-tpc {_GO_TPC}"}
         return Data(
             name=f"tpcc-{values['server']}",
             key=key,
             recipe=lambda places: mariadb_recipe(values, places) if maria else postgres_recipe(values, places),
             bytes=integer(values, "warehouses") * BYTES_PER_WAREHOUSE + _BYTES_OF_EMPTY + LOG,
-        )
-
-    def parted_refused(self, values: Values) -> str | None:
-        """sysbench-tpcc is a folder of this host's."""
-        return (
-            "sysbench_tpcc is a folder of this host: on another, the client is go-tpc"
-            if values["sysbench_tpcc"]
-            else None
         )
 
     def exposed(self, values: Values) -> str | None:
@@ -212,7 +198,6 @@ class Tpcc(PartedWorkload):
             timed=Launch(
                 argv=_tpcc.client_command(values, places, "run", lead + length + _TAIL),
                 proof="live",
-                cwd=str(values["sysbench_tpcc"]) or None,
                 environment=_tpcc.environment(values, places),
             ),
             window=Window(lead, length),
@@ -224,22 +209,16 @@ class Tpcc(PartedWorkload):
             seen = _tpcc.go_tpc_whole(outputs.stdout(), _outputs.thawed(outputs))
         else:
             lead, length = whole(outputs.stdout(_LEAD), "the lead"), _length(values)
-            if values["sysbench_tpcc"]:
-                seen = _tpcc.sysbench(outputs.stdout(), lead, length)
-            else:
-                seen = _tpcc.go_tpc(outputs.stdout(), lead, length, lead + length + _TAIL)
+            seen = _tpcc.go_tpc(outputs.stdout(), lead, length, lead + length + _TAIL)
         metrics: dict[str, float | None] = dict.fromkeys(metric.name for metric in self.metrics)
         metrics |= {
+            "tpmc": seen.new_orders * 60 / seen.seconds,
             "tpm_total": seen.transactions * 60 / seen.seconds,
             "latency_avg_ms": seen.average_ms,
             "server_cpu_us": _outputs.cpu_us(outputs, seen.transactions),
             **{f"latency_{name}_ms": value for name, value in seen.quantiles_ms.items()},
         }
         absent = {name: _OF_ALL for name, value in metrics.items() if value is None and name.startswith("latency_")}
-        if seen.new_orders is None:
-            absent["tpmc"] = "sysbench-tpcc does not tell new orders apart: judge tpm_total (metric = ...)"
-        else:
-            metrics["tpmc"] = seen.new_orders * 60 / seen.seconds
         if _outputs.in_turns(outputs):
             timed = [name for name in metrics if name.startswith("latency_")]
             metrics |= dict.fromkeys(timed)
@@ -249,7 +228,7 @@ class Tpcc(PartedWorkload):
         problem, grown = None, {}
         if work:
             grown, problem = _grown(outputs), _other_work(seen, work)
-        if not seen.transactions or seen.new_orders == 0:
+        if not seen.new_orders:
             problem = f"no new order was made{f': {seen.error}' if seen.error else ''}"
         marks = []
         if seen.errors > _MANY_ERRORS * seen.transactions:

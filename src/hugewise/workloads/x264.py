@@ -1,7 +1,7 @@
 """x264: transcoding with ffmpeg and libx264, one single-threaded instance pinned to each CPU.
 
-As in the study of mTHP on Arm servers (LPC 2024): every instance transcodes all clips, synthetic ones or a folder of
-the user's (vbench); inputs, outputs and the program lie in tmpfs; *upload* takes lossless clips to CRF 18 in one pass,
+As in the study of mTHP on Arm servers (LPC 2024): every instance transcodes all clips, synthetic ones in place
+of vbench's; inputs, outputs and the program lie in tmpfs; *upload* takes lossless clips to CRF 18 in one pass,
 *vod* takes CRF 18 clips to a constant bitrate in two. What comes out is the same, byte for byte, in all arms: raw H.264
 with ffmpeg's bitexact flags. Instances are started at once by `xargs -L 1` from a file of commands, without a shell.
 
@@ -14,7 +14,6 @@ import hashlib
 import math
 import re
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 import msgspec
 
@@ -53,26 +52,15 @@ def pinned_command(path: str, count: int) -> tuple[str, ...]:
     return ("xargs", "-a", path, "-P", str(count), "-L", "1", "taskset", "-c")
 
 
-_SUFFIXES = (".mkv", ".mp4", ".mov", ".y4m", ".avi", ".webm")
-# vbench's names of clips: chicken_3840x2160_30.mkv.
-_NAME = re.compile(r"(.+)_(\d+)x(\d+)_(\d+(?:\.\d+)?)")
-_FOLDERS = {"upload": "crf0", "vod": "crf18"}
-
-
 class Clip(msgspec.Struct, frozen=True, kw_only=True):
-    """One input: its size in pixels, frames a second, and where it comes from.
-
-    graph    of ffmpeg's lavfi, for a synthetic one; None: the file at `path`
-    frames   its length; None where it is a file
-    """
+    """One input: pixels, frames a second, length in frames, and its source, a graph of ffmpeg's lavfi."""
 
     title: str
     width: int
     height: int
     rate: str
-    graph: str | None = None
-    frames: int | None = None
-    path: str | None = None
+    graph: str
+    frames: int
 
     @property
     def pixels(self) -> int:
@@ -80,7 +68,7 @@ class Clip(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def file(self) -> str:
-        return f"{self.title}_{self.width}x{self.height}_{self.rate}.mkv" if self.path is None else Path(self.path).name
+        return f"{self.title}_{self.width}x{self.height}_{self.rate}.mkv"
 
 
 # Sources at length 1: from a test card, which is easy, to noise, which is hard. All of them are functions of the
@@ -100,32 +88,7 @@ _SYNTHETIC = (
 
 def synthetic_clips(length: float) -> tuple[Clip, ...]:
     """480p to 2160p, 25 to 60 frames a second, easy to hard; their frames times `length`."""
-    return tuple(
-        msgspec.structs.replace(each, frames=max(1, round((each.frames or 0) * length))) for each in _SYNTHETIC
-    )
-
-
-def clips_in_folder(path: str, profile: str) -> tuple[Clip, ...]:
-    """Return the clips in `path`, or in its `crf0` (profile upload) or `crf18` (vod) as vbench has them, by name.
-
-    Raises ValueError: no such folder, no clips in it, or a clip whose name does not say its size.
-    """
-    top = Path(path).expanduser()
-    inner = top / _FOLDERS[profile]
-    place = inner if inner.is_dir() else top
-    if not place.is_dir():
-        raise ValueError(f"{path}: there is no such folder")
-    clips = []
-    for file in sorted(place.iterdir()):
-        if file.suffix in _SUFFIXES:
-            match = _NAME.fullmatch(file.stem)
-            if match is None:
-                raise ValueError(f"{file}: its name does not say its size, as in chicken_3840x2160_30.mkv")
-            title, width, height, rate = match.groups()
-            clips.append(Clip(title=title, width=int(width), height=int(height), rate=rate, path=str(file.resolve())))
-    if not clips:
-        raise ValueError(f"{place}: there are no clips in it ({', '.join(_SUFFIXES)})")
-    return tuple(clips)
+    return tuple(msgspec.structs.replace(clip, frames=max(1, round(clip.frames * length))) for clip in _SYNTHETIC)
 
 
 _CRF = "18"
@@ -158,8 +121,7 @@ class X264(StagedWorkload):
     positive = ("length",)
     parameters = (
         Parameter("profile", "text", "upload", "upload (lossless to CRF 18) or vod (CRF 18 to a bitrate, two passes)"),
-        Parameter("clips", "text", "", "folder of clips, such as vbench's (default: synthetic clips)"),
-        Parameter("length", "number", 1.0, "length of the synthetic clips: 1 is some seconds of work in all"),
+        Parameter("length", "number", 1.0, "length of the clips: 1 is some seconds of work in all"),
         Parameter("preset", "text", "medium", "libx264's preset"),
         Parameter("copy_binary", "flag", True, "run a copy of ffmpeg that lies beside the clips, as published"),
     )
@@ -179,18 +141,14 @@ class X264(StagedWorkload):
         """Return why values are impossible, or each process would take a huge page for a small heap, or None."""
         if (reason := super().refuses(treatment, values)) is not None:
             return reason
-        if values["clips"]:
-            try:
-                _chosen(values)
-            except ValueError as error:
-                return str(error)
         size = treatment.target.size
         if treatment.target.kind == "hugetlb" and size > 32 << 20:
             return f"malloc takes a whole page of {format_size(size)} for each process's heap, and none for its frames"
         return None
 
     def stand_ins(self, values: Values) -> tuple[str, ...]:
-        return () if values["clips"] else ("synthetic clips in place of vbench's",)
+        own = values.get("clips")  # of a run of before
+        return () if own else ("synthetic clips in place of vbench's",)
 
     def memory(self, treatment: Treatment, values: Values) -> int:
         return _encoders(values) + 2 * _data_bytes(_chosen(values))
@@ -221,7 +179,7 @@ class X264(StagedWorkload):
             left = [name.format(index) for index in range(len(clips)) for name in rest]
             yield Step(name="tidy", argv=("rm", "-f", *left), cwd=places.data)
 
-        exact = [(clip.file, clip.graph, clip.frames, _stamp(clip)) for clip in clips]
+        exact = [(clip.file, clip.graph, clip.frames, "") for clip in clips]  # "": data of before keep their name
         key: dict[str, str | int | float | bool] = {
             "profile": profile,
             "preset": preset,
@@ -304,37 +262,28 @@ class X264(StagedWorkload):
 
 
 def _chosen(values: Values) -> tuple[Clip, ...]:
-    given = str(values["clips"])
-    return clips_in_folder(given, str(values["profile"])) if given else synthetic_clips(float_value(values, "length"))
+    return synthetic_clips(float_value(values, "length"))
 
 
 def _encoders(values: Values) -> int:
     largest = 0
     for clip in _chosen(values):
-        frames = min(clip.frames or _KEPT_FRAMES, _KEPT_FRAMES)
+        frames = min(clip.frames, _KEPT_FRAMES)
         of_pixels = clip.pixels * (_PER_PIXEL + _PER_PIXEL_AND_FRAME * frames)
         largest = max(largest, _OF_EACH + _PER_FRAME * frames + round(of_pixels))
     return programs.cpus() * largest
 
 
 def _data_bytes(clips: Sequence[Clip]) -> int:
-    # At most 1.5 bytes for each pixel of a synthetic clip.
-    given = sum(Path(clip.path).stat().st_size for clip in clips if clip.path is not None)
-    return 2 * given + sum(3 * clip.pixels * (clip.frames or 0) // 2 for clip in clips) + (1 << 20)
-
-
-def _stamp(clip: Clip) -> str:
-    return "" if clip.path is None else programs.stamp(clip.path)
+    # At most 1.5 bytes for each pixel.
+    return sum(3 * clip.pixels * clip.frames // 2 for clip in clips) + (1 << 20)
 
 
 def _making(ffmpeg: str, places: Places, clip: Clip, index: int, profile: str) -> Iterable[Act]:
     # For vod the lossless clip is then encoded at CRF 18, like vbench's own.
     target = f"clips/{clip.file}"
-    if clip.path is not None:
-        yield Step(name=f"clip-{index}", argv=("cp", "--", clip.path, target), cwd=places.data, timeout=86400.0)
-        return
     lossless = target if profile == "upload" else "clips/lossless.mkv"
-    drawn = ("-f", "lavfi", "-i", str(clip.graph), "-frames:v", str(clip.frames), "-pix_fmt", "yuv420p")
+    drawn = ("-f", "lavfi", "-i", clip.graph, "-frames:v", str(clip.frames), "-pix_fmt", "yuv420p")
     encoder = ("-c:v", "libx264", "-threads", "1", *_BITEXACT)
     argv = (ffmpeg, *_QUIET, *drawn, *encoder, "-preset", "ultrafast", "-qp", "0", lossless)
     yield Step(name=f"clip-{index}", argv=argv, cwd=places.data, timeout=86400.0)
