@@ -17,7 +17,6 @@ from hugewise.audit import collect
 from hugewise.audit.root import Root
 from hugewise.cli import guest_study
 from hugewise.cli.backing import guest_lines
-from hugewise.cli.doctor import vm_traps_of
 from hugewise.cli.main import cli
 from hugewise.guests import backing, running
 from hugewise.guests.backing import KvmMapping
@@ -98,7 +97,7 @@ def test_what_takes_huge_pages_from_the_fixture_is_what_it_quotes(
         (settings / name).write_text(f"{said}\n")
 
     def traps(found: Domain, host: Host, **_: bool) -> object:
-        return vm_traps_of(collect.about(Root(tmp_path), found))
+        return guest_study.vm_traps_of(collect.about(Root(tmp_path), found))
 
     monkeypatch.setattr(guest_study, "vm_traps", traps)
     monkeypatch.chdir(DB1.parent)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import io
-import os
 import pwd
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +14,6 @@ import pytest
 from rich.console import Console
 
 from hugewise.audit.audit import TrapFound
-from hugewise.audit.collect import of_host
-from hugewise.audit.facts import HostFacts, HugePool
-from hugewise.audit.root import Root
 from hugewise.audit.rule import SEVERITIES
 from hugewise.cli import doctor, guest_study
 from hugewise.cli.doctor import Facts, Report, examine, render
@@ -28,7 +23,7 @@ from hugewise.guests.domain_study import StudyRequest, remark
 from hugewise.guests.hypervisor import NoKvm
 from hugewise.guests.kernels import build
 from hugewise.host import network
-from hugewise.machine import noise, probe
+from hugewise.machine import noise
 from hugewise.model.guest import Backing
 from hugewise.model.host import Check
 from hugewise.model.pages import HUGETLB, THP
@@ -57,11 +52,10 @@ FILES = {
 }
 SNAPSHOT = noise.snapshot(Files(FILES))
 MISSING = "not offered by this processor or its hypervisor"
-CPU = probe.Cpu("AMD", "EPYC", [probe.Tlb(1, "data", [4096, 2097152], 96, 0)], None)
+
+
 FACTS = Facts(
-    cpu=CPU,
     counters={"task-clock": None, "cycles": MISSING, "dTLB-loads": MISSING},
-    programs={"cc": "/usr/bin/cc", "perf": None},
     page_flags=True,
     hierarchies=("2",),
     cgroup_problem=None,
@@ -96,24 +90,6 @@ def test_a_kernel_without_huge_pages_is_told_how_to_get_some() -> None:
         assert found[f"pages/{name}"].cure
 
 
-def test_tlb_reach_is_entries_times_page_and_silence_is_said() -> None:
-    finding = checked()["TLB/L1 data"].finding
-    assert finding == "96 entries, fully associative; reaches 384 KiB in 4k, 192 MiB in 2m pages"
-    gigantic = Files({**FILES, f"{HUGETLB}/hugepages-1048576kB/nr_hugepages": "0"}, root=True)
-    unneeded = "nothing that is measured needs it"
-    silent = checked(gigantic)["TLB/not stated"]
-    assert (silent.state, silent.finding) == ("ok", f"how many entries hold pages of 1g; {unneeded}")
-    unknown = checked(cpu=probe.Cpu("Arm", "N1", [], "this architecture has no CPUID"))["TLB/sizes"]
-    assert (unknown.state, unknown.finding) == ("ok", f"not stated: this architecture has no CPUID; {unneeded}")
-
-
-def test_sizes_that_a_hypervisor_states_are_no_trouble() -> None:
-    reason = "in a virtual machine: the hypervisor may have altered what CPUID states"
-    found = checked(cpu=msgspec.structs.replace(CPU, reason=reason))
-    assert {check.state for check in found.values() if check.section == "TLB"} == {"ok"}
-    assert found["TLB/as stated"].finding.startswith(f"{reason}; nothing that is measured needs it")
-
-
 def test_counters_are_grouped_by_the_reason_why_they_are_null() -> None:
     found = checked()
     assert found["counters/available"].finding == "task-clock"
@@ -126,9 +102,8 @@ def test_counters_are_grouped_by_the_reason_why_they_are_null() -> None:
 
 def test_a_missing_probe_is_a_finding_with_its_cure() -> None:
     error = HugewiseError("hugewise-probe not found", hint="build it: make setup")
-    found = checked(cpu=error, counters=error)
-    for name in ("TLB/sizes", "counters/all"):
-        assert (found[name].state, found[name].cure) == ("missing", "build it: make setup")
+    found = checked(counters=error)["counters/all"]
+    assert (found.state, found.cure) == ("missing", "build it: make setup")
 
 
 def test_an_ordinary_user_is_told_what_root_would_add() -> None:
@@ -149,12 +124,6 @@ def test_a_policy_that_only_root_can_have_says_so() -> None:
     )
 
 
-def test_each_missing_program_names_its_package() -> None:
-    found = checked()
-    assert found["programs/perf"].cure == "sudo apt install linux-perf"
-    assert found["programs/cc"].state == "ok"
-
-
 def test_the_host_now() -> None:
     busy = msgspec.structs.replace(FACTS.after, load=7.0, steal_s=SNAPSHOT.steal_s + 0.4)
     found = checked(after=busy)
@@ -168,7 +137,6 @@ def test_the_report_fits_80_columns_and_is_json() -> None:
     report = examine(Files(FILES, root=True), FACTS)
     lines = text(report).splitlines()
     assert max(map(len, lines)) <= 80
-    assert any(line.strip().startswith("cure: sudo apt install linux-perf") for line in lines)
     decoded = msgspec.json.decode(msgspec.json.encode(report), type=Report)
     assert decoded == report
 
@@ -215,62 +183,22 @@ def test_this_machine_can_be_examined(capsys: pytest.CaptureFixture[str]) -> Non
     assert doctor.main(None, as_json=True) == 0
     report = msgspec.json.decode(capsys.readouterr().out, type=Report)
     names = {check.section for check in report.checks}
-    assert {"pages", "TLB", "counters", "privileges", "programs", "host"} <= names
+    assert {"pages", "counters", "privileges", "host"} <= names
     assert all(check.finding for check in report.checks)
 
 
 BALLOONED = """<domain type='kvm'><name>db</name><memory unit='MiB'>1024</memory>
 <currentMemory unit='MiB'>512</currentMemory>
 <devices><memballoon model='virtio' freePageReporting='on'/></devices></domain>"""
-PLAIN = """<domain type='kvm'><name>web</name><memory unit='MiB'>1024</memory>
-<currentMemory unit='MiB'>1024</currentMemory></domain>"""
 
 
-def host(folder: Path, **domains: str) -> Root:
-    for path, content in domains.items():
-        place = folder / {"kept": "etc", "live": "run"}[path.partition("_")[0]] / "libvirt/qemu" / f"{path}.xml"
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(content)
-    return Root(folder)
-
-
-def section(root: Root) -> Mapping[str, Check]:
-    report = examine(Files(FILES, root=True), msgspec.structs.replace(FACTS, machines=of_host(root)))
-    return {check.name: check for check in report.checks if check.section == "virtual machines"}
-
-
-def test_what_takes_huge_pages_from_a_domain_stands_there_with_its_cure(tmp_path: Path) -> None:
-    found = section(host(tmp_path, kept_db=BALLOONED, live_web=PLAIN))
-    assert found["domains"].finding.startswith("web (runs), db;")
-    for rule, cure in (("ballooned-at-boot", "setmaxmem"), ("free-page-reporting", "freePageReporting='on'")):
-        assert found[rule].state == "limited"
-        assert "db" in found[rule].finding
-        assert cure in str(found[rule].cure)
-
-
-def test_a_note_is_to_know_and_wants_no_cure(tmp_path: Path) -> None:
-    balloon = PLAIN.replace("</domain>", "<devices><memballoon model='virtio'/></devices></domain>")
-    found = section(host(tmp_path, kept_web=balloon))
-    assert (found["balloon"].state, found["balloon"].cure) == ("ok", None)
-
-
-def test_traps_of_the_host_stand_there_only_where_a_domain_is(tmp_path: Path) -> None:
-    root = host(tmp_path, kept_web=PLAIN)
-    (tmp_path / "sys/kernel/mm/ksm").mkdir(parents=True)
-    (tmp_path / "sys/kernel/mm/ksm/run").write_text("1\n")
-    assert section(root)["merged"].state == "limited"
-    (tmp_path / "etc/libvirt/qemu/kept_web.xml").unlink()
-    assert list(section(Root(tmp_path))) == ["domains"]
-
-
-def test_a_finding_has_one_severity_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_finding_has_one_severity_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """guest xml said warning of every trap, guest study note."""
     traps = [
         TrapFound(rule=f"vm-{severity}", severity=severity, title="t", found="f", why="w.", cure="c", sources=("s",))
         for severity in SEVERITIES
     ]
     monkeypatch.setattr(guest_study, "vm_traps", lambda *_, **__: traps)
-    monkeypatch.setattr(doctor, "vm_traps_of", lambda _: traps)
     lines = [f"{severity}: f [vm-{severity}]: t; cure: c" for severity in SEVERITIES]
     assert list(guest_study.traps_of(DB1, Files({}))) == lines
     written, told = guest_study.write(
@@ -282,8 +210,6 @@ def test_a_finding_has_one_severity_everywhere(tmp_path: Path, monkeypatch: pyte
     assert [line for line in told if "[vm-" in line] == lines
     assert all(line.startswith(("warning: ", "note: ", "error: ")) for line in told)
     assert all(remark(line) in written for line in lines)
-    shown = section(host(tmp_path, kept_web=PLAIN))
-    assert [shown[severity].finding for severity in SEVERITIES] == [f"{severity}: f: t" for severity in SEVERITIES]
 
 
 def test_the_settings_of_a_run_under_way_are_not_shown_as_the_hosts(
@@ -294,48 +220,6 @@ def test_the_settings_of_a_run_under_way_are_not_shown_as_the_hosts(
     monkeypatch.setattr(doctor, "gather", lambda _: FACTS)
     assert doctor.main(None, as_json=True) == 0
     assert "enabled=madvise, defrag=always" in capsys.readouterr().out
-
-
-def test_the_pages_of_a_run_under_way_are_said_to_be_its_own() -> None:
-    own = HugePool(size=2 << 20, total=12, free=12, reserved=0, surplus=0, overcommit=0, own=12)
-    found = checked(machines=HostFacts(pools=(own,)))["pages/hugetlb 2m"]
-    assert found.finding.endswith("; 12 of a run of hugewise, which takes them back")
-
-
-def test_no_domain_is_said_in_a_line(tmp_path: Path) -> None:
-    found = section(host(tmp_path))
-    assert list(found) == ["domains"]
-    assert found["domains"].state == "ok"
-    assert "hugewise verify PID" in found["domains"].finding
-
-
-def test_files_that_cannot_be_read_are_not_no_machine(tmp_path: Path) -> None:
-    root = host(tmp_path, kept_torn="<domain type='kvm'><name>")
-    found = section(root)
-    assert "domains" not in found
-    assert found["not read"].state == "limited"
-    assert "kept_torn.xml" in found["not read"].finding
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: only root can become another account")
-def test_an_account_that_may_not_look_is_told_so(reached: Path) -> None:
-    root = host(reached, kept_web=PLAIN)
-    (reached / "etc/libvirt/qemu").chmod(0o700)
-    os.seteuid(65534)
-    try:
-        found = section(root)
-    finally:
-        os.seteuid(0)
-    assert "domains" not in found
-    assert found["not read"].cure == "sudo hugewise doctor"
-
-
-def test_what_a_domain_is_called_does_not_steer_the_terminal(tmp_path: Path) -> None:
-    hostile = PLAIN.replace("web", "[red]x[/red]")
-    report = examine(
-        Files(FILES, root=True), msgspec.structs.replace(FACTS, machines=of_host(host(tmp_path, kept_a=hostile)))
-    )
-    assert "[red]x[/red]" in text(report, 200)
 
 
 KERNELS = [{"name": "4k", "package": "linux-image-arm64"}, {"name": "64k", "build": "arm64-64k"}]

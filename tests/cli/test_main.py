@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hugewise.cli.doctor import PROGRAMS, gather, leftover
+from hugewise.cli.doctor import gather, leftover
 from hugewise.host.ledger import JournalClosed, JournalOpened
 from hugewise.host.local_host import LocalHost
 from tests import golden
@@ -99,7 +99,6 @@ def test_a_run_under_way_is_not_called_killed(tmp_path: Path) -> None:
 
 def test_this_machine_can_be_looked_at() -> None:
     found = gather(LocalHost())
-    assert found.programs.keys() == PROGRAMS.keys()
     assert found.after.monotonic_s > found.before.monotonic_s
 
 

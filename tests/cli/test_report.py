@@ -10,13 +10,17 @@ from pathlib import Path
 
 import pytest
 
+from hugewise.audit import systemd
+from hugewise.audit.root import Root
+from hugewise.cli.request import start_of
+from hugewise.errors import UserError
 from hugewise.host.local_host import LocalHost
 from hugewise.host.lock import boot_id
 from tests.build.logs import lines, of_before, rewritten, write_lines
 from tests.build.pages import scriptless
 from tests.cli.conftest import HUGEWISE, Call, tiny
 from tests.host.test_lock import NOBODY, as_nobody, bound
-from tests.requirements import need_root
+from tests.requirements import need, need_root
 
 
 def test_texts_of_a_study_are_escaped_in_its_reports(finished: Path) -> None:
@@ -151,3 +155,19 @@ def test_root_goes_on_beside_an_accounts_socket_only_when_it_says_so(call: Call,
     run = next(path for path in (tmp_path / "r" / "tiny").iterdir() if (path / "run.jsonl").exists())
     for form in ("report.md", "report.html", "report.json"):
         assert said in (run / form).read_text(encoding="utf-8").replace("\\", "")
+
+
+def test_a_service_of_this_host_is_found_by_its_name() -> None:
+    names = [name for name in systemd.service_files(Root()) if "@" not in name]
+    need(bool(names), "services of systemd")
+    found = next(one for name in names if (one := start_of(name.removesuffix(".service"))) is not None and one.starts)
+    assert found.name in names
+    place, text = found.starts[0]
+    path, _, line = place.rpartition(":")
+    assert text.split()[0] in Root().read(path).split("\n")[int(line) - 1]
+
+
+def test_a_service_that_is_not_there_is_none() -> None:
+    assert start_of("nobody-has-this") is None
+    with pytest.raises(UserError, match="not the name of a unit"):
+        start_of("../x")

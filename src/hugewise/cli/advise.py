@@ -48,7 +48,10 @@ class _Dashed(click.Command):
 @click.command(cls=_Dashed, short_help="Find the best page setting for a program or a server.")
 @options.STUDY_OR_WORD
 @click.argument(
-    "command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]", shell_complete=options.complete_files
+    "command",
+    nargs=-1,
+    type=click.UNPROCESSED,
+    metavar="[-- COMMAND...]",
 )
 @request.options
 @click.option(
@@ -281,12 +284,10 @@ class _Files(NamedTuple):
         self._write(runs, [each.chosen for _, each in whole])
 
     def _write(self, runs: Sequence[Any], arms: Sequence[str]) -> None:
-        from hugewise.cli.unit import of_host  # noqa: PLC0415
         from hugewise.report.deployed import write_files  # noqa: PLC0415
 
         first, *others = runs
-        start = None if self.unit is None else of_host(self.unit)
-        told = write_files(first, self.output, self.unit, also=others, arms=arms, start=start)
+        told = write_files(first, self.output, self.unit, also=others, arms=arms, start=request.start_of(self.unit))
         if len(told) > _FILES_TOLD:
             told = [told[0], told[-1], f"{len(told) - 2} more lines: {self.output / 'README.md'}"]
         for line in told:

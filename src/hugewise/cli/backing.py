@@ -100,9 +100,7 @@ class _Dashed(click.Command):
 
 @click.command("verify", cls=_Dashed, short_help="Check that a running program has the promised pages.")
 @click.argument("who", metavar="[PID|UNIT|DOMAIN] [-- COMMAND...]", required=False)
-@click.option(
-    "--policy", metavar="NAME", shell_complete=options.complete_policies, help="The promised policy, such as thp."
-)
+@click.option("--policy", metavar="NAME", help="The promised policy, such as thp.")
 @click.option("--share", help="The share of memory that must have the pages (default: 95%).")
 @click.option(
     "--memory",

@@ -8,15 +8,13 @@ from pathlib import Path
 import click
 import msgspec
 
-from hugewise.cli import options
-
 # Imports are inside functions: each verb pays only for what it uses.
 # ruff: noqa: PLC0415
 
 
 @click.command(short_help="Compare two runs: kernels, hosts, days.")
-@click.argument("first", metavar="FIRST", type=click.Path(path_type=Path), shell_complete=options.complete_runs)
-@click.argument("second", metavar="SECOND", type=click.Path(path_type=Path), shell_complete=options.complete_runs)
+@click.argument("first", metavar="FIRST", type=click.Path(path_type=Path))
+@click.argument("second", metavar="SECOND", type=click.Path(path_type=Path))
 @click.option(
     "--metric", "metrics", multiple=True, metavar="NAME", help="Show this metric too, such as 'page_*' (repeatable)."
 )

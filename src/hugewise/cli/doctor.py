@@ -2,9 +2,6 @@
 
 `examine` judges what `facts` gathered, and is pure but for the files that it reads through `Host`; `render` shows it.
 Some offers can be seen only by doing: asking the probe, trying privileges, watching for a moment.
-
-Virtual machines are those that libvirt's system daemon keeps, judged by the rules of the audit (`vm-*`). One that was
-started without libvirt has no file there: `hugewise verify PID` looks at its process.
 """
 
 from __future__ import annotations
@@ -22,11 +19,6 @@ from rich.table import Table
 from rich.text import Text
 
 from hugewise import policies, reading
-from hugewise.audit.audit import TrapFound, traps
-from hugewise.audit.collect import of_host
-from hugewise.audit.facts import HostFacts
-from hugewise.audit.root import Root
-from hugewise.cli import unit
 from hugewise.console import TextConsole
 from hugewise.errors import HugewiseError
 from hugewise.host import cgroup
@@ -43,52 +35,8 @@ from hugewise.model.policy import Mechanism, Treatment
 from hugewise.model.results import LeftOut
 from hugewise.plan.plan import EVERY, Plan
 from hugewise.quantity import format_size, readable_size
-from hugewise.study import load
 from hugewise.visible import say_json
 
-VM_RULES = "vm-"
-"""Prefix of the ids of the audit's rules about virtual machines."""
-_SECTION = "virtual machines"
-_MOST_NAMED = 8
-
-
-def vm_traps_of(facts: HostFacts) -> tuple[TrapFound, ...]:
-    """Return the traps that cost the machines in `facts` huge pages, errors first. Pure."""
-    return tuple(trap for trap in traps(facts) if trap.rule.startswith(VM_RULES))
-
-
-def machine_checks(facts: HostFacts) -> Iterator[Check]:
-    """Yield the section of the report. Pure."""
-    for line in facts.unread:
-        yield Check(_SECTION, "not read", "limited", line, "sudo hugewise doctor")
-    if not facts.domains:
-        if not facts.unread:
-            finding = "libvirt keeps none here; one that was started without it: hugewise verify PID"
-            yield Check(_SECTION, "domains", "ok", finding)
-        return
-    names = [f"{domain.name}{' (runs)' if domain.name in facts.running else ''}" for domain in facts.domains]
-    more = len(names) - _MOST_NAMED
-    text = f"{', '.join(names[:_MOST_NAMED])}{f' and {more} more' if more > 0 else ''}"
-    yield Check(_SECTION, "domains", "ok", f"{text}; hugewise verify DOMAIN: what backs one that runs")
-    for trap in vm_traps_of(facts):
-        name, finding = trap.rule.removeprefix(VM_RULES), f"{trap.severity}: {trap.found}: {trap.title}"
-        if trap.severity == "note":
-            yield Check(_SECTION, name, "ok", finding)
-        else:
-            yield Check(_SECTION, name, "limited", finding, trap.cure)
-
-
-# Purposes of the programs, and the commands that install them.
-PROGRAMS = {
-    "cargo": (
-        "builds the probe",
-        "sudo apt install cargo-web (Debian 12 with its security updates), or https://rustup.rs",
-    ),
-    "cc": ("links the probe, and the floor of `make bench`", "sudo apt install gcc"),
-    "perf": ("tries by hand what a counter says", "sudo apt install linux-perf"),
-    "hyperfine": ("the comparison of `make bench`", "sudo apt install hyperfine"),
-}
-_OF_SOURCE = ("cargo", "cc", "hyperfine")  # not needed by a wheel
 _OBSERVE_S = 0.25
 _JOURNAL: msgspec.json.Decoder[JournalRecord] = msgspec.json.Decoder(JournalRecord)
 
@@ -96,20 +44,16 @@ _JOURNAL: msgspec.json.Decoder[JournalRecord] = msgspec.json.Decoder(JournalReco
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """Facts found by trying rather than by reading files.
 
-    cpu, counters   the probe's answers, or the error that it gave instead
-    programs        name -> path, or None
+    counters        the probe's answer, or the error that it gave instead
     apt             whether packages are installed with apt here
     page_flags      whether physical page numbers and flags can be read, tried on a page of our own
     hierarchies     cgroup hierarchies: `2`, `memory`, `pids`, `freezer`
     cgroup_problem  why no cgroup can be made (tried), or None
     journal         what a run under way or a killed one left, with its cure, or None
     before, after   two snapshots, a quarter of a second apart
-    machines        the host's virtual machines, with what the rules of the audit ask about them
     """
 
-    cpu: probe.Cpu | HugewiseError
     counters: Mapping[str, str | None] | HugewiseError
-    programs: Mapping[str, str | None]
     page_flags: bool
     hierarchies: tuple[str, ...]
     cgroup_problem: HugewiseError | None
@@ -117,7 +61,6 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     before: noise.Snapshot
     after: noise.Snapshot
     apt: bool = False
-    machines: HostFacts = HostFacts()
 
 
 def gather(host: Host) -> Facts:
@@ -127,24 +70,13 @@ def gather(host: Host) -> Facts:
     return Facts(
         before=before,
         after=noise.snapshot(host),
-        cpu=_cpu(),
         counters=_counters(),
-        programs={name: shutil.which(name) for name in PROGRAMS if name not in _OF_SOURCE or load.checkout()},
         apt=shutil.which("apt-get") is not None,
         page_flags=page_flags_readable(),
         hierarchies=tuple(sorted(cgroup.find())),
         cgroup_problem=cgroup.unavailable(),
         journal=leftover(host, JOURNAL),
-        machines=of_host(Root(Path("/"))),
     )
-
-
-def _cpu() -> probe.Cpu | HugewiseError:
-    try:
-        found = probe.ask("cpu")
-    except HugewiseError as error:
-        return error
-    return found if isinstance(found, probe.Cpu) else HugewiseError(f"the probe answered {type(found).__name__}")
 
 
 def _counters() -> Mapping[str, str | None] | HugewiseError:
@@ -177,7 +109,6 @@ def leftover(host: Host, path: Path) -> tuple[str, str] | None:
     return f"a run was killed and left settings turned: {owner.run}", "sudo hugewise restore"
 
 
-_TO_KNOW = "nothing that is measured needs it"
 _STYLES = {"ok": "green", "limited": "yellow", "missing": "red"}
 
 
@@ -226,7 +157,6 @@ def main(study: Path | None, scale: str | None = None, *, as_json: bool) -> int:
 
 
 def _plan(path: Path, scale: str | None, host: Host) -> tuple[Plan | None, tuple[Check, ...]]:
-    """Return the plan of a study here; for a study in guests, its requirements: it is planned when it runs."""
     from hugewise.session import feasibility  # noqa: PLC0415  (only with a STUDY)
     from hugewise.study.load import load  # noqa: PLC0415
 
@@ -245,22 +175,18 @@ def examine(
 ) -> Report:
     """Judge what was found on `host`, and what of a study can run here if its `plan` (at `scale`) is given.
 
-    `guests`: what its guests need, of a study that has some; the host's policies, TLBs and counters are left out then.
+    `guests`: what its guests need, of a study that has some; the host's policies and counters are left out then.
     """
     sizes = PageSizes.discover(host)
     mechanism = policy.mechanism(host)
     guests = tuple(guests)
     checks = itertools.chain(
-        _pages(host, sizes, {pool.size: pool.own for pool in facts.machines.pools}),
-        # Arms in guests have the policies, TLBs and counters of their own machines.
+        _pages(host, sizes),
+        # Arms in guests have the policies and counters of their own machines.
         () if guests else _policies(host, sizes, mechanism),
-        () if guests else _tlbs(facts.cpu, sizes),
         () if guests else _counted(host, facts.counters),
         _privileges(host, facts),
-        _programs(facts),
         _quiet(facts),
-        filter(None, [unit.check(host)]),
-        machine_checks(facts.machines),
         guests,
     )
     left_out = () if plan is None else plan.left_out
@@ -282,7 +208,6 @@ def examine(
 
 
 def _install(packages: tuple[str, ...], *, apt: bool, root: bool) -> str | None:
-    """Return the line that installs the packages, where the machine has Debian's tool; else the names to look for."""
     if not packages:
         return None
     if not apt:
@@ -290,7 +215,7 @@ def _install(packages: tuple[str, ...], *, apt: bool, root: bool) -> str | None:
     return f"{'' if root else 'sudo '}apt install {' '.join(packages)}"
 
 
-def _pages(host: Host, sizes: PageSizes, of_a_run: Mapping[int, int]) -> Iterator[Check]:
+def _pages(host: Host, sizes: PageSizes) -> Iterator[Check]:
     yield Check("pages", "base page", "ok", format_size(sizes.base))
     if sizes.pmd is None:
         cure = "boot a kernel with CONFIG_TRANSPARENT_HUGEPAGE"
@@ -311,8 +236,6 @@ def _pages(host: Host, sizes: PageSizes, of_a_run: Mapping[int, int]) -> Iterato
         folder = f"{HUGETLB}/hugepages-{size >> 10}kB"
         total, free = (_number(host, f"{folder}/{name}_hugepages") for name in ("nr", "free"))
         finding = "cannot be read" if total is None or free is None else f"pool of {total} pages, {free} free"
-        if of_a_run.get(size):
-            finding += f"; {of_a_run[size]} of a run of hugewise, which takes them back"
         yield Check("pages", f"hugetlb {format_size(size)}", "ok" if free is not None else "limited", finding)
 
 
@@ -327,8 +250,6 @@ def _policies(host: Host, sizes: PageSizes, mechanism: Mechanism) -> Iterator[Ch
 
 
 class _AsRoot:
-    """The host as root would find it: what it offers with privileges."""
-
     def __init__(self, host: Host) -> None:
         self.name = host.name
         self.read, self.write, self.writable, self.names = host.read, host.write, host.writable, host.names
@@ -338,7 +259,6 @@ class _AsRoot:
 
 
 def _means(treatment: Treatment) -> str:
-    """Return the means by which a policy reaches a workload here."""
     means = []
     if treatment.knobs:
         means.append(f"{len(treatment.knobs)} system-wide settings")
@@ -352,33 +272,6 @@ def _means(treatment: Treatment) -> str:
         means.append(f"the layout library, {treatment.layout}")
     means += [f"{name}={value}" for name, value in treatment.environment.items()]
     return ", ".join(means) or "nothing to do: the machine as it is set"
-
-
-def _tlbs(cpu: probe.Cpu | HugewiseError, sizes: PageSizes) -> Iterator[Check]:
-    """Yield the TLBs as CPUID states them; a hypervisor may state others than the processor has.
-
-    They are information for the report; nothing is measured or judged by them, so a missing statement is no limit.
-    """
-    if isinstance(cpu, HugewiseError):
-        yield Check("TLB", "sizes", "missing", cpu.message, cpu.hint)
-        return
-    if not cpu.tlbs:
-        finding = f"not stated: {cpu.reason or 'CPUID does not say'}; {_TO_KNOW}"
-        yield Check("TLB", "sizes", "ok", finding)
-        return
-    for tlb in cpu.tlbs:
-        reach = ", ".join(f"{readable_size(tlb.entries * size)} in {format_size(size)}" for size in tlb.page_sizes)
-        ways = "fully associative" if tlb.ways == 0 else f"{tlb.ways}-way"
-        finding = f"{tlb.entries} entries, {ways}; reaches {reach} pages"
-        yield Check("TLB", f"L{tlb.level} {tlb.kind}", "ok", finding)
-    if cpu.reason:
-        finding = f"{cpu.reason}; {_TO_KNOW}, and a chase over growing footprints shows what is there"
-        yield Check("TLB", "as stated", "ok", finding)
-    stated = {size for tlb in cpu.tlbs if tlb.kind != "instruction" for size in tlb.page_sizes}
-    silent = sorted({sizes.base, sizes.pmd or sizes.base, *sizes.hugetlb} - stated)
-    if silent:
-        pages = ", ".join(format_size(size) for size in silent)
-        yield Check("TLB", "not stated", "ok", f"how many entries hold pages of {pages}; {_TO_KNOW}")
 
 
 def _counted(host: Host, counters: Mapping[str, str | None] | HugewiseError) -> Iterator[Check]:
@@ -424,15 +317,6 @@ def _privileges(host: Host, facts: Facts) -> Iterator[Check]:
         yield Check("privileges", "cgroup", "limited", facts.cgroup_problem.message, facts.cgroup_problem.hint)
     else:
         yield Check("privileges", "cgroup", "ok", f"a group for each attempt; memory cgroup {memory or 'not mounted'}")
-
-
-def _programs(facts: Facts) -> Iterator[Check]:
-    for name, path in facts.programs.items():
-        purpose, cure = PROGRAMS[name]
-        if path is None:
-            yield Check("programs", name, "missing", f"not on PATH; {purpose}", cure)
-        else:
-            yield Check("programs", name, "ok", f"{purpose} ({path})")
 
 
 def _quiet(facts: Facts) -> Iterator[Check]:
@@ -506,7 +390,6 @@ def _left_out(each: LeftOut) -> str:
 
 
 def _pages_named(kind: str) -> str:
-    """Return `anon:65536` in the usual words: `anon in 64k`."""
     name, _, size = kind.partition(":")
     return f"{name} in {format_size(int(size))}" if size else name
 

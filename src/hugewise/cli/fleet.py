@@ -28,7 +28,7 @@ def fleet() -> None:
 
 
 @fleet.command(short_help="Run STUDY on the hosts of an inventory.")
-@click.argument("study", type=click.Path(path_type=Path), shell_complete=options.complete_studies)
+@click.argument("study", type=click.Path(path_type=Path))
 @_HOSTS
 @options.SCALE
 @options.ONLY

@@ -10,10 +10,9 @@ from pathlib import Path
 
 from hugewise import files, reading, workloads
 from hugewise.audit import collect
-from hugewise.audit.audit import TrapFound
+from hugewise.audit.audit import TrapFound, traps
 from hugewise.audit.facts import HostFacts
 from hugewise.audit.root import Root
-from hugewise.cli.doctor import vm_traps_of
 from hugewise.errors import UserError
 from hugewise.guests import disks, domain_study, libvirt
 from hugewise.guests.domain_study import remark
@@ -69,6 +68,11 @@ def vm_traps(domain: Domain, host: Host, *, running: bool = False) -> tuple[Trap
     here = Root(Path("/")) if isinstance(host, LocalHost | RestoredView) else None
     facts = HostFacts(domains=(domain,)) if here is None else collect.about(here, domain, running=running)
     return vm_traps_of(facts)
+
+
+def vm_traps_of(facts: HostFacts) -> tuple[TrapFound, ...]:
+    """Return the traps that cost the machines in `facts` huge pages, errors first. Pure."""
+    return tuple(trap for trap in traps(facts) if trap.rule.startswith("vm-"))
 
 
 def _content(file: Path) -> bytes:

@@ -9,16 +9,13 @@ from typing import Any
 
 import click
 
-from hugewise.cli import options
 from hugewise.errors import UserError
 from hugewise.visible import say_json
 
 
 @click.command("inspect", short_help="Show which page sizes back a running program, and why.")
 @click.argument("pids", nargs=-1, metavar="[PID]...")
-@click.option(
-    "--cgroup", metavar="PATH", shell_complete=options.complete_runs, help="All processes of a control group, v1 or v2."
-)
+@click.option("--cgroup", metavar="PATH", help="All processes of a control group, v1 or v2.")
 @click.option("--command", metavar="NAME", help="All processes of that name.")
 @click.option(
     "--smaps",

@@ -123,15 +123,10 @@ def resume(run_: Path, *, anyway: bool, wait: bool) -> None:
 @options.STUDY
 @options.SCALE
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
-@click.option("--unit", "as_unit", is_flag=True, help="Print a systemd unit that runs `hugewise restore` at boot.")
-def doctor(study: Path | None, scale: str | None, as_json: bool, as_unit: bool) -> None:
+def doctor(study: Path | None, scale: str | None, as_json: bool) -> None:
     """Show what this machine offers, what is missing, and the command that adds it (for STUDY: which cells can run)."""
     from hugewise.cli import doctor as examination  # noqa: PLC0415
-    from hugewise.cli import unit  # noqa: PLC0415
 
-    if as_unit:
-        say(unit.text().removesuffix("\n"))
-        return
     request.check_scale(study, scale)
     sys.exit(examination.main(study, scale, as_json=as_json))
 

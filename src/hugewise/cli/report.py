@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from hugewise.cli import options
+from hugewise.cli import options, request
 from hugewise.errors import HugewiseError, UserError
 from hugewise.visible import printable, say
 
@@ -61,10 +61,9 @@ def report(
         return
     results = hugewise.open_results(run_, salvage=salvage, expect=expect)
     if output is not None:
-        from hugewise.cli.unit import of_host  # noqa: PLC0415
         from hugewise.report.deployed import write_files  # noqa: PLC0415
 
-        written = write_files(results, output, unit, start=None if unit is None else of_host(unit))
+        written = write_files(results, output, unit, start=request.start_of(unit))
         show(summary(results))
         say(f"\nFiles to deploy (nothing was applied; see {output / 'README.md'}):")
         for line in written:

@@ -14,11 +14,14 @@ import stat
 import termios
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from hugewise.errors import UserError
+
+if TYPE_CHECKING:
+    from hugewise.deployment.program import UnitStart
 
 _OF_WORKLOAD = ("metric", "proof", "pool", "prepare", "stdin", "share", "timeout")
 _OF_STUDY = ("baseline", "method", "margin", "confidence")
@@ -204,6 +207,19 @@ def seed(text: str | None) -> bytes | None:
     if len(seed) != 16:
         raise UserError(f"--seed {text}: not 32 hexadecimal digits", hint="leave it out for a fresh seed")
     return seed
+
+
+def start_of(unit: str | None) -> UnitStart | None:
+    """Return how this host's service of that name is started, from its files; None without a name or such a service.
+    Raises UserError for what is no name of a unit.
+    """
+    if unit is None:
+        return None
+    from hugewise.audit.root import Root  # noqa: PLC0415  (each verb pays only for what it uses)
+    from hugewise.audit.systemd import unit_start  # noqa: PLC0415
+    from hugewise.deployment.quoting import unit_name  # noqa: PLC0415
+
+    return unit_start(Root(), unit_name(unit))
 
 
 NAMES = ("server", "load", "ready", "fill", "environment", "stop", "user")
