@@ -22,7 +22,6 @@ from hugewise.advise.text import (
     settings,
 )
 from hugewise.advise.text import whole as whole_text
-from hugewise.inspection.neighbours import Neighbours, ProgramBeside
 from hugewise.model.cause import Cause
 from hugewise.model.metric import Metric
 from hugewise.model.results import EarlierComparison
@@ -312,25 +311,6 @@ def test_of_one_candidate_it_is_not_called_the_best() -> None:
     assert "up to 28% of runs may stall" in said, "1 - .01^(1/14)"
 
 
-AROUND = Neighbours(
-    size=2 * MIB, programs=(ProgramBeside(name="redis\x1b-server", processes=2, eligible=900 * MIB, growth=100 * MIB),),
-    processes=40, eligible=1000 * MIB, growth=300 * MIB, unread=3,
-)  # fmt: skip
-
-
-def test_a_setting_of_the_host_is_said_to_reach_the_others() -> None:
-    made = whole(candidate="always", measured=())
-    made.neighbours = AROUND
-    words = (
-        "of those that run now 1,000 MiB would be eligible for pages of 2m (redis\N{REPLACEMENT CHARACTER}-server"
-        " 900 MiB), and grow by 300 MiB at most; 3 processes could not be looked into."
-    )
-    assert answer(made).endswith(f"It reaches every program of this machine: {words}")
-    assert list(details(made))[-1] == f"The other programs that run now: {words}"
-    made.neighbours = msgspec.structs.replace(AROUND, eligible=0, programs=(), unread=0)
-    assert answer(made).endswith("of the 40 processes that run now none has memory that it would change.")
-
-
 def test_the_table_has_every_setting_with_the_rate_at_which_it_is_known() -> None:
     made = whole(growth=1.04)
     rows = settings(made)
@@ -339,30 +319,21 @@ def test_the_table_has_every_setting_with_the_rate_at_which_it_is_known() -> Non
     ]  # fmt: skip
     lines = list(details(made))
     assert [line.split()[0] for line in lines[:5]] == ["setting", "as-is", "advised", "pool-2m", "always"]
-    assert "confirmation at 99%" in lines[2]
-    assert "beside it, 99% by itself" in lines[3]
-    assert lines[3].endswith("pool     dominated by advised")
-    assert "screening, claims nothing" in lines[4]
-    assert (
-        len({line.index(word) for line, word in zip(lines[1:5], ("–", "process", "pool ", "host"), strict=True)}) >= 1
-    )
+    assert [word in line for line, word in zip(lines[2:5], ("confirmed", "runner-up", "screened"), strict=True)] == [
+        True
+    ] * 3
+    (beside,) = (line for line in lines if line.startswith("Tried: pool-2m"))
+    assert "the runner-up, measured beside the confirmation: −19.0% (−21.0% to −17.0%) at 99%, by itself" in beside
+    assert beside.endswith("; memory +15.0% (+14.0% to +16.0% at 99%); dominated by advised.")
     assert settings(found(screen=None, confirmed=None)) == ()
 
 
-def test_a_setting_that_could_not_be_run_has_its_reason_in_the_table() -> None:
+def test_a_setting_that_could_not_be_run_has_its_reason() -> None:
     made = whole()
     made.screen = msgspec.structs.replace(SCREENED, left_out={"always": "the kernel granted 0"}, measured=())
-    (line,) = [each for each in details(made) if each.startswith("always")]
-    assert line.split() == ["always", "–", "–", "–", "host", "the", "kernel", "granted", "0"]
-
-
-def test_what_the_runner_up_showed_is_told_with_its_rate() -> None:
-    said = list(details(whole()))
-    assert any(
-        one.startswith("Tried: pool-2m") and "the runner-up, measured beside the confirmation: −19.0%" in one
-        and one.endswith("at 99%, by itself.")
-        for one in said
-    )  # fmt: skip
+    lines = list(details(made))
+    assert [line.split() for line in lines if line.startswith("always")] == [["always", "–", "not", "run", "host"]]
+    assert "Tried: always (host): good for something; it could not be run here: the kernel granted 0." in lines
 
 
 def test_the_part_of_a_pool_that_was_never_used_is_told() -> None:
@@ -389,7 +360,5 @@ def test_the_causes_stand_behind_the_answer() -> None:
 
 def test_a_record_from_before_there_were_footprints_is_told_as_it_was() -> None:
     old = msgspec.to_builtins(found())
-    for name in ("beside", "neighbours"):
-        del old[name]
-    del old["confirmed"]["measured"], old["screen"]["measured"], old["screen"]["runner_up"]
+    del old["beside"], old["confirmed"]["measured"], old["screen"]["measured"], old["screen"]["runner_up"]
     assert msgspec.convert(old, Advice) == found()

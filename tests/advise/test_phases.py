@@ -16,15 +16,14 @@ import numpy as np
 import pytest
 
 from hugewise.advise import advise as phases
-from hugewise.advise import decision, ending
+from hugewise.advise import decision
 from hugewise.advise import pilot as pilots
 from hugewise.advise import question as questions
 from hugewise.advise.advice import Advice
 from hugewise.advise.candidates import LeftOutCandidate, ProgramHere, SettingCandidate
 from hugewise.advise.question import Question, command
-from hugewise.advise.text import DETAILS, answer, details, recommended, settings, whole
+from hugewise.advise.text import DETAILS, answer, details, ending, recommended, settings, whole
 from hugewise.errors import HugewiseError, StudyError, UserError
-from hugewise.inspection.neighbours import Neighbours
 from hugewise.model.metric import Metric
 from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Deployment, Treatment
@@ -427,7 +426,7 @@ def test_an_undecided_answer_names_the_time_and_the_metric_that_decide(
     found, folder = phases.advise(ASKED, tmp_path)
     assert found.confirmed is not None and found.confirmed.verdict == "undecided"
     assert found.more_time and f"give --time {found.more_time} or more" in answer(found)
-    assert "cpu_s was lower in 20 of 20 pairs." in ending.of_command(found, folder)
+    assert "cpu_s was lower in 20 of 20 pairs." in ending(found, folder)
 
 
 def test_what_a_service_loads_is_said_by_its_own_variables(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -535,24 +534,6 @@ def test_whoever_goes_on_later_has_the_same_arms(
     assert (after.arrived, machine.resumed) == ("finished", [Path(found.confirmation_folder)])
     assert after.confirmed is not None
     assert len(after.confirmed.measured) == 3
-
-
-def test_a_setting_of_the_host_is_held_against_those_that_run_now(
-    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    around = Neighbours(size=2 << 20, programs=(), processes=3, eligible=0, growth=0, unread=1)
-    asked: list[int] = []
-
-    def looked(size: int) -> Neighbours:
-        asked.append(size)
-        return around
-
-    monkeypatch.setattr(phases, "neighbours", looked)
-    of_host = msgspec.structs.replace(TRIED[1], reach="host")
-    monkeypatch.setattr(phases, "candidates", lambda *_: ((TRIED[0], of_host), []))
-    found, _ = phases.advise(ASKED, tmp_path)
-    assert (found.neighbours, asked) == (around, [2 << 20])
-    assert "1 process could not be looked into" in answer(found)
 
 
 def test_whoever_finds_a_run_of_an_advice_reads_of_which_program_it_is() -> None:

@@ -11,12 +11,12 @@ import msgspec
 import pytest
 
 from hugewise.advise import advise as phases
-from hugewise.advise import ending
+from hugewise.advise import of_study
 from hugewise.advise.advice import RECORD, Advice
 from hugewise.advise.candidates import LeftOutCandidate, SettingCandidate
 from hugewise.advise.of_study import CellAdvice, StudyAdvice
 from hugewise.advise.question import command
-from hugewise.advise.text import DETAILS, answer, details, objective, whole
+from hugewise.advise.text import DETAILS, answer, details, ending, objective, whole
 from tests.advise.test_advice import LAST
 from tests.advise.test_advice import whole as made_whole
 from tests.advise.test_phases import ASKED, Machine, machine
@@ -47,7 +47,7 @@ def test_what_is_told_at_once_is_short_and_the_rest_is_kept(
     monkeypatch.setattr(phases, "candidates", lambda *_: (SIX, LEFT))
     machine.levels = {one.name: -0.02 * number for number, one in enumerate(SIX, 1)}
     found, _ = phases.advise(ASKED, tmp_path)
-    short, long = ending.of_command(found, FOLDER), list(details(found))
+    short, long = ending(found, FOLDER), list(details(found))
     assert rows(short) <= 15
     assert len(long) + 2 + 4 > 22
     assert [line.split()[0] for line in short[2:9]] == ["setting", "as-is", *(one.name for one in SIX[:5])], "the table"
@@ -77,33 +77,28 @@ def test_what_stands_in_the_way_is_told_at_once(machine: Machine, tmp_path: Path
     remarks = ("a change of 2% or more would be found", "its output differs between runs")
     parts = {"time_remark": remarks[0], "remarks": remarks[1:]}
     found = msgspec.structs.replace(found, **parts)
-    assert [line for line in ending.of_command(found, FOLDER) if line.startswith("Note: ")] == [
-        f"Note: {one}." for one in remarks
-    ]
+    assert [line for line in ending(found, FOLDER) if line.startswith("Note: ")] == [f"Note: {one}." for one in remarks]
     decided, _ = phases.advise(ASKED, tmp_path)
     decided = msgspec.structs.replace(decided, **parts)
-    assert [line for line in ending.of_command(decided, FOLDER) if line.startswith("Note: ")] == [
-        f"Note: {remarks[1]}."
-    ]
+    assert [line for line in ending(decided, FOLDER) if line.startswith("Note: ")] == [f"Note: {remarks[1]}."]
     assert f"Note: {remarks[0]}." in list(details(decided))
 
 
 def test_the_end_names_the_commands_that_try_and_deploy_a_setting_that_is_better() -> None:
     made = measured()
     tried = msgspec.structs.replace(LAST, variables={"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"})
-    lines = ending.of_command(msgspec.structs.replace(made, confirmed=tried), FOLDER)
+    lines = ending(msgspec.structs.replace(made, confirmed=tried), FOLDER)
     assert "Try it: GLIBC_TUNABLES=glibc.malloc.hugetlb=1 x" in lines
     given = command(("x",), stdin="/data/my file")
     asked = msgspec.structs.replace(made.question, workload=given)
-    lines_of_input = ending.of_command(msgspec.structs.replace(made, confirmed=tried, question=asked), FOLDER)
+    lines_of_input = ending(msgspec.structs.replace(made, confirmed=tried, question=asked), FOLDER)
     assert "Try it: GLIBC_TUNABLES=glibc.malloc.hugetlb=1 x < '/data/my file'" in lines_of_input
     deploy = f"Deploy: hugewise advise --resume {FOLDER} --output FILES"
-    assert deploy in lines and deploy in ending.of_command(made, FOLDER)
-    assert deploy not in ending.of_command(made, FOLDER, files=True)
+    assert deploy in lines and deploy in ending(made, FOLDER)
+    assert deploy not in ending(made, FOLDER, files=True)
     worse = msgspec.structs.replace(tried, verdict="worse")
     assert not any(
-        line.startswith(("Try", "Deploy"))
-        for line in ending.of_command(msgspec.structs.replace(made, confirmed=worse), FOLDER)
+        line.startswith(("Try", "Deploy")) for line in ending(msgspec.structs.replace(made, confirmed=worse), FOLDER)
     )
 
 
@@ -112,7 +107,7 @@ def test_an_effect_of_one_or_two_pairs_is_not_shown() -> None:
     assert made.confirmed is not None
     for count, shown in ((2, False), (3, True)):
         seen = tuple(msgspec.structs.replace(one, n=count) for one in made.confirmed.measured)
-        told = ending.of_command(
+        told = ending(
             msgspec.structs.replace(made, confirmed=msgspec.structs.replace(made.confirmed, measured=seen)), FOLDER
         )
         (row,) = (line for line in told if line.startswith("pool-2m"))
@@ -129,14 +124,14 @@ def test_the_end_has_at_most_15_lines_however_much_there_is_to_tell(files: bool,
     made = measured(remarks=(LONG,) * 9)
     if not confirmed:
         made = msgspec.structs.replace(made, confirmed=None, arrived="confirmation")
-    lines = ending.of_command(made, FOLDER, files=files)
+    lines = ending(made, FOLDER, files=files)
     assert rows(lines) <= (12 if files else 15)
     assert lines[0].startswith("Set `advised`" if confirmed else "No answer yet: interrupted in the confirmation")
     assert any(line.startswith("Only the confirmed" if confirmed else "The effects are estimates") for line in lines)
     told = [line for line in lines if not line.startswith("Deploy: ")]
     assert rows(told) == len(told), "no line but a command is longer than 80 columns"
     failed = msgspec.structs.replace(LAST, verdict="none", reason=LONG)
-    lines = ending.of_command(msgspec.structs.replace(made, confirmed=failed), FOLDER, files=files)
+    lines = ending(msgspec.structs.replace(made, confirmed=failed), FOLDER, files=files)
     assert rows(lines) <= (12 if files else 15)
 
 
@@ -146,11 +141,11 @@ def test_of_many_cells_there_is_a_row_for_each_that_has_room() -> None:
     ]
     cells += [CellAdvice(cell="other", why=LONG), CellAdvice(cell="last")]
     found = StudyAdvice(study="many", time=60.0, cells=cells, remarks=(LONG,))
-    lines = ending.of_study(found, FOLDER)
+    lines = of_study.ending(found, FOLDER)
     assert rows(lines) <= 15
     assert lines[0] == "many: 20 of 22 cells answered"
     assert lines[1].split() == ["cell", "answer", "change", "(interval)"]
     assert lines[2].split()[:4] == ["redis", "clients=0", "set", "advised"]
     assert re.fullmatch(r"\(\d+ more rows of this table left out\)", lines[-2])
-    few = ending.of_study(msgspec.structs.replace(found, cells=[*cells[:3], *cells[20:]]), FOLDER)
+    few = of_study.ending(msgspec.structs.replace(found, cells=[*cells[:3], *cells[20:]]), FOLDER)
     assert rows(few) <= 15 and "other: no advice: it ended with status 1" in "\n".join(few) and "last: not begun" in few

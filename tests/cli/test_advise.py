@@ -32,6 +32,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
     monkeypatch.setattr(phases, "advise", advise)
     monkeypatch.setattr(phases, "resume", lambda *_, **__: (found(), tmp_path / "advice"))
     monkeypatch.setattr(hugewise, "open_results", lambda _: plain())
+    monkeypatch.setattr(hugewise, "write_reports", lambda _: {})
     monkeypatch.setattr(
         deployed, "write_files", lambda _, output, unit, arms, **__: [f"written to {output} for {unit}: {arms}"]
     )
@@ -44,6 +45,16 @@ def test_options_of_the_program_are_its_own(call: Call, asked: list[Any]) -> Non
     assert asked[0].workload["parameters"]["argv"] == ["true", "--time", "a b", "$HOME;x"]
     assert (asked[0].seconds, asked[0].margin) == (90.0, 0.03)
     assert out.startswith("Set `advised`")
+
+
+def test_the_confirmation_has_a_report_as_a_run_has(
+    call: Call, asked: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[Any] = []
+    monkeypatch.setattr(hugewise, "write_reports", written.append)
+    _, out, _ = call("advise", "--", "true")
+    assert [results.run for results in written] == [plain().run]
+    assert "Report: r/advise-confirmation/1/report.html" in out.splitlines()
 
 
 def test_it_waits_for_the_host_only_if_asked_to(call: Call, asked: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,6 @@ from hugewise.audit.root import Root
 from hugewise.errors import ProbeError, UserError
 from hugewise.host.local_host import LocalHost
 from hugewise.inspection import look
-from hugewise.inspection import neighbours as beside
 from hugewise.inspection.verify import verify
 from hugewise.machine import probe, proc
 from hugewise.machine.proc import (
@@ -196,16 +195,6 @@ def test_a_file_that_dries_up_is_given_up(tmp_path: Path) -> None:
         os.close(writer)
 
 
-def test_neighbours_that_cannot_be_read_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(beside, "_PATIENCE_S", 0.2)
-    for pid in (5, 6):
-        (tmp_path / str(pid)).mkdir()
-        (tmp_path / str(pid) / "status").write_text("Name:\tstuck\nVmRSS:\t  40000 kB\nTHP_enabled:\t1\n")
-        os.mkfifo(tmp_path / str(pid) / "smaps")
-    found = beside.neighbours(2 << 20, tmp_path)
-    assert (found.processes, found.unread) == (0, 2)
-
-
 # -- a process that is really stuck
 
 
@@ -225,15 +214,6 @@ def test_a_stuck_process_has_no_footprint(monkeypatch: pytest.MonkeyPatch) -> No
             patient_text(LocalHost(), f"/proc/{pid}/cmdline", Patience(0.2))
     monkeypatch.setattr(under_test, "PATIENCE_S", 60.0)
     assert under_test.resident_bytes(LocalHost(), [os.getpid()])
-
-
-def test_a_stuck_process_is_a_neighbour_that_is_not_looked_into(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(beside, "_PATIENCE_S", 0.3)
-    with stuck() as pid:
-        (tmp_path / str(pid)).symlink_to(f"/proc/{pid}")
-        assert beside.neighbours(2 << 20, tmp_path).unread == 1
 
 
 def test_a_stuck_process_does_not_keep_an_audit(monkeypatch: pytest.MonkeyPatch) -> None:

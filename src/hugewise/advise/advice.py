@@ -29,7 +29,6 @@ from hugewise.analysis import earlier
 from hugewise.beneath import DirFd
 from hugewise.errors import UserError
 from hugewise.files import hand_over, made_folder, own, storing, write_whole
-from hugewise.inspection.neighbours import Neighbours
 from hugewise.model.cause import Cause
 from hugewise.model.design import Kind
 from hugewise.model.metric import Metric
@@ -150,8 +149,6 @@ class Advice(msgspec.Struct, kw_only=True):
     """Candidate that the confirmation measures beside the chosen one; None before that is known, empty for none."""
     confirmation_folder: str = ""
     confirmed: Confirmed | None = None
-    neighbours: Neighbours | None = None
-    """Effect of the recommended setting on the other programs, where it reaches them."""
 
     def candidate(self, name: str) -> SettingCandidate:
         """Return the candidate of that name. Raises UserError where it was never tried: the record was edited."""

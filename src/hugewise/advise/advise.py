@@ -33,7 +33,6 @@ from hugewise.errors import HugewiseError, UserError
 from hugewise.files import own, storing
 from hugewise.host.local_host import LocalHost
 from hugewise.host.lock import HostLock
-from hugewise.inspection.neighbours import neighbours
 from hugewise.model.pages import PageSizes
 from hugewise.model.policy import Treatment
 from hugewise.model.results import CellResult, Results
@@ -231,7 +230,7 @@ def _conducted(asking: Asking) -> tuple[Advice, Path]:
 def _phases(asking: Asking) -> tuple[Advice, Path]:
     advice = asking.advice
     try:
-        for phase in (_pilot, _screen, _confirm, _look_around):
+        for phase in (_pilot, _screen, _confirm):
             phase(asking)
             asking.keep()
         advice.arrived = "finished"
@@ -458,7 +457,7 @@ def _confirm(asking: Asking) -> None:
         if advice.screen is not None and advice.screen.unsure:  # a screening takes its share of a longer time, too
             more /= 1 - _SCREENED
         advice.more_time = pilots.time_option(spent + more)
-    others = [name for name in ("cpu_s", "wall_s") if name != last.metric]
+    others = [name for name in ("cpu_s", "wall_s", "user_s") if name != last.metric]
     advice.confirmed = msgspec.structs.replace(advice.confirmed, decisive=decision.decisive(pairs, others, alpha))
 
 
@@ -466,18 +465,6 @@ def _variables(given: Treatment) -> dict[str, str]:
     """Return the variables of a treatment that consists of these alone; none of any other."""
     more = (given.knobs, given.thp_disable != "none", given.layout, given.parameters, given.target.kind == "hugetlb")
     return {} if any(more) else dict(given.environment)
-
-
-def _look_around(asking: Asking) -> None:
-    """Find the recommended setting's effect on the other programs that run now; nothing is timed any more."""
-    advice = asking.advice
-    last = advice.confirmed
-    if last is None or advice.neighbours is not None or not text.recommended(advice):
-        return
-    size = PageSizes.discover(LocalHost()).pmd
-    if advice.candidate(last.candidate).reach == "host" and size is not None:
-        asking.say("the other programs that run now")
-        advice.neighbours = neighbours(size)
 
 
 def _mode(host: LocalHost) -> str:

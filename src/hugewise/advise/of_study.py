@@ -36,6 +36,9 @@ from hugewise.host.local_host import LocalHost
 from hugewise.host.lock import HostLock
 from hugewise.model.results import Results
 from hugewise.plan.cells import Resolved, resolve
+from hugewise.report import numbers
+from hugewise.report.document import table
+from hugewise.report.terminal import lines
 from hugewise.session import progress
 from hugewise.study.study import Study
 from hugewise.study.tables import Between, Design, Validity
@@ -76,6 +79,7 @@ def not_taken(study: Study) -> Iterator[str]:
 FORMAT = 1
 _EACH_S = 600.0  # for each cell, where no time is given
 RECORD = "study.json"
+_METRIC = 12  # characters
 _UNSAFE = re.compile(r"[^A-Za-z0-9._=+-]+")
 _KEYS = ("user", "cpus", "client_cpus", "storage", "memory")  # keys of a workload's table, besides its parameters
 
@@ -307,6 +311,31 @@ def together(found: StudyAdvice) -> Iterator[str]:
         wrong = min(1.0, sum(1 - each for each in sure))
         yield text.joint_confidence(len(sure), len(advices), max(1 - each for each in sure), wrong)
     yield from (f"Of the study's {remark}." for remark in found.remarks)
+
+
+def ending(found: StudyAdvice, folder: Path, *, files: bool = False) -> tuple[str, ...]:
+    """Return the ending of the advice on a study's cells: a row for each cell that has an advice."""
+    cells = [one for one in found.cells if one.advice is not None]
+    head = ("cell", "answer", "change (interval)")
+    rows = list(lines(table("", head, map(_row, cells), len(head))))
+    notes = [
+        f"{one.cell}: {f'no advice: {one.why}' if one.why else 'not begun'}" for one in found.cells if one not in cells
+    ]
+    notes += together(found)
+    where = [f"Advice: {folder} (all in {text.DETAILS} of each cell)"]
+    done = sum(one.over and not one.why for one in found.cells)
+    title = f"{found.study}: {done} of {len(found.cells)} cells answered"
+    return text.fitted([title], rows, notes, where, files=files)
+
+
+def _row(one: CellAdvice) -> tuple[str, ...]:
+    assert one.advice is not None
+    last = one.advice.confirmed
+    effect = numbers.NOTHING
+    if last is not None:
+        metric = text.shortened(printable(last.metric), _METRIC)
+        effect = f"{metric} {numbers.effect(last.ratio, last.low, last.high)}"
+    return (text.shortened(printable(one.cell)), text.shortened(printable(text.in_short(one.advice))), effect)
 
 
 def named_as_cell(results: Results, cell: str) -> Results:

@@ -2,19 +2,22 @@
 
 answer      one sentence; `in_short` the same in a few words
 details     everything else: kept beside the record, and shown with --verbose
+ending      what a terminal shows at the end
 """
 
 from __future__ import annotations
 
 import shlex
+import textwrap
 from collections.abc import Iterator, Sequence
 from mmap import PAGESIZE
+from pathlib import Path
 
 from hugewise.advise import decision
 from hugewise.advise.advice import Advice, Confirmed
 from hugewise.advise.candidates import SettingCandidate
 from hugewise.advise.decision import FootprintChange, KnownFrom, TradeOff
-from hugewise.inspection.neighbours import Neighbours
+from hugewise.advise.question import command_of
 from hugewise.model.cause import GROWTH, POOL_GROWTH
 from hugewise.model.design import ESTIMANDS
 from hugewise.quantity import format_duration, format_size
@@ -27,11 +30,18 @@ from hugewise.visible import printable
 
 _LITTLE = 10 << 20
 _UNCHANGED = 0.005  # share of a footprint
-_KNOWN: dict[KnownFrom, str] = {
-    "confirmed": "confirmation at {}",
-    "beside": "beside it, {} by itself",
-    "screening": "screening, claims nothing",
-}
+_KNOWN: dict[KnownFrom, str] = {"confirmed": "confirmed", "beside": "runner-up", "screening": "screened"}
+FEWEST_SHOWN = 3
+"""Pairs without which no effect is shown."""
+DETAILS = "details.txt"
+"""File beside the record: the whole advice in words."""
+
+LINES, COLUMNS = 15, 80
+_ANSWER, _NOTE = 4, 2  # lines of a text at most
+_SETTING, _NAME = 16, 18  # characters of the name of a setting, and of a cell
+_FEWEST = 3  # rows that go before notes
+_TRIED = 2 * COLUMNS  # characters of a command that is shown, at most
+_FILES = 3  # lines that tell of the files to deploy
 
 
 def mib(size: int) -> str:
@@ -68,19 +78,6 @@ def _end(ratio: float) -> str:
     return numbers.change(ratio, places=places)
 
 
-def effect_on_others(found: Neighbours) -> str:
-    """Return the text about the effect of a host-wide setting on the other programs."""
-    some = "1 process" if found.unread == 1 else f"{found.unread} processes"
-    unread = f"; {some} could not be looked into" if found.unread else ""
-    if not found.eligible:
-        return f"of the {found.processes} processes that run now none has memory that it would change{unread}"
-    named = ", ".join(f"{printable(one.name)} {mib(one.eligible)}" for one in found.programs)
-    return (
-        f"of those that run now {mib(found.eligible)} would be eligible for pages of {format_size(found.size)}"
-        f" ({named}), and grow by {mib(found.growth)} at most{unread}"
-    )
-
-
 def joint_confidence(verdicts: int, answers: int, each: float, wrong: float) -> str:
     """Return the text about the joint confidence of several answers, of which each verdict is wrong with a chance of at
     most `each`.
@@ -92,35 +89,6 @@ def joint_confidence(verdicts: int, answers: int, each: float, wrong: float) -> 
         f" verdict alone is wrong with at most {numbers.percent(each)} (--confidence {alone}: {numbers.percent(each)}"
         " over all)."
     )
-
-
-FEWEST_SHOWN = 3
-"""Pairs without which no effect is shown."""
-
-
-def settings_table(rows: Sequence[TradeOff]) -> Iterator[str]:
-    """Yield the settings as a table; nothing of no rows."""
-    head = ("setting", "effect", "known", "footprint", "reach", "")
-    yield from lines(table("", head, map(_row, rows), len(head)))
-
-
-def _row(row: TradeOff) -> tuple[str, ...]:
-    seen = row.seen
-    reach = row.reach or numbers.NOTHING
-    if seen is None:
-        return (row.name, numbers.NOTHING, numbers.NOTHING, numbers.NOTHING, reach, row.why)
-    note = f"dominated by {row.dominated_by}" if row.dominated_by else ""
-    size = numbers.size(seen.footprint.total)
-    if row.reach is None:
-        return (row.name, numbers.NOTHING, numbers.NOTHING, size, reach, note)
-    change = "" if seen.growth is None else f", {growth_text(seen.growth)}"
-    known = _KNOWN[seen.known].format(f"{100 * seen.confidence:.4g}%")
-    effect = numbers.effect(seen.ratio, seen.low, seen.high) if seen.n >= FEWEST_SHOWN else numbers.NOTHING
-    return (row.name, effect, f"{known}, n {seen.n}", f"{size}{change}", reach, note)
-
-
-DETAILS = "details.txt"
-"""File beside the record: the whole advice in words."""
 
 
 def objective(found: Advice) -> str:
@@ -156,9 +124,9 @@ def answer(found: Advice) -> str:
         case "better" if _to_weigh(found, last):
             more = f"but the program has {100 * (last.growth or 0):.0f}% more memory"
             said = f"{_named(found, chosen)} is better ({effect}, {sure}), {more}: that is yours to weigh."
-            return f"{said} {_how(found, chosen)}"
+            return f"{said} {_how(chosen)}"
         case "better":
-            return f"Set {_named(found, chosen)}: {effect}, {sure}; {price_text(last.growth)}. {_how(found, chosen)}"
+            return f"Set {_named(found, chosen)}: {effect}, {sure}; {price_text(last.growth)}. {_how(chosen)}"
         case "equivalent":
             no = f"usually makes no difference above {numbers.percent(margin)}"
             stalls = numbers.percent(round(unseen(last.n, 1 - last.confidence), 3))
@@ -248,9 +216,7 @@ _PHASES = {
 }
 
 
-def _how(found: Advice, chosen: SettingCandidate) -> str:
-    if chosen.reach == "host" and found.neighbours is not None:
-        return f"It reaches every program of this machine: {effect_on_others(found.neighbours)}."
+def _how(chosen: SettingCandidate) -> str:
     return {
         "process": "It reaches this program alone.",
         "pool": "It reaches this program alone, from a pool that stays reserved.",
@@ -282,7 +248,8 @@ def settings(found: Advice) -> tuple[TradeOff, ...]:
 
 def details(found: Advice) -> Iterator[str]:
     """Yield the details behind the answer, line by line."""
-    yield from settings_table(settings(found))
+    rows = settings(found)
+    yield from settings_table(found, rows)
     if found.pilot is not None:
         seen = found.pilot.huge
         huge = "its pages were not seen" if seen is None else f"{100 * seen:.0f}% of it in huge pages"
@@ -295,7 +262,11 @@ def details(found: Advice) -> Iterator[str]:
         )
     yield from notes(found, short=False)
     for one in found.tried:
-        yield f"Tried: {one.name} ({one.reach}): {one.reason}{_fate(found, one.name)}."
+        row = next((row for row in rows if row.name == one.name), None)
+        memory = "" if row is None or row.seen is None or row.seen.growth is None else growth_text(row.seen.growth)
+        more = f"; memory {memory}" if memory else ""
+        more += f"; dominated by {row.dominated_by}" if row is not None and row.dominated_by else ""
+        yield f"Tried: {one.name} ({one.reach}): {one.reason}{_fate(found, one.name)}{more}."
     for left in found.left_out:
         yield f"Not tried: {left.name}: {left.reason}."
     last = found.confirmed
@@ -312,8 +283,6 @@ def details(found: Advice) -> Iterator[str]:
         counted = "" if last.seen is None or last.seen.footprint.charged else " Its page tables were not counted."
         yield f"Price: at most {mib(last.memory_after)} of memory{pool}, {_grown(last)}.{counted}"
     yield from causes(found)
-    if found.neighbours is not None:
-        yield f"The other programs that run now: {effect_on_others(found.neighbours)}."
 
 
 def whole(found: Advice) -> str:
@@ -375,3 +344,94 @@ def _fate(found: Advice, name: str) -> str:
         return f"; screened{about}{rate}"
     effect = numbers.effect(beside.ratio, beside.low, beside.high)
     return f"; the runner-up, measured beside the confirmation: {effect} at {_sure(beside.confidence)}, by itself"
+
+
+def settings_table(found: Advice, rows: Sequence[TradeOff]) -> Iterator[str]:
+    """Yield the settings as a table; nothing of no rows."""
+    metric = found.confirmed.metric if found.confirmed is not None else found.question.workload.get("metric", "wall_s")
+    head = ("setting", f"{metric} (interval)", "memory", "known", "reach")
+    yield from lines(table("", head, map(_setting, rows), len(head)))
+
+
+def ending(found: Advice, folder: Path, *, files: bool = False) -> tuple[str, ...]:
+    """Return the end of an advice on a terminal: the answer, the table, notes, where the rest is. `files`: leave room
+    for the lines about files.
+    """
+    where = [f"Advice: {folder} (all in {DETAILS})"]
+    if found.confirmed is not None:
+        where.insert(0, f"Report: {found.confirmed.folder}/report.html")
+    rows = settings(found)
+    shown = list(settings_table(found, rows))
+    remarks = [*_what_is_known(found, rows), *notes(found, short=True), *causes(found)[:1], *delivered(found)]
+    if found.confirmed is not None and found.confirmed.decisive:
+        remarks.insert(0, f"{found.confirmed.decisive}.")
+    if not files and recommended(found):
+        where = [*_next(found, folder), *where]
+    return fitted([answer(found)], shown, remarks, where, files=files)
+
+
+def _next(found: Advice, folder: Path) -> Iterator[str]:
+    """Yield the commands that try the setting and that write the files to deploy it."""
+    assert found.confirmed is not None
+    words = [f"{name}={shlex.quote(value)}" for name, value in found.confirmed.variables.items()]
+    command = command_of(found.question)
+    tried = " ".join((*words, shlex.join(command)))
+    if stdin := found.question.workload.get("parameters", {}).get("stdin"):
+        tried += f" < {shlex.quote(str(stdin))}"
+    if words and command and len(tried) <= _TRIED:
+        yield f"Try it: {printable(tried)}"
+    yield f"Deploy: hugewise advise --resume {shlex.quote(str(folder))} --output FILES"
+
+
+def _what_is_known(found: Advice, rows: Sequence[TradeOff]) -> Iterator[str]:
+    if rows and found.confirmed is None:
+        yield "The effects are estimates, not verdicts: none was confirmed."
+    elif any(row.seen is not None and row.seen.known != "confirmed" for row in rows):
+        yield "Only the confirmed effect is a verdict; the others are estimates."
+
+
+def _setting(row: TradeOff) -> tuple[str, ...]:
+    name, reach, seen = shortened(printable(row.name), _SETTING), row.reach or "", row.seen
+    if seen is None:
+        return (name, numbers.NOTHING, "", "not run", reach)
+    if row.reach is None:
+        return (name, numbers.NOTHING, numbers.size(seen.footprint.total), "", "")
+    memory = numbers.NOTHING if seen.growth is None else numbers.change(seen.growth.ratio)
+    effect = numbers.effect(seen.ratio, seen.low, seen.high) if seen.n >= FEWEST_SHOWN else numbers.NOTHING
+    return (name, effect, memory, f"{_KNOWN[seen.known]}, n {seen.n}", reach)
+
+
+def fitted(
+    answer: Sequence[str], settings: Sequence[str], notes: Sequence[str], where: Sequence[str], *, files: bool
+) -> tuple[str, ...]:
+    """Return the lines that fit into 15 lines of 80 columns. The first row of a table is its head; a line says how many
+    rows are left out. Where there is no room, notes are left out, then rows. A command to copy is never broken.
+    """
+    room = LINES - (_FILES if files else 0)
+    before = [line for one in answer for line in _wrapped(one, _ANSWER)]
+    told = [_wrapped(one, _NOTE) for one in notes]
+    wanted = [(len(settings), few) for few in range(len(told), -1, -1)]
+    wanted += [(rows, few) for rows in range(len(settings) - 1, 0, -1) for few in ((1, 0) if rows > _FEWEST else (0,))]
+    shown: list[str] = []
+    for rows, few in wanted or [(0, 0)]:
+        left = len(settings) - rows
+        more = [f"({left} more row{'' if left == 1 else 's'} of this table left out)"] if left else []
+        shown = [*before, *settings[:rows], *more, *(line for one in told[:few] for line in one)]
+        if sum(max(1, -(-len(line) // COLUMNS)) for line in (*shown, *where)) <= room:
+            break
+    return tuple(line.replace(numbers.MINUS, "-") for line in (*shown, *where))
+
+
+def _wrapped(said: str, most: int) -> list[str]:
+    """Lines of 80 columns, at most so many; the end of a longer text is in the details."""
+    found = textwrap.wrap(printable(said), COLUMNS, break_on_hyphens=False)
+    if len(found) <= most:
+        return found
+    rest = " ..."
+    return [*found[: most - 1], found[most - 1][: COLUMNS - len(rest)].rstrip() + rest]
+
+
+def shortened(name: str, most: int = _NAME) -> str:
+    """Return a name of at most so many characters: of a longer one beginning and end, which tell cells apart."""
+    half = most // 2
+    return name if len(name) <= most else f"{name[: half - 1]}…{name[-(most - half) :]}"

@@ -191,9 +191,9 @@ def _of_command(
     as_json: bool,
     verbose: bool,
 ) -> None:
+    import hugewise  # noqa: PLC0415
     from hugewise.advise import advise as phases  # noqa: PLC0415
-    from hugewise.advise import ending  # noqa: PLC0415
-    from hugewise.advise.text import answer, objective, settings, whole  # noqa: PLC0415
+    from hugewise.advise.text import answer, ending, objective, settings, whole  # noqa: PLC0415
     from hugewise.cli import progress  # noqa: PLC0415
     from hugewise.session import session  # noqa: PLC0415
 
@@ -208,11 +208,13 @@ def _of_command(
         told = {"objective": objective(found), "answer": answer(found), "settings": settings(found)}
         say_json(msgspec.to_builtins(found) | told)
     else:
-        lines = ending.of_command(found, folder, files=files is not None)
+        lines = ending(found, folder, files=files is not None)
         if verbose:
             lines = (*whole(found).splitlines(), *lines[-1:])
         for line in lines:
             say(line)
+    if found.confirmed is not None:
+        hugewise.write_reports(hugewise.open_results(found.confirmed.folder))
     if files is not None:
         files.of([("", found)])
     if found.arrived != "finished":
@@ -228,7 +230,7 @@ def _of_study(
     as_json: bool,
     verbose: bool,
 ) -> None:
-    from hugewise.advise import ending, of_study  # noqa: PLC0415
+    from hugewise.advise import of_study  # noqa: PLC0415
     from hugewise.cli import progress  # noqa: PLC0415
     from hugewise.session import session  # noqa: PLC0415
 
@@ -249,7 +251,7 @@ def _of_study(
     if as_json:
         say_json(found)
     else:
-        lines = ending.of_study(found, folder, files=files is not None)
+        lines = of_study.ending(found, folder, files=files is not None)
         if verbose:
             lines = (*of_study.whole(found), *lines[-1:])
         for line in lines:
