@@ -27,9 +27,8 @@ from hugewise.machine import probe
 
 BYTES = 4 << 30
 ROUNDS = 5
-BLOCKS = 512
 LAYOUTS = ("base", "pmd", "split", "mixed")
-TARGETS = {("base", "probe"): 0.45, ("pmd", "scan"): 0.01, ("base", "sample"): 0.2}
+TARGETS = {("base", "probe"): 0.45, ("pmd", "scan"): 0.01}
 _LINE = re.compile(r"(anon|file)-thp-(pmd|pte)-(aligned|unaligned|partial)(?:-([0-9]+)kB)?: +([0-9]+) kB")
 Took = dict[str, list[float]]
 
@@ -92,7 +91,6 @@ def compared(pid: int, rounds: int, thpmaps: Path | None) -> Took:
         "plain": lambda: timed([*tool, "--plain"])[0],
         "probe": lambda: timed(tool)[0],
         "scan": lambda: folios(pid).scan_ns / 1e9,
-        "sample": lambda: timed([*tool, "--sample", str(BLOCKS)])[0],
     }
     if thpmaps is not None:
         command: list[str | Path] = [sys.executable, thpmaps, "--pid", str(pid), "--rollup"]

@@ -65,9 +65,9 @@ def test_the_exit_status_is_the_answer(
     from msgspec.structs import replace
 
     monkeypatch.setattr("hugewise.inspection.verify.verify", lambda *_, **__: replace(FOUND, delivered=delivered))
-    assert call("verify", "7")[0] == status
-    assert call("verify", "7")[1].startswith(f"redis-server.service: {word}: ")
-    found, out, _ = call("verify", "7", "--json")
+    assert call("verify", "7", "--policy", "thp")[0] == status
+    assert call("verify", "7", "--policy", "thp")[1].startswith(f"redis-server.service: {word}: ")
+    found, out, _ = call("verify", "7", "--policy", "thp", "--json")
     assert found == status
     assert json.loads(out)["delivered"] is delivered
     assert out.replace("\n", "").isprintable()
@@ -83,9 +83,10 @@ def test_this_very_process_is_looked_at(call: Call) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("0",), "there is no such process"),
-        (("\x1b[2J",), "is not the name of a unit"),
-        (("no-such-unit-here",), "no-such-unit-here.service: "),
+        (("0", "--policy", "thp"), "there is no such process"),
+        (("\x1b[2J", "--policy", "thp"), "is not the name of a unit"),
+        (("no-such-unit-here", "--policy", "thp"), "no-such-unit-here.service: "),
+        (("1",), "--policy is missing"),
         (("1", "--policy", "nonsense"), "--policy nonsense: not a policy of this machine"),
         (("1", "--share", "x"), "--share x: not a share"),
         (("1", "--share", "120%"), "a share lies between 0 and 1"),

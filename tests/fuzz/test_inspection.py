@@ -19,7 +19,7 @@ from tests.fuzz.inputs import broken, fuzzed, in_time
 from tests.inspection.test_smaps import RECORDED
 
 STAT = stat_text(10, "a").encode()
-STATUS = b"Name:\tx\nState:\tS (x)\nTgid:\t10\nPid:\t10\n"
+STATUS = b"Name:\tx\nState:\tS (x)\nTgid:\t10\nPid:\t10\nVmRSS:\t8 kB\n"
 CGROUP = b"12:pids:/\n1:name=systemd:/system.slice/redis.service\n0::/system.slice/redis.service/x\n"
 
 

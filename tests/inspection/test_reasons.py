@@ -9,7 +9,7 @@ import pytest
 
 from hugewise.inspection.allocator import Allocator
 from hugewise.inspection.look import Look
-from hugewise.inspection.reasons import Reason, eligible, ignored, not_base, not_huge, not_pooled, tunables, unknown
+from hugewise.inspection.reasons import Reason, ignored, not_base, not_huge, not_pooled, tunables, unknown
 from hugewise.inspection.rules import Khugepaged, PoolState, Rules
 from hugewise.inspection.smaps import BackedMapping
 from hugewise.model.pages import PageTarget
@@ -29,7 +29,6 @@ def rules(mode: str = "madvise", shared: str = "never", scan: int | None = 4096,
         "shared": {PMD: shared},
         "khugepaged": Khugepaged(pages_to_scan=scan, sleep_ms=10_000, max_ptes_none=511),
         "pools": {PMD: PoolState(pages=4, free=0, reserved=0, overcommit=0)},
-        "default_pool": PMD,
     }
     return Rules(**(told | changes))
 
@@ -179,12 +178,6 @@ def test_larger_pages_than_base_are_shown_where_they_are() -> None:
     (one,) = not_base([seen(mapping(huge=4 * MIB, name="[heap]"), mapping(start=1 << 29)), seen(mapping(), pid=8)])
     assert one.bytes == 4 * MIB
     assert "process 7 has 4 MiB in larger pages: [heap] at 40000000 (4 MiB)" in one.text
-
-
-def test_what_the_rules_promise_is_what_is_eligible() -> None:
-    look = seen(mapping(eligible=True, huge=32 * MIB), mapping(start=1 << 29), mapping(1, start=3 << 29, eligible=True))
-    assert eligible(look, rules("always")) == (64 * MIB, 32 * MIB)
-    assert eligible(look, rules(pmd=None, sizes={})) == (0, 0)
 
 
 def test_what_cannot_be_told_without_root() -> None:

@@ -20,7 +20,7 @@ def test_modes_pools_and_the_daemon_are_read() -> None:
     host.fixed[f"{THP}/khugepaged/scan_sleep_millisecs"] = "10000"
     rules = rules_of(host, 4096)
     assert rules.sizes == {16 * KIB: "never", 64 * KIB: "madvise", 2 * MIB: "madvise"}
-    assert (rules.top, rules.pmd, rules.default_pool) == ("madvise", 2 * MIB, 2 * MIB)
+    assert (rules.top, rules.pmd) == ("madvise", 2 * MIB)
     assert rules.on() == [2 * MIB, 64 * KIB]
     assert rules.pools[2 * MIB] == PoolState(pages=7, free=5, reserved=0, overcommit=3)
     assert rules.pools[2 * MIB].available == 8

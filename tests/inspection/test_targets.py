@@ -1,4 +1,4 @@
-"""Which processes `inspect` is asked for: numbers, commands, units and control groups; hostile names are none."""
+"""Which processes `inspect` is asked for: numbers, units and control groups; hostile names are none."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from hugewise.errors import UserError
 from hugewise.inspection.inspect import changed, evidence, kernel_statistics
 from hugewise.inspection.rules import rules_of
-from hugewise.inspection.targets import charged, of_command, of_group, of_numbers, subject
+from hugewise.inspection.targets import charged, of_group, of_numbers, subject
 from tests.build.hosts import Files, stat_text
 
 MOUNTS = """\
@@ -39,14 +39,6 @@ def test_a_thread_is_its_process_and_one_of_the_kernel_none() -> None:
         of_numbers(["12"], host())
     with pytest.raises(UserError, match="there is no such process"):
         of_numbers(["99"], host())
-
-
-@pytest.mark.parametrize(
-    ("name", "pid"),
-    [("redis-server", 10), ("/usr/bin/redis-server", 10), ("a-name-that-is-longer", 11), ("a-name-that-is-l", 11)],
-)
-def test_a_command_is_known_by_its_name_and_its_file(name: str, pid: int) -> None:
-    assert of_command(name, host()).processes == (pid,)
 
 
 def test_a_group_has_those_below_it_in_either_version() -> None:
@@ -109,7 +101,7 @@ def proc(pid: int, parent: int = 1, state: str = "S", cgroup: str = "0::/", name
     """A process whose name looks like the fields behind it."""
     return {
         f"/proc/{pid}/stat": stat_text(pid, name, state, parent),
-        f"/proc/{pid}/status": f"Name:\tx\nState:\t{state} (x)\nTgid:\t{pid}\nPid:\t{pid}\n",
+        f"/proc/{pid}/status": f"Name:\tx\nState:\t{state} (x)\nTgid:\t{pid}\nPid:\t{pid}\nVmRSS:\t8 kB\n",
         f"/proc/{pid}/cgroup": cgroup,
     }
 

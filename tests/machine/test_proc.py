@@ -202,7 +202,7 @@ def test_a_stuck_process_is_told_by_verify_and_keeps_nobody(monkeypatch: pytest.
     monkeypatch.setattr(look, "PATIENCE_S", 0.5)
     with stuck() as pid:
         with pytest.raises(UserError, match=r"could not be read within 0.5 s: its map of memory is held") as raised:
-            verify(str(pid), LocalHost())
+            verify(str(pid), LocalHost(), "thp")
         assert "sudo" not in (raised.value.hint or "") and "end who holds it" in (raised.value.hint or "")
 
 

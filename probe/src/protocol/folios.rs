@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// A process. With `sampled`, the numbers of a mapping are of its drawn blocks alone.
+/// A process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Folios {
     pub pid: u32,
     pub mappings: Vec<FoliosOfMapping>,
-    pub sampled: Option<Sampled>,
     pub scan_ns: u64,
 }
 
@@ -39,24 +38,6 @@ pub struct FoliosOfMapping {
     pub whole: u64,
 }
 
-/// A simple random sample without replacement of the blocks of a process: where a mapping meets an aligned block of the
-/// PMD size.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Sampled {
-    /// Blocks that there are, of at most `block` bytes each.
-    pub population: u64,
-    pub block: u64,
-    /// In the order in which they were drawn.
-    pub drawn: Vec<Drawn>,
-}
-
-/// A block: the place of its mapping in the list, and what backs it, as there.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Drawn {
-    pub mapping: usize,
-    pub bytes: BTreeMap<String, u64>,
-}
-
 impl Folios {
     pub fn example() -> Self {
         let bytes = |pairs: &[(&str, u64)]| pairs.iter().map(|(key, size)| ((*key).into(), *size)).collect();
@@ -78,11 +59,6 @@ impl Folios {
                 zero: 0,
                 whole: 0,
             }],
-            sampled: Some(Sampled {
-                population: 2,
-                block: 2 << 20,
-                drawn: vec![Drawn { mapping: 0, bytes: bytes(&found[..1]) }],
-            }),
             scan_ns: 250_000,
         }
     }

@@ -6,13 +6,11 @@ use anyhow::{Result, bail};
 use clap::Args;
 
 use crate::common::clock::now_ns;
-use crate::machine::pages;
-use crate::protocol::event::{Event, Fault, Range, emit};
-use crate::protocol::folios::{Drawn, Folios, FoliosOfMapping, Sampled};
+use crate::protocol::event::{Event, Fault, emit};
+use crate::protocol::folios::{Folios, FoliosOfMapping};
 use crate::scan::area::Area;
 use crate::scan::page_set::PageSet;
 use crate::scan::pagemap::{Scanner, exactly};
-use crate::scan::sample::{Stretch, draw, population};
 use crate::scan::tally::Tally;
 use crate::scan::task::Task;
 use crate::scan::{PATIENCE, within};
@@ -25,12 +23,6 @@ pub struct FoliosArgs {
     /// Say of each page that was counted already, in these processes, that it was
     #[arg(long)]
     once: bool,
-    /// Look at so many blocks of the PMD size, drawn at random, where the process has more
-    #[arg(long, conflicts_with = "once")]
-    sample: Option<u64>,
-    /// Seed of the draw
-    #[arg(long, default_value_t = 0)]
-    seed: u64,
     /// Read every entry of the page tables and every page's flags, as on a kernel that has nothing better
     #[arg(long)]
     plain: bool,
@@ -66,7 +58,7 @@ fn look(pid: u32, asked: &FoliosArgs, seen: Seen) -> Result<(Folios, Seen)> {
     // Above the middle of all addresses there are pages of the kernel's alone (vsyscall), of which pagemap has nothing.
     let of_user = |area: &Area| area.range.end <= i64::MAX as u64;
     let areas: Vec<Area> = task.read("maps")?.lines().filter_map(Area::parse).filter(of_user).collect();
-    let ((mappings, sampled), seen) = exactly(|order| {
+    let (mappings, seen) = exactly(|order| {
         let mut scanner = Scanner::open(&task, order, true)?;
         if let Some(seen) = &seen {
             scanner.once(seen.clone());
@@ -74,17 +66,14 @@ fn look(pid: u32, asked: &FoliosArgs, seen: Seen) -> Result<(Folios, Seen)> {
         if asked.plain {
             scanner.plainly();
         }
-        let found = match asked.sample {
-            Some(blocks) => some(&mut scanner, &areas, blocks, asked.seed)?,
-            None => (all(&mut scanner, &areas)?, None),
-        };
+        let found = all(&mut scanner, &areas)?;
         Ok((found, scanner.into_seen()))
     })?;
     // Pages that were given back meanwhile would count as what they have become since.
     if !mappings.is_empty() && task.read("maps")?.is_empty() {
         bail!("process {pid} left while its memory was scanned");
     }
-    Ok((Folios { pid, mappings, sampled, scan_ns: now_ns() - start }, seen))
+    Ok((Folios { pid, mappings, scan_ns: now_ns() - start }, seen))
 }
 
 /// Every mapping that something backs.
@@ -99,68 +88,6 @@ fn all(scanner: &mut Scanner, areas: &[Area]) -> Result<Vec<FoliosOfMapping>> {
         }
     }
     Ok(found)
-}
-
-/// So many blocks of all mappings together; all of them where there are no more.
-fn some(
-    scanner: &mut Scanner,
-    areas: &[Area],
-    count: u64,
-    seed: u64,
-) -> Result<(Vec<FoliosOfMapping>, Option<Sampled>)> {
-    let block = pages::pmd();
-    let mut stretches = Vec::new();
-    for (mapping, area) in areas.iter().enumerate() {
-        stretches.extend(joined(scanner.filled(area.range)?, area.range, block, mapping));
-    }
-    let population = population(&stretches, block);
-    if population <= count {
-        return Ok((all(scanner, areas)?, None));
-    }
-    let drawn = draw(&stretches, block, count, seed);
-    // Read in the order of addresses, told in the order of the draw.
-    let mut order: Vec<usize> = (0..drawn.len()).collect();
-    order.sort_unstable_by_key(|place| drawn[*place].range.start);
-    let mut tallies: Vec<Option<Tally>> = drawn.iter().map(|_| None).collect();
-    let mut mappings: Vec<FoliosOfMapping> =
-        areas.iter().map(|area| of_mapping(area, &scanner.tally(), (0, 0))).collect();
-    for place in order {
-        let one = drawn[place];
-        let mut tally = scanner.tally();
-        scanner.part(&areas[one.mapping], one.range, &mut tally)?;
-        let found = of_mapping(&areas[one.mapping], &tally, scanner.take_rest(&tally));
-        let whole = &mut mappings[one.mapping];
-        for (key, size) in &found.bytes {
-            *whole.bytes.entry(key.clone()).or_default() += size;
-        }
-        for (node, size) in &found.nodes {
-            *whole.nodes.entry(node.clone()).or_default() += size;
-        }
-        whole.swapped += found.swapped;
-        whole.zero += found.zero;
-        whole.whole += found.whole;
-        tallies[place] = Some(tally);
-    }
-    let told = drawn.iter().zip(&tallies).map(|(one, tally)| Drawn {
-        mapping: one.mapping,
-        bytes: tally.as_ref().map(|tally| tally.states().0).unwrap_or_default(),
-    });
-    let sampled = Sampled { population, block, drawn: told.collect() };
-    Ok((mappings, Some(sampled)))
-}
-
-/// Stretches of a mapping that have pages, in blocks: two that meet the same block are one.
-fn joined(filled: Vec<Range>, whole: Range, block: u64, mapping: usize) -> Vec<Stretch> {
-    let mut found: Vec<Stretch> = Vec::new();
-    for part in filled {
-        let start = (part.start / block * block).max(whole.start);
-        let end = part.end.checked_next_multiple_of(block).unwrap_or(whole.end).min(whole.end);
-        match found.last_mut() {
-            Some(last) if start <= last.range.end => last.range.end = last.range.end.max(end),
-            _ => found.push(Stretch { mapping, range: Range { start, end } }),
-        }
-    }
-    found
 }
 
 fn of_mapping(area: &Area, tally: &Tally, (whole, swapped): (u64, u64)) -> FoliosOfMapping {
@@ -179,18 +106,5 @@ fn of_mapping(area: &Area, tally: &Tally, (whole, swapped): (u64, u64)) -> Folio
         swapped,
         zero: tally.zero(),
         whole,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_meets_the_same_block_is_drawn_as_one() {
-        let range = |start, end| Range { start, end };
-        let found = joined(vec![range(5, 6), range(7, 9), range(40, 41)], range(4, 45), 16, 3);
-        let one = |start, end| Stretch { mapping: 3, range: range(start, end) };
-        assert_eq!(found, [one(4, 16), one(32, 45)]);
     }
 }

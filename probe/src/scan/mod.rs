@@ -2,7 +2,7 @@
 //!
 //! `common`, `protocol` and `machine` may be imported here; others get `scan_process` and `folios` alone. What root can
 //! see goes into `pagemap` and `folio`, what everybody can into `smaps`; what counts as delivered, and under which key,
-//! into `tally`; what is told of each mapping into `folios`, which of its blocks are drawn into `sample`.
+//! into `tally`; what is told of each mapping into `folios`.
 
 mod area;
 mod folio;
@@ -13,7 +13,6 @@ mod page_set;
 mod pagemap;
 mod regions;
 mod runs;
-mod sample;
 mod smaps;
 mod tally;
 mod task;

@@ -152,7 +152,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// Where `part` has pages; all of it, unless it is so large that it cannot be full.
-    pub fn filled(&self, part: Range) -> Result<Vec<Range>> {
+    fn filled(&self, part: Range) -> Result<Vec<Range>> {
         let sparse = part.end - part.start >= SPARSE;
         let found = if sparse { regions(&self.pagemap, part, regions::PRESENT, 0)? } else { None };
         let ranges =

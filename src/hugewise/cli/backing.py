@@ -114,9 +114,8 @@ class _Dashed(click.Command):
 def verify(who: str | None, *, command: tuple[str, ...] = (), stdin: Path | None, as_json: bool, **asked: Any) -> None:
     """Check that a running program has the promised pages, and show why not.
 
-    Looks once at the process PID and its descendants, or at all processes of UNIT, and changes nothing. Without
-    --policy the promise is that of the rules in force: THP settings, GLIBC_TUNABLES. An ordinary user can look at own
-    processes only.
+    Looks once at the process PID and its descendants, or at all processes of UNIT, and changes nothing. An ordinary
+    user can look at own processes only.
 
     verify --policy NAME -- COMMAND runs the command once, with the settings that are in force and without its output,
     and sees each of its processes at its exit and whenever it has grown.
@@ -128,6 +127,7 @@ def verify(who: str | None, *, command: tuple[str, ...] = (), stdin: Path | None
     """
     from hugewise.guests.running import running as guests_running  # noqa: PLC0415
     from hugewise.host.local_host import LocalHost  # noqa: PLC0415
+    from hugewise.inspection import targets  # noqa: PLC0415
     from hugewise.inspection import verify as inspection  # noqa: PLC0415
 
     share = inspection.SHARE
@@ -148,6 +148,10 @@ def verify(who: str | None, *, command: tuple[str, ...] = (), stdin: Path | None
         raise UserError("--stdin is for a command", hint="leave it out, or: hugewise verify --policy NAME -- COMMAND")
     if asked["memory"] == "all" and (machine := guests_running(who, host)) is not None:
         show_guest(machine, host, asked["policy"], share, as_json=as_json)
+    if asked["policy"] is None:
+        targets.subject(who, host)  # a name that means nothing is the first mistake
+        cure = "hugewise verify WHO --policy thp (hugewise list policies); what backs a process: hugewise inspect PID"
+        raise UserError("--policy is missing: what the program is promised", hint=cure)
     found = inspection.verify(who, host, asked["policy"], share=share, named=asked["memory"])
     _show(found, as_json=as_json)
 
@@ -176,9 +180,8 @@ def _check_command(who: str | None, asked: Mapping[str, Any]) -> None:
 def lines(found: Verified) -> Iterator[str]:
     """Yield the answer first, then what backs it, why, and the rules."""
     verdict = {True: "as promised", False: "NOT as promised", None: "NOT PROVEN"}[found.delivered]
-    by = f"the policy {found.promise.policy}" if found.promise.policy else "the rules in force"
     yield f"{printable(found.subject)}: {verdict}: {found.said}"
-    yield f"  promised by {by}: {found.promise.text}"
+    yield f"  promised by the policy {found.promise.policy}: {found.promise.text}"
     yield from (f"  note: {printable(note)}" for note in found.notes)
     yield ""
     yield f"Backed by (from {_SOURCES[found.source]}):"

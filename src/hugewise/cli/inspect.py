@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from hugewise.visible import say_json
 @click.command("inspect", short_help="Show which page sizes back a running program, and why.")
 @click.argument("pids", nargs=-1, metavar="[PID]...")
 @click.option("--cgroup", metavar="PATH", help="All processes of a control group, v1 or v2.")
-@click.option("--command", metavar="NAME", help="All processes of that name.")
 @click.option(
     "--smaps",
     type=click.Path(path_type=Path),
@@ -31,19 +29,12 @@ from hugewise.visible import say_json
     show_default=True,
     help="With --watch: the pause between two looks; at least ten times the duration of a look.",
 )
-@click.option("--sample", is_flag=True, help="Look at blocks drawn at random, and print error bounds (root).")
-@click.option(
-    "--blocks", type=click.IntRange(16, 1 << 20), help="With --sample: blocks of each process (default: 512)."
-)
-@click.option(
-    "--seed", type=click.IntRange(0, (1 << 63) - 1), help="With --sample: the seed of the draw (default: a fresh one)."
-)
 @click.option("--mappings", metavar="N|all", default="10", show_default=True, help="The number of mappings to show.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; with --watch, one line for each look.")
 def inspect(pids: Sequence[str], *, as_json: bool, watch: bool, **asked: Any) -> None:
     """Show which page sizes back a running program, mapping by mapping, and why not larger ones.
 
-    Looks at the processes PID, or at those of --cgroup, or of --command. Changes and stops nothing. Root gets
+    Looks at the processes PID, or at those of --cgroup. Changes and stops nothing. Root gets
     exact sizes from the kernel's page flags; an ordinary user gets what smaps shows of own processes. --smaps reads a
     smaps that was captured elsewhere.
     """
@@ -52,19 +43,14 @@ def inspect(pids: Sequence[str], *, as_json: bool, watch: bool, **asked: Any) ->
     from hugewise.inspection import targets  # noqa: PLC0415
     from hugewise.inspection.inspected import Inspection  # noqa: PLC0415
 
-    if (bool(pids) + sum(asked[name] is not None for name in ("cgroup", "command", "smaps"))) != 1:
+    if (bool(pids) + sum(asked[name] is not None for name in ("cgroup", "smaps"))) != 1:
         raise UserError(
             "inspect: name processes in one way",
-            hint="hugewise inspect PID, or --cgroup PATH, or --command NAME, or --smaps FILE",
+            hint="hugewise inspect PID, or --cgroup PATH, or --smaps FILE",
         )
-    _of_a_capture(watch=watch, asked=asked)
+    if watch and asked["smaps"] is not None:
+        raise UserError("--watch looks at a process that runs", hint="leave --watch out, or --smaps")
     interval, mappings = _interval(asked["interval"]), _mappings(asked["mappings"])
-    sampling = None
-    if asked["sample"]:
-        seed = asked["seed"] if asked["seed"] is not None else secrets.randbits(32)
-        sampling = inspection.SampleDraw(asked["blocks"] or inspection.BLOCKS, seed)
-    elif asked["blocks"] is not None or asked["seed"] is not None:
-        raise UserError("--blocks and --seed are about a sample", hint="add --sample")
     host = LocalHost()
 
     def look() -> Inspection:
@@ -75,11 +61,9 @@ def inspect(pids: Sequence[str], *, as_json: bool, watch: bool, **asked: Any) ->
         group = None
         if asked["cgroup"] is not None:
             who, group = targets.of_group(asked["cgroup"], host)
-        elif asked["command"] is not None:
-            who = targets.of_command(asked["command"], host)
         else:
             who = targets.of_numbers(pids, host)
-        return inspection.inspect(who, host, group=group, sampling=sampling)
+        return inspection.inspect(who, host, group=group)
 
     if watch:
         from hugewise.cli import inspect_show  # noqa: PLC0415
@@ -95,13 +79,6 @@ def inspect(pids: Sequence[str], *, as_json: bool, watch: bool, **asked: Any) ->
 
     console = TextConsole()
     console.print(render(found, width=console.width, mappings=mappings), crop=False)
-
-
-def _of_a_capture(*, watch: bool, asked: dict[str, Any]) -> None:
-    """Raise UserError for what a file does not have."""
-    given = [name for name in ("sample", "blocks", "seed") if asked[name]] + (["watch"] if watch else [])
-    if asked["smaps"] is not None and given:
-        raise UserError(f"--{given[0]} looks at a process that runs", hint=f"leave --{given[0]} out, or --smaps")
 
 
 def _interval(text: str) -> float:

@@ -30,7 +30,6 @@ from hugewise.inspection.inspected import (
     KindBacked,
     LostBacking,
     MappingInspected,
-    SampleBounds,
     SizeBacked,
 )
 from hugewise.quantity import format_duration, format_size, readable_size
@@ -132,17 +131,8 @@ def _head(inspection: Inspection, *, notes: bool) -> Iterator[RenderableType]:
         yield from (_line(f"note: {note}", "dim") for note in inspection.notes if notes)
         return
     yield _line(f"from {_SOURCES[inspection.source]}; the look took {format_duration(inspection.look_s)}{took}", "dim")
-    if inspection.sampled is not None:
-        yield _line(_sampled(inspection.sampled))
     if notes:
         yield from (_line(f"note: {note}", "dim") for note in inspection.notes)
-
-
-def _sampled(one: SampleBounds) -> str:
-    return (
-        f"a sample: {one.drawn} of {one.population} blocks of {format_size(one.block)}, by the seed {one.seed}; each"
-        f" line has an interval at {one.confidence:.0%}; what came up nowhere is {readable_size(one.unseen)} at most"
-    )
 
 
 def _share(part: int, whole: int) -> str:
@@ -166,14 +156,11 @@ def _called(backed: SizeBacked) -> str:
 def _sizes(inspection: Inspection, before: Inspection | None, *, width: int) -> RenderableType:
     earlier = {} if before is None else {(one.pages, one.size): one.bytes for one in before.sizes}
     wide = width >= _NARROW
-    columns = ["", "memory", "share", *(["interval"] if inspection.sampled else [])]
-    columns += ["by PMD", "aligned", *(["unaligned", "partial"] if wide else ["other"])]
+    columns = ["", "memory", "share", "by PMD", "aligned", *(["unaligned", "partial"] if wide else ["other"])]
     columns += ["change"] if before is not None else []
     table = _table(*columns)
     for one in inspection.sizes:
         cells = [_called(one), readable_size(one.bytes), _share(one.bytes, inspection.bytes)]
-        if inspection.sampled and one.low is not None and one.high is not None:
-            cells.append(f"{readable_size(one.low)} to {readable_size(one.high)}")
         rest = [one.unaligned, one.partial]
         other = None if None in rest else sum(each or 0 for each in rest)
         cells += [_bytes(each) for each in (one.pmd, one.aligned, *(rest if wide else [other]))]
@@ -185,14 +172,13 @@ def _sizes(inspection: Inspection, before: Inspection | None, *, width: int) -> 
 
 def _kinds(inspection: Inspection, before: Inspection | None) -> RenderableType:
     earlier: dict[str, KindBacked] = {} if before is None else {one.kind: one for one in before.kinds}
-    columns = ["", "mappings", "memory", "larger", "share", *([] if inspection.sampled else ["could be", "swap"])]
+    columns = ["", "mappings", "memory", "larger", "share", "could be", "swap"]
     columns += ["change"] if before is not None else []
     table = _table(*columns)
     for one in inspection.kinds:
         share = "?" if one.large is None else _share(one.large, one.bytes)
         cells = [one.kind, f"{one.mappings}", readable_size(one.bytes), _bytes(one.large), share]
-        if not inspection.sampled:
-            cells += [_bytes(one.missing), _bytes(one.swapped)]
+        cells += [_bytes(one.missing), _bytes(one.swapped)]
         if before is not None:
             had = earlier.get(one.kind)
             cells.append(_delta(one.bytes, had.bytes if had is not None else 0))

@@ -211,7 +211,7 @@ def memcached() -> DeployedFile:
         scope="server",
         apply=(_ended("/etc/memcached.conf"), f"cat {path} >> /etc/memcached.conf", again),
         undo=("sed -i '/^-L$/d' /etc/memcached.conf", again),
-        check="echo stats settings | nc -q 1 localhost 11211; hugewise verify memcached.service",
+        check="echo stats settings | nc -q 1 localhost 11211; hugewise verify memcached.service --policy thp-advised",
         label="read by memcached",
         needs=("transparent_hugepage/enabled not never: memcached refuses -L then",),
     )

@@ -113,7 +113,6 @@ def _inspection(path: str, mappings: list[BackedMapping], base: int) -> Inspecti
         source="capture",
         once=False,
         base=base,
-        sampled=None,
         bytes=sum(one.bytes for one in sizes),
         large=large(whole, base),
         swapped=sum(part.told.swapped for part in parts),

@@ -1,7 +1,7 @@
 """Page sizes of running processes, and why they are not larger: `hugewise inspect`. Nothing is changed or stopped.
 
-As root the probe scans page tables, with smaps for what the rules say of each mapping; else smaps alone. A sample of
-blocks bounds what backs all of them. What the kernel counts of huge pages is of the whole host since its boot.
+As root the probe scans page tables, with smaps for what the rules say of each mapping; else smaps alone. What the
+kernel counts of huge pages is of the whole host since its boot.
 
 Source: Documentation/admin-guide/mm/transhuge.rst of the Linux kernel, "Monitoring usage".
 """
@@ -26,13 +26,10 @@ from hugewise.inspection.inspected import (
     LostBacking,
     MappingInspected,
     MappingKind,
-    PageKind,
     ProcessInspected,
-    SampleBounds,
-    SizeBacked,
     SizeStatistics,
 )
-from hugewise.inspection.look import DeniedError, GoneError, Look, Looker, account, command, identity
+from hugewise.inspection.look import DeniedError, GoneError, Look, Looker, identity
 from hugewise.inspection.reasons import ReasonId, class_of, sentence
 from hugewise.inspection.rules import Rules, rules_of
 from hugewise.inspection.smaps import BackedMapping
@@ -43,106 +40,6 @@ from hugewise.machine.proc import living
 from hugewise.model.host import Host, number_of, text_of
 from hugewise.model.pages import THP, page_flags_readable
 from hugewise.quantity import format_duration, format_size, readable_size
-
-_STATES = ("pmd", "aligned", "unaligned", "partial")
-_Blocks = list[Counter[Key]]
-_Row = tuple[PageKind, int | None]
-
-
-def bounds_of(folios: Sequence[MappedFolios], seed: int, confidence: float) -> SampleBounds | None:
-    """Return how much was sampled; None where all processes were scanned whole, having few blocks."""
-    sampled = [folio.sampled for folio in folios if folio.sampled is not None]
-    if not sampled:
-        return None
-    from hugewise.stats.without_replacement import finite_mean  # noqa: PLC0415  (numpy is slow to load)
-
-    each = _each(folios, confidence)
-    nothing = (finite_mean([0.0] * len(one.drawn), one.population, each).high for one in sampled)
-    unseen = sum(one.population * one.block * high for one, high in zip(sampled, nothing, strict=True))
-    return SampleBounds(
-        drawn=sum(len(one.drawn) for one in sampled),
-        population=sum(one.population for one in sampled),
-        block=max(one.block for one in sampled),
-        seed=seed,
-        confidence=confidence,
-        unseen=round(unseen),
-    )
-
-
-def _each(folios: Sequence[MappedFolios], confidence: float) -> float:
-    """Return the confidence of each process's interval, so that their sum has the requested one (Bonferroni)."""
-    return 1 - (1 - confidence) / max(1, sum(folio.sampled is not None for folio in folios))
-
-
-def estimated_rows(
-    folios: Sequence[MappedFolios], confidence: float, kind: MappingKind | None = None
-) -> tuple[SizeBacked, ...]:
-    """Return rows as of a whole look, each with an interval that holds by itself. `kind`: of such mappings alone."""
-    blocks = [_blocks(folio, kind) for folio in folios]
-    rows = {(page, size) for several in blocks for found in several for page, size, _ in found}
-    made = [_row(row, folios, blocks, _each(folios, confidence)) for row in rows]
-    return tuple(sorted(made, key=lambda one: (-one.bytes, one.pages, one.size or 0)))
-
-
-def estimated_kinds(folios: Sequence[MappedFolios], confidence: float, base: int) -> tuple[KindBacked, ...]:
-    """Return estimates by kind of mapping. A sample does not tell what is in swap, nor what is missing."""
-    counts = Counter(_kind_of_rows(mapping) for folio in folios for mapping in folio.mappings if mapping.bytes)
-    estimates = []
-    for kind, mappings in counts.items():
-        sizes = estimated_rows(folios, confidence, kind)
-        large = sum(one.bytes for one in sizes if one.size is not None and one.size > base)
-        total = sum(size.bytes for size in sizes)
-        estimates.append(KindBacked(kind=kind, mappings=mappings, bytes=total, large=large, sizes=sizes))
-    return tuple(sorted(estimates, key=lambda one: -one.bytes))
-
-
-def _blocks(one: MappedFolios, kind: MappingKind | None) -> _Blocks:
-    """Return the contents of each sampled block; for a process that was scanned whole, all of it as one block."""
-    wanted = [kind is None or _kind_of_rows(mapping) == kind for mapping in one.mappings]
-    if one.sampled is None:
-        whole: Counter[Key] = Counter()
-        for mapping, is_wanted in zip(one.mappings, wanted, strict=True):
-            whole.update(cells(mapping.bytes) if is_wanted else {})
-        return [whole]
-    return [cells(each.bytes) if wanted[each.mapping] else Counter() for each in one.sampled.drawn]
-
-
-def _row(row: _Row, folios: Sequence[MappedFolios], blocks: Sequence[_Blocks], each: float) -> SizeBacked:
-    pages, size = row
-    states = dict.fromkeys(_STATES, 0.0)
-    low = high = 0.0
-    for one, several in zip(folios, blocks, strict=True):
-        sums = [list(_of_row(found, row)) for found in several]
-        scale = 1.0 if one.sampled is None else one.sampled.population / len(several)
-        for found in sums:
-            for state, bytes_ in found:
-                states[state] += bytes_ * scale
-        totals = [sum(bytes_ for _, bytes_ in found) for found in sums]
-        if one.sampled is None:
-            low, high = low + sum(totals), high + sum(totals)
-            continue
-        from hugewise.stats.without_replacement import finite_mean  # noqa: PLC0415
-
-        whole = one.sampled.population * one.sampled.block
-        mean = finite_mean([total / one.sampled.block for total in totals], one.sampled.population, each)
-        low, high = low + mean.low * whole, high + mean.high * whole
-    return SizeBacked(
-        pages=pages,
-        size=size,
-        bytes=round(sum(states.values())),
-        low=round(low),
-        high=round(high),
-        **{state: round(states[state]) for state in _STATES},
-    )
-
-
-def _of_row(found: Counter[Key], row: _Row) -> Iterator[tuple[str, int]]:
-    return ((key[2], bytes_) for key, bytes_ in found.items() if (key[0], key[1]) == row)
-
-
-def _kind_of_rows(one: FoliosOfMapping) -> MappingKind:
-    return kind_of(one.name, one.permissions, one.inode, [page for page, _, _ in cells(one.bytes)])
-
 
 EVENTS = (
     *("thp_fault_alloc", "thp_fault_fallback", "thp_fault_fallback_charge", "thp_collapse_alloc"),
@@ -383,13 +280,13 @@ def part_of_smaps(
 
 
 def parts_of(
-    pid: int, look: Look | None, folios: MappedFolios | None, rules: Rules, statistics: KernelStatistics
+    pid: int, look: Look, folios: MappedFolios | None, rules: Rules, statistics: KernelStatistics
 ) -> list[BackedPart]:
     """Return the mappings of a process. What the probe found and what smaps said are of two moments: of a mapping that
     smaps did not have, nothing is said of why.
     """
-    disabled = look.thp_disabled if look is not None else None
-    smaps = {each.start: each for each in look.mappings} if look is not None else {}
+    disabled = look.thp_disabled
+    smaps = {each.start: each for each in look.mappings}
 
     def lost(each: BackedMapping | None, larger: int | None, whole: int | None) -> LostBacking | None:
         return None if each is None else lost_backing(each, larger, whole, rules, statistics, disabled=disabled)
@@ -458,9 +355,6 @@ def _kind(kind: MappingKind, parts: Sequence[BackedPart], base: int) -> KindBack
     )
 
 
-BLOCKS = 512
-"""Blocks of a sample: what has one size is then known to within 1.2% at 99% where all that were drawn are alike."""
-CONFIDENCE = 0.99
 _AS_ROOT = "call it as root: sudo"
 _CONTAINER = "call it outside of the container, or name a process that may be looked at"
 _GONE = "name one that runs: pgrep -a NAME"
@@ -473,51 +367,35 @@ _SHARED_BY_SMAPS = (
     " pages of programs and libraries, count for each of them"
 )
 _ONCE = "a page that several of these processes map counts once, for the first of them"
-_SAMPLED = (
-    "a sample reads no smaps, which walks every page: why memory is in base pages is not said; call it without --sample"
-)
-
-
-class SampleDraw(msgspec.Struct, frozen=True):
-    """Look at so many blocks of each process alone, drawn by `seed`."""
-
-    blocks: int
-    seed: int
 
 
 class _Seen(msgspec.Struct):
-    """A process: what smaps said (None: it was not asked), what the probe found (None: an ordinary user has none)."""
+    """A process: what smaps said, and what the probe found (None: an ordinary user has none)."""
 
     pid: int
     started: int
-    look: Look | None
+    look: Look
     folios: probe.MappedFolios | None = None
 
 
-def inspect(who: Inspected, host: Host, *, group: str | None = None, sampling: SampleDraw | None = None) -> Inspection:
+def inspect(who: Inspected, host: Host, *, group: str | None = None) -> Inspection:
     """Look at these processes once. Raises UserError where there is nothing to look at, or it is not allowed."""
     began = time.monotonic()
     exact = host.privileged() and page_flags_readable()
-    if sampling is not None and not exact:
-        raise UserError("--sample: an ordinary user sees no page tables to draw from", hint=_AS_ROOT)
     rules = rules_of(host)
     statistics = kernel_statistics(host, rules)
-    found, notes, scanned = _look_at(who, host, exact=exact, sampling=sampling)
-    sample = None if sampling is None else _estimated(found, sampling, rules.base)
-    bounds = None if sample is None else sample[0]
+    found, notes, scanned = _look_at(who, host, exact=exact)
     parts = [parts_of(one.pid, one.look, one.folios, rules, statistics) for one in found]
     every = [part for mine in parts for part in mine]
     if not exact:
-        leave_out_again([one.look for one in found if one.look is not None], parts)
+        leave_out_again([one.look for one in found], parts)
         notes.append(_BY_SMAPS)
-    if len(found) > 1 and sampling is None:
+    if len(found) > 1:
         notes.append(_ONCE if exact else _SHARED_BY_SMAPS)
-    if sampling is not None:
-        notes.append(_SAMPLED)
     if not rules_of(host).same(rules):
         notes.append("the rules changed while it was looked at: what is said of them may not hold")
     whole = whole_of(part.once for part in every)
-    sizes = shown_rows(whole) if sample is None else sample[1]
+    sizes = shown_rows(whole)
     nodes: Counter[int] = Counter()
     for part in every:
         nodes.update(part.told.nodes or {})
@@ -525,18 +403,17 @@ def inspect(who: Inspected, host: Host, *, group: str | None = None, sampling: S
         subject=who.name,
         taken=time.time(),
         source="kpageflags" if exact else "smaps",
-        once=len(found) > 1 and exact and sampling is None,
+        once=len(found) > 1 and exact,
         base=rules.base,
-        sampled=bounds,
         bytes=sum(size.bytes for size in sizes),
-        large=sum(one.bytes for one in sizes if one.size != rules.base) if bounds else large(whole, rules.base),
-        swapped=None if bounds else sum(part.told.swapped for part in every),
+        large=large(whole, rules.base),
+        swapped=sum(part.told.swapped for part in every),
         sizes=sizes,
-        kinds=tuple(kinds(every, rules.base)) if sample is None else sample[2],
-        nodes=dict(sorted(nodes.items())) if nodes and bounds is None else None,
+        kinds=tuple(kinds(every, rules.base)),
+        nodes=dict(sorted(nodes.items())) if nodes else None,
         lost=tuple(merged_reasons(part.told.lost for part in every if part.told.lost is not None)),
         processes=tuple(_process(one, mine, rules.base) for one, mine in zip(found, parts, strict=True)),
-        mappings=() if bounds else tuple(sorted((part.told for part in every), key=lambda told: -told.bytes)),
+        mappings=tuple(sorted((part.told for part in every), key=lambda told: -told.bytes)),
         statistics=statistics,
         group=None if group is None else charged(group, host),
         rules=tuple(rules.lines()),
@@ -546,21 +423,7 @@ def inspect(who: Inspected, host: Host, *, group: str | None = None, sampling: S
     )
 
 
-def _estimated(
-    found: Sequence[_Seen], sampling: SampleDraw, base: int
-) -> tuple[SampleBounds, tuple[SizeBacked, ...], tuple[KindBacked, ...]] | None:
-    """Return the estimates from a sample; None where each process was scanned whole."""
-
-    folios = [one.folios for one in found if one.folios is not None]
-    bounds = bounds_of(folios, sampling.seed, CONFIDENCE)
-    if bounds is None:
-        return None
-    return bounds, estimated_rows(folios, CONFIDENCE), estimated_kinds(folios, CONFIDENCE, base)
-
-
-def _look_at(
-    who: Inspected, host: Host, *, exact: bool, sampling: SampleDraw | None
-) -> tuple[list[_Seen], list[str], float | None]:
+def _look_at(who: Inspected, host: Host, *, exact: bool) -> tuple[list[_Seen], list[str], float | None]:
     """Look at the processes, each while it runs one program. Raises UserError where none could be seen."""
     looker = Looker("smaps", scanned=False)
     found: list[_Seen] = []
@@ -569,14 +432,13 @@ def _look_at(
     hint = None
     for pid, (started, _) in before.items():
         try:
-            look = looker.look(pid) if sampling is None else None
-            found.append(_Seen(pid, int(started or b"0"), look))
+            found.append(_Seen(pid, int(started or b"0"), looker.look(pid)))
         except GoneError as error:
             failed[pid] = str(error)
         except DeniedError as error:
             failed[pid] = str(error)
             hint = hint or error.hint or (_AS_ROOT if os.geteuid() else _CONTAINER)
-    scanned = _scan(found, host, failed, sampling) if exact and found else None
+    scanned = _scan(found, host, failed) if exact and found else None
     for one in list(found):
         if one.pid in failed or identity(one.pid) != before[one.pid]:
             failed.setdefault(one.pid, "it has ended, or become another program, while it was looked at")
@@ -592,13 +454,11 @@ def _look_at(
     return found, notes, scanned
 
 
-def _scan(found: Sequence[_Seen], host: Host, failed: dict[int, str], sampling: SampleDraw | None) -> float:
+def _scan(found: Sequence[_Seen], host: Host, failed: dict[int, str]) -> float:
     """Have the probe scan all processes in one call, which finds common pages; return the seconds of its scans."""
     shown_as = [living(host, one.pid) or one.pid for one in found]
     words = [word for pid in shown_as for word in ("--pid", str(pid))]
-    if sampling is not None:
-        words += ["--sample", str(sampling.blocks), "--seed", str(sampling.seed)]
-    elif len(found) > 1:
+    if len(found) > 1:
         words.append("--once")
     took = 0
     for one, event in zip(found, probe.ask_all("folios", *words), strict=True):
@@ -611,19 +471,15 @@ def _scan(found: Sequence[_Seen], host: Host, failed: dict[int, str], sampling: 
 
 
 def _process(one: _Seen, parts: Sequence[BackedPart], base: int) -> ProcessInspected:
-    # in a sample, scale the memory in the drawn blocks by the share of blocks that was drawn
     found = whole_of(part.cells for part in parts)
-    sampled = one.folios.sampled if one.folios is not None else None
-    scale = sampled.population / len(sampled.drawn) if sampled is not None else 1
-    larger = large(found, base)
     return ProcessInspected(
         pid=one.pid,
         started=one.started,
-        command=one.look.command if one.look is not None else command(one.pid),
-        uid=one.look.uid if one.look is not None else account(one.pid),
-        bytes=round(found.total() * scale),
-        large=None if larger is None else round(larger * scale),
-        thp_disabled=one.look.thp_disabled if one.look is not None else None,
-        allocator=one.look.allocator.name if one.look is not None else None,
-        tunable=tunable(one.look.environment or {}) if one.look is not None else None,
+        command=one.look.command,
+        uid=one.look.uid,
+        bytes=found.total(),
+        large=large(found, base),
+        thp_disabled=one.look.thp_disabled,
+        allocator=one.look.allocator.name,
+        tunable=tunable(one.look.environment or {}),
     )

@@ -25,7 +25,6 @@ class SizeBacked(msgspec.Struct, frozen=True, kw_only=True):
     aligned    whole, by base entries, virtual and physical address agreeing modulo the size: a TLB may join the entries
     unaligned  whole, by base entries, off that alignment
     partial    by base entries, of folios of which this process does not map all in one piece
-    low, high  of a sample: the interval that has `bytes` with the confidence of `sampled`; else null
     """
 
     pages: PageKind
@@ -35,20 +34,18 @@ class SizeBacked(msgspec.Struct, frozen=True, kw_only=True):
     aligned: int | None = None
     unaligned: int | None = None
     partial: int | None = None
-    low: int | None = None
-    high: int | None = None
 
 
 class KindBacked(msgspec.Struct, frozen=True, kw_only=True):
     """All mappings of one kind. `large` is in pages above the base size, by whatever entries; `zero` reads as zero and
-    has no memory. `missing` is eligible for larger pages, or could be, and has none. The three are null of a sample.
+    has no memory. `missing` is eligible for larger pages, or could be, and has none.
     """
 
     kind: MappingKind
     mappings: int
     bytes: int
     large: int | None
-    swapped: int | None = None
+    swapped: int
     zero: int | None = None
     missing: int | None = None
     sizes: tuple[SizeBacked, ...]
@@ -109,19 +106,6 @@ class ProcessInspected(msgspec.Struct, frozen=True, kw_only=True):
     tunable: int | None
 
 
-class SampleBounds(msgspec.Struct, frozen=True, kw_only=True):
-    """Extent of a sample: `drawn` of `population` blocks of at most `block` bytes, by `seed`. Each interval holds by
-    itself with this confidence. `unseen` bounds the memory of a size that came up in no block.
-    """
-
-    drawn: int
-    population: int
-    block: int
-    seed: int
-    confidence: float
-    unseen: int
-
-
 class SizeStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """Kernel's counts for one size, over the whole host since it was booted: the files of hugepages-SIZEkB/stats by
     name. `reason`: why there are none.
@@ -162,7 +146,6 @@ class Inspection(msgspec.Struct, frozen=True, kw_only=True):
                   (--smaps), of which `processes` and `rules` are empty and the `pid` of each mapping is 0
     once          pages that several of the processes map count once in `sizes` and `kinds`
     sizes, kinds  of all processes together; mappings: of each, the largest first
-    swapped       null of a sample, as `nodes`; `mappings` and `lost` are empty then
     lost          why memory is in base pages, over all mappings
     look_s        what the look took; `scan_s` of it the scan of page tables, null without one
     """
@@ -173,10 +156,9 @@ class Inspection(msgspec.Struct, frozen=True, kw_only=True):
     source: Literal["kpageflags", "smaps", "capture"]
     once: bool
     base: int
-    sampled: SampleBounds | None
     bytes: int
     large: int | None
-    swapped: int | None
+    swapped: int
     sizes: tuple[SizeBacked, ...]
     kinds: tuple[KindBacked, ...]
     nodes: Mapping[int, int] | None

@@ -215,17 +215,6 @@ def _mappings(folder: Path, patience: Patience) -> Iterator[BackedMapping]:
         raise GoneError("it has ended") from None
 
 
-def command(pid: int) -> str:
-    """Return the name of a process, as `Look.command`; empty where it has ended."""
-    folder = Path(f"/proc/{pid}")
-    return _command(folder) or _bytes(folder / "comm").decode("utf-8", "replace").strip()
-
-
-def account(pid: int) -> int:
-    """Return the account of a process; -1 where it has ended."""
-    return _uid(proc.fields(_bytes(Path(f"/proc/{pid}/status")).decode("utf-8", "replace")))
-
-
 def _command(folder: Path) -> str:
     # what follows the first plain word, and options, may be secrets
     name, _, rest = _bytes(folder / "cmdline").decode("utf-8", "replace").partition("\0")

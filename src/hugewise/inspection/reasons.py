@@ -95,24 +95,6 @@ def waiting(one: Look, rules: Rules, size: int) -> list[BackedMapping]:
     return _classes(one, rules, size)[1]
 
 
-def eligible(one: Look, rules: Rules) -> tuple[int, int]:
-    """Return bytes of anonymous memory that the rules promise huge pages, and those of it that have one of the PMD
-    size.
-
-    A mapping counts where the kernel says that it is eligible, as far as it has room for a page of the largest size
-    that is on.
-    """
-    size = rules.on()[0] if rules.on() else rules.pmd
-    if size is None:
-        return 0, 0
-    promised = backed = 0
-    for mapping in one.mappings:
-        if mapping.eligible or mapping.huge:
-            backed += mapping.huge
-            promised += min(mapping.anonymous + mapping.swapped, max(mapping.room(size), mapping.huge))
-    return promised, backed
-
-
 def not_huge(
     looks: Sequence[Look], rules: Rules, target: PageTarget, whole: Mapping[int, int | None]
 ) -> Iterator[Reason]:

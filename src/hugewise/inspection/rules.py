@@ -10,7 +10,6 @@ from collections.abc import Mapping
 import msgspec
 
 from hugewise.host import knob
-from hugewise.machine.proc import meminfo
 from hugewise.model.host import Host, number_of
 from hugewise.model.pages import HUGETLB, THP, PageSizes
 from hugewise.quantity import format_size
@@ -53,7 +52,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 
     sizes, shared  mode by page size in bytes, `inherit` resolved: for anonymous memory, and for the kernel's shared one
     top            the top-level `enabled`, which glibc looks at
-    pools          by page size in bytes; `default_pool` is the size of vm.nr_hugepages (0: there is none)
+    pools          by page size in bytes
     """
 
     base: int
@@ -64,7 +63,6 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     shared: Mapping[int, str]
     khugepaged: Khugepaged
     pools: Mapping[int, PoolState]
-    default_pool: int = 0
 
     def on(self) -> list[int]:
         """Return the sizes that anonymous memory can have in some way, the largest first."""
@@ -112,7 +110,6 @@ def rules_of(host: Host, base: int | None = None) -> Rules:
             max_ptes_none=number_of(host, f"{THP}/khugepaged/max_ptes_none"),
         ),
         pools={size: _pool(host, f"{HUGETLB}/hugepages-{size >> 10}kB") for size in sizes.hugetlb},
-        default_pool=meminfo(host).get("Hugepagesize", 0),
     )
 
 

@@ -1,4 +1,4 @@
-"""Targets of `hugewise inspect` and `verify`: process ids, a command, a control group, a unit.
+"""Targets of `hugewise inspect` and `verify`: process ids, a control group, a unit.
 
 No bus of systemd is asked: where a unit's processes are stands in /proc/PID/cgroup, which everybody may read.
 
@@ -48,27 +48,17 @@ def subject(text: str, host: Host) -> Inspected:
 
 
 def _process(text: str, host: Host) -> Inspected:
-    status = text_of(host, f"/proc/{int(text)}/status") if _NUMBER.fullmatch(text) else None
-    if status is None:
-        raise UserError(f"{text[:20]}: there is no such process", hint="name one that runs: pgrep -a NAME")
-    found = fields(status)
-    leader = found.get("Tgid", text).strip()
-    notes: tuple[str, ...] = ()
-    if leader != str(int(text)) and _NUMBER.fullmatch(leader):
-        notes = (f"{text} is a thread of the process {leader}",)
-        text = leader
-    pid = int(text)
-    if living(host, pid) is None:
-        raise UserError(f"{pid}: the process has ended", hint="name one that runs: pgrep -a NAME")
+    leader = of_numbers([text], host)
+    (pid,) = leader.processes
     children: dict[int, list[int]] = {}
     for number, parent in _parents(host):
         children.setdefault(parent, []).append(number)
     tree, seen = [pid], {pid}
-    for each in tree:
-        below = [child for child in children.get(each, ()) if child not in seen]
+    for member in tree:
+        below = [child for child in children.get(member, ()) if child not in seen]
         tree += below
         seen.update(below)
-    return Inspected(name=f"process {pid}", processes=tuple(tree), process=pid, notes=notes)
+    return Inspected(name=f"process {pid}", processes=tuple(tree), process=pid, notes=leader.notes)
 
 
 def _parents(host: Host) -> Iterator[tuple[int, int]]:
@@ -135,11 +125,9 @@ def of_numbers(texts: Sequence[str], host: Host) -> Inspected:
     for text in texts:
         status = text_of(host, f"/proc/{int(text)}/status") if _NUMBER.fullmatch(text) else None
         if status is None:
-            hint = f"hugewise inspect --command {shlex.quote(text)}"
+            hint = "name one that runs: pgrep -a NAME"
             if _is_file(text):
                 hint = f"a captured smaps is read by: hugewise inspect --smaps {shlex.quote(text)}"
-            elif _NUMBER.fullmatch(text):
-                hint = "name one that runs: pgrep -a NAME"
             shown = text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
             raise UserError(f"{shown}: there is no such process", hint=hint)
         leader = fields(status).get("Tgid", text)
@@ -150,20 +138,12 @@ def of_numbers(texts: Sequence[str], host: Host) -> Inspected:
         if living(host, int(leader)) is None:
             raise UserError(f"{leader}: the process has ended", hint="name one that runs: pgrep -a NAME")
         if not _has_memory(host, int(leader)):
-            raise UserError(f"{leader}: it is a thread of the kernel, which has no memory of its own")
+            message = f"{leader}: it is a thread of the kernel, which has no memory of its own"
+            raise UserError(message, hint="name one that has: pgrep -a NAME")
         if int(leader) not in pids:
             pids.append(int(leader))
     name = f"process {pids[0]}" if len(pids) == 1 else f"{len(pids)} processes"
     return Inspected(name=name, processes=tuple(pids), process=pids[0] if len(pids) == 1 else None, notes=tuple(notes))
-
-
-def of_command(name: str, host: Host) -> Inspected:
-    """Return all processes whose name, program or first word is `name`, but for this one. Raises UserError for none."""
-    named = [pid for pid in _numbers(host) if pid != os.getpid() and name in _names(host, pid)]
-    alive = tuple(pid for pid in named if _has_memory(host, pid) and living(host, pid) is not None)
-    if not alive:
-        raise UserError(f"--command {name}: no process of that name runs", hint=f"see: pgrep -l {name}")
-    return Inspected(name=f"command {name}", processes=alive)
 
 
 def of_group(text: str, host: Host) -> tuple[Inspected, str]:
@@ -240,19 +220,6 @@ def _members(folder: str, host: Host) -> Iterator[int]:
                 yield int(leader)
         return
     yield from (int(word) for word in text.split() if _NUMBER.fullmatch(word) and word != "0")
-
-
-def _numbers(host: Host) -> Iterator[int]:
-    return (int(name) for name in host.names("/proc") if _NUMBER.fullmatch(name))
-
-
-def _names(host: Host, pid: int) -> set[str]:
-    """Return the names of a process: the kernel's (15 characters), and the one that it was started by."""
-    name = fields(text_of(host, f"/proc/{pid}/status") or "").get("Name", "")
-    first = (text_of(host, f"/proc/{pid}/cmdline") or "").partition("\0")[0]
-    names = {name, first, first.rpartition("/")[2]}
-    # The kernel cuts a long name; the first word has the whole name.
-    return {one for one in names if one}
 
 
 def _has_memory(host: Host, pid: int) -> bool:

@@ -2,9 +2,6 @@
 
 Of a command that is run for this, each process is seen at its exit and whenever it has grown, as an untimed twin of an
 attempt is: programs that end at once, or free their memory, are seen with it.
-
-Without a policy the promise is that of the rules in force: memory that the kernel says is eligible has huge pages, and
-malloc's memory has pages of the pool that a tunable of glibc asks for.
 """
 
 from __future__ import annotations
@@ -40,7 +37,6 @@ from hugewise.model.policy import Treatment
 from hugewise.model.procedure import Named
 from hugewise.model.trial import Delivery
 from hugewise.policies import discover
-from hugewise.quantity import format_size, readable_size
 
 SHARE = 0.95
 """The share of the memory at the promised size that is enough, as a study has it."""
@@ -52,11 +48,11 @@ _LOOKS = 3  # at most, if the rules change meanwhile
 
 
 class Promise(msgspec.Struct, frozen=True, kw_only=True):
-    """Promise by a policy, or (None) by the rules in force; in words, and as pages (None: nothing)."""
+    """Promise by a policy, in words and as pages."""
 
-    policy: str | None
+    policy: str
     text: str
-    target: PageTarget | None
+    target: PageTarget
     needed: float
 
 
@@ -101,11 +97,11 @@ class Verified(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-def verify(text: str, host: Host, policy: str | None = None, *, share: float = SHARE, named: Named = "all") -> Verified:
+def verify(text: str, host: Host, policy: str, *, share: float = SHARE, named: Named = "all") -> Verified:
     """Look at the process or unit `text` once. Raises UserError where there is nothing to look at, or it is not allowed
     (what can be said all the same is in its text), and for a policy that this machine does not know.
     """
-    treatment = None if policy is None else _treatment(policy, host)
+    treatment = _treatment(policy, host)
     who = subject(text, host)
     source = "kpageflags" if host.privileged() and page_flags_readable() else "smaps"
     looker = Looker("kpageflags" if source == "kpageflags" else "smaps", named)
@@ -118,12 +114,9 @@ def verify(text: str, host: Host, policy: str | None = None, *, share: float = S
         notes = [*notes, "the rules changed while it was looked at: what is said of them may not hold"]
     found_together, more = _together(looks, looker.source)
     notes += more
-    if treatment is None:
-        promise, delivered, part, said, found = _by_rules(looks, rules, share)
-    else:
-        promise, delivered, part, said, found = _by_policy(
-            looks, rules, treatment, share, source=source, backed=found_together
-        )
+    promise, delivered, part, said, found = _by_policy(
+        looks, rules, treatment, share, source=source, backed=found_together
+    )
     if denied and delivered:
         delivered, said = None, f"{said}; of {denied} of its processes nothing is known"
     told = {(one.id, one.text): one for one in (*found, *reasons.ignored(looks, rules), *reasons.unknown(looks, rules))}
@@ -296,7 +289,7 @@ def _promise(treatment: Treatment, share: float) -> Promise:
 
 def _part(promise: Promise, judgement: Delivery) -> str:
     target = promise.target
-    if target is None or target.kind == "any":
+    if target.kind == "any":
         return "the policy promises no page size"
     part = "nothing was found" if judgement.share is None else f"{judgement.share:.1%} of its memory is in {target}"
     why = f": {judgement.reason}" if judgement.delivered is None else ""
@@ -321,60 +314,6 @@ def _whole(looks: Sequence[Look], rules: Rules, size: int) -> dict[int, int | No
     for look in looks:
         if several := reasons.waiting(look, rules, size):
             found[look.pid] = whole_blocks(look.pid, several, size, rules.base)
-    return found
-
-
-def _by_rules(looks: Sequence[Look], rules: Rules, share: float) -> _Answer:
-    """Judge the processes by the rules of the kernel and glibc."""
-    parts: list[tuple[int, int]] = []
-    texts: list[str] = []
-    found: list[Reason] = []
-    unproven = False
-    on = rules.on()
-    promised, backed = (sum(each) for each in zip(*(reasons.eligible(one, rules) for one in looks), strict=True))
-    if promised:
-        target = PageTarget("thp" if on[:1] == [rules.pmd] else "mthp", on[0] if on else rules.pmd or rules.base)
-        larger = sum(
-            bytes_
-            for one in looks
-            for key, bytes_ in one.coverage.items()
-            if key.startswith("anon:") and int(key[5:]) > rules.base
-        )
-        backed = max(backed, min(promised, larger))
-        unproven = (
-            backed < share * promised and any("unproven" in look.coverage for look in looks) and on != [rules.pmd]
-        )
-        parts.append((promised, backed))
-        sizes = ", ".join(map(format_size, on)) or format_size(target.size)
-        texts.append(f"transparent huge pages ({sizes}) for {readable_size(promised)} that is eligible")
-        if backed < share * promised:
-            found += reasons.not_huge(looks, rules, target, _whole(looks, rules, target.size))
-    for size, several in _asking(looks, rules).items():
-        pool = sum(mapping.pool for one in several for mapping in one.mappings)
-        rest = sum(each.anonymous for one in several for each in one.mappings if each.room(size) and not each.pool)
-        parts.append((pool + rest, pool))
-        texts.append(f"pages of the {format_size(size)} pool for malloc's memory (GLIBC_TUNABLES)")
-        if pool < share * (pool + rest):
-            found += reasons.not_pooled(several, rules, size)
-    wanted, had = sum(each for each, _ in parts), sum(each for _, each in parts)
-    text = "; ".join(texts) or "nothing: no memory of it is eligible for larger pages, and no pool is asked for"
-    promise = Promise(policy=None, text=text, target=None, needed=share)
-    if not wanted:
-        return promise, True, None, "the rules in force promise it no larger pages", found
-    delivered = all(part >= share * whole for whole, part in parts)
-    sentence = f"{had / wanted:.1%} of {readable_size(wanted)} that the rules in force promise larger pages is in them"
-    return promise, None if unproven else delivered, had / wanted, sentence, found
-
-
-def _asking(looks: Sequence[Look], rules: Rules) -> dict[int, list[Look]]:
-    """Return the processes whose malloc asks for pages of a pool, by page size; the tunable's 2 is the default size."""
-    found: dict[int, list[Look]] = {}
-    for look in looks:
-        value = tunable(look.environment or {}) or 0
-        if value >= 2 and look.allocator.tuned:
-            size = rules.default_pool if value == 2 else value
-            if size in rules.pools:
-                found.setdefault(size, []).append(look)
     return found
 
 

@@ -235,27 +235,11 @@ class FoliosOfMapping(msgspec.Struct, frozen=True):
     again: Mapping[FolioState, Natural] = msgspec.field(default_factory=dict)
 
 
-class DrawnBlock(msgspec.Struct, frozen=True):
-    """A block that was drawn: the place of its mapping in the list, and what backs it."""
-
-    mapping: Natural
-    bytes: Mapping[FolioState, Natural]
-
-
-class SampledBlocks(msgspec.Struct, frozen=True):
-    """A simple random sample without replacement of `population` blocks of at most `block` bytes, in its order."""
-
-    population: Natural
-    block: Natural
-    drawn: list[DrawnBlock]
-
-
 class MappedFolios(msgspec.Struct, frozen=True, tag_field="ev", tag="folios"):
-    """A process. With `sampled`, what is said of a mapping is of its drawn blocks alone."""
+    """A process."""
 
     pid: Natural
     mappings: list[FoliosOfMapping]
-    sampled: SampledBlocks | None
     scan_ns: Natural
 
 

@@ -62,7 +62,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
     "glibc.malloc.hugetlb is set for a static program, which may have no malloc that reads it",
     why="It reads tunables where glibc's malloc is in it; mostly it has another allocator, as Go's programs have.",
     sources=(_MANUAL, "https://github.com/golang/go/issues/61718"),
-    cure="see what it has (hugewise verify PID), or use MemoryTHP= of the unit, prctl in a launcher, or its own switch"
+    cure="see what it has (hugewise inspect PID), or use MemoryTHP= of the unit, prctl in a launcher, or its own switch"
     " (Go: GODEBUG=disablethp=1)",
 )
 def _(facts: HostFacts) -> Iterator[Hit]:
