@@ -128,7 +128,6 @@ PROGRAMS = {
         "host/network",
     ),
     "ssh, of root's own PATH": ("clients/host",),
-    "virsh, of root's own PATH, where --connect asks for it": ("guests/domain_study",),
     "as nobody": (
         "unprivileged",
         "guests/debian",

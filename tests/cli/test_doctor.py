@@ -193,14 +193,12 @@ BALLOONED = """<domain type='kvm'><name>db</name><memory unit='MiB'>1024</memory
 
 
 def test_a_finding_has_one_severity_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """guest xml said warning of every trap, guest study note."""
     traps = [
         TrapFound(rule=f"vm-{severity}", severity=severity, title="t", found="f", why="w.", cure="c", sources=("s",))
         for severity in SEVERITIES
     ]
     monkeypatch.setattr(guest_study, "vm_traps", lambda *_, **__: traps)
     lines = [f"{severity}: f [vm-{severity}]: t; cure: c" for severity in SEVERITIES]
-    assert list(guest_study.traps_of(DB1, Files({}))) == lines
     written, told = guest_study.write(
         DB1.read_bytes(),
         "db1.xml",
@@ -257,9 +255,6 @@ def able(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     monkeypatch.setattr(counted, "find_survey", lambda *_: SURVEY)
     monkeypatch.setattr(image, "cached", lambda *_: False)
     monkeypatch.setattr(image, "missing", lambda: ())
-    for module in (image, debian):
-        monkeypatch.setattr(module, "package_sizes", lambda *_: debian.PackageSizes((IMAGE,), 120_000_000))
-        monkeypatch.setattr(module, "to_fetch", lambda packages: sum(each.size for each in packages))
     monkeypatch.setattr(debian, "missing", lambda: ())
     monkeypatch.setattr(build, "missing_tools", lambda _: ())
     return monkeypatch
@@ -279,7 +274,7 @@ def test_what_guests_need_is_a_section_of_a_studys_doctor(able: pytest.MonkeyPat
     assert (found["QEMU"].finding, found["agent"].finding) == ("7.2.22", "/share/probe-arm64")
     assert found["kernel 4k"].finding == "6.12.1, base pages of 4k"
     made = "made by the first run, of Debian trixie: gcc redis-server; sources of lua5.4"
-    assert found["image"].finding == f"{made}; 34.5 MB are fetched, and about 120 MB of the cache are taken"
+    assert found["image"].finding == made
     # Emulation is a limit, and its cure is another host.
     assert found["accelerator"].state == "limited"
     assert "never a time (guests of arm64 are emulated" in found["accelerator"].finding
@@ -337,11 +332,11 @@ def test_a_kernel_that_is_not_there_yet_says_what_the_first_run_does(able: pytes
     found = list(resources.checks(study(), (), privileged=True))
     by_name = {name: [check for check in found if check.name == name] for name in ("kernel 4k", "kernel 64k")}
     assert [check.finding for check in by_name["kernel 4k"]] == [
-        "linux-image-arm64 of Debian trixie (34.5 MB): the first run fetches it"
+        "linux-image-arm64 of Debian trixie: the first run fetches it"
     ]
     lacking, built = by_name["kernel 64k"]
     assert (lacking.state, lacking.cure) == ("missing", "apt install gcc-aarch64-linux-gnu")
-    assert (built.state, built.cure) == ("limited", "hugewise guest kernel build arm64-64k")
+    assert (built.state, built.cure) == ("limited", None)
 
 
 def test_one_line_installs_all_that_the_guests_of_a_study_lack(able: pytest.MonkeyPatch) -> None:

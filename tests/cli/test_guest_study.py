@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tomllib
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -12,7 +11,6 @@ from click.testing import CliRunner
 from hugewise.cli import guest_study
 from hugewise.cli.main import cli
 from hugewise.errors import UserError
-from hugewise.guests import domain_study
 from hugewise.guests.domain_study import StudyRequest
 from tests.build.studies import FakeHost
 from tests.guests.test_domain_study import DB1, GIB, OFFER, POOLS, THP
@@ -87,35 +85,3 @@ def test_what_no_guest_could_run_is_refused_at_once(
     assert (told.exit_code, ran.stdout) == (2, "")
     assert said in told.message
     assert told.hint is not None and cure in told.hint
-
-
-@pytest.mark.parametrize(
-    ("uri", "host"),
-    [
-        ("qemu:///system", None),
-        ("qemu+unix:///session?socket=/run/x", None),
-        ("qemu+ssh://localhost/system", None),
-        ("qemu+ssh://root@Db.Example:2222/system", "db.example"),
-        ("qemu+tls://[2001:db8::1]/system", "2001:db8::1"),
-        ("qemu+ssh://[half/system", None),
-    ],
-)
-def test_the_host_that_a_connection_leads_to(uri: str, host: str | None) -> None:
-    assert domain_study.elsewhere(uri) == host
-
-
-def test_a_domain_of_another_host_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Its CPUs, nodes and paths are those of that host, and are taken for this one's."""
-
-    def dumped(uri: str, name: str) -> bytes:
-        return DB1.read_bytes()
-
-    monkeypatch.setattr(domain_study, "dumpxml", dumped)
-    monkeypatch.setattr("hugewise.cli.guest_study._offer", lambda *_: OFFER)
-    for uri, noted in (("qemu+ssh://root@db.example/system", True), ("qemu:///system", False)):
-        out = tmp_path / f"{noted}.toml"
-        words = ["guest", "study", "db1", "--connect", uri, "--workload", "fault", "--output", str(out)]
-        ran = CliRunner().invoke(cli, words)
-        assert ran.exit_code == 0, ran.exception
-        for text in (ran.stderr, out.read_text()):
-            assert ("the domain is of db.example, and this is a study for this host" in text) == noted

@@ -10,11 +10,9 @@ from hypothesis import strategies as st
 
 import hugewise
 from hugewise import reading
-from hugewise.cli import guest_study
 from hugewise.cli.main import main
 from hugewise.errors import StudyError, UserError
-from hugewise.guests import libvirt
-from hugewise.host.local_host import LocalHost
+from hugewise.guests import domain_study
 from hugewise.machine import domain
 from hugewise.reading import UnreadableError
 from hugewise.study.load import load
@@ -69,7 +67,8 @@ def test_what_once_broke_a_study_is_refused(path: Path, capsys: pytest.CaptureFi
 def test_a_broken_domain_is_read_or_refused(content: bytes) -> None:
     try:
         with in_time():
-            libvirt.toml(libvirt.requested_backing(domain.parse(content, "domain.xml"), "domain.xml", 2 << 20).backing)
+            found = domain.read(domain.parse(content, "domain.xml"), "domain.xml")
+            domain_study.backing_toml(domain_study.domain_backing(found, 2 << 20))
     except UserError as error:
         assert error.message.startswith("domain.xml:") and error.hint
 
@@ -77,29 +76,9 @@ def test_a_broken_domain_is_read_or_refused(content: bytes) -> None:
 @kept("domain")
 def test_what_once_broke_a_domain_is_refused(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        main(["guest", "xml", str(path)])
+        main(["guest", "study", str(path), "--workload", "fault"])
     told = capsys.readouterr().err
     assert ended.value.code == 2 and str(path) in told and "cure: " in told
-
-
-@pytest.mark.parametrize(
-    "pages", ["9" * 5000, "1e999", "[" * 3000, "{ a = " * 1000, '"hugetlb-2m", nodes = [' + "9" * 400 + "]"]
-)
-def test_a_backing_that_is_none_is_refused(pages: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["guest", "xml", "--backing", f"{{ pages = {pages} }}"])
-    told = capsys.readouterr().err
-    assert ended.value.code == 2 and "cure: " in told and len(told) < 2000
-
-
-@fuzzed(50)
-@given(content=broken([b"{ pages = \"hugetlb-2m\", nodes = [0, 1], preallocate = true, source = 'memfd' }", b"thp"]))
-def test_a_broken_backing_is_read_or_refused(content: bytes) -> None:
-    try:
-        with in_time():
-            guest_study.write_xml(content.decode(errors="replace"))
-    except UserError as error:
-        assert error.hint and len(error.message) < 1000
 
 
 def test_text_xml_of_many_pieces_takes_no_longer_for_each(tmp_path: Path) -> None:
@@ -155,9 +134,3 @@ def test_a_file_that_is_none_is_never_waited_for(tmp_path: Path) -> None:
             with pytest.raises(UnreadableError):
                 reading.content(path)
         assert reading.content(sparse, 10, part="tail") == b"\0" * 10
-
-
-def test_the_host_s_own_pages_are_asked_for_a_bare_element(tmp_path: Path) -> None:
-    (tmp_path / "domain.xml").write_bytes(DOMAIN)
-    found, _ = guest_study.read(tmp_path / "domain.xml", LocalHost())
-    assert "hugetlb-1g" in found

@@ -7,7 +7,6 @@ import re
 import struct
 import subprocess
 import threading
-import tomllib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -22,7 +21,7 @@ import hugewise
 from hugewise.cli import guest_study
 from hugewise.cli.main import cli
 from hugewise.errors import UserError
-from hugewise.guests import disks, domain_study, libvirt
+from hugewise.guests import disks, domain_study
 from hugewise.guests.domain_study import HostOffer, Restated, StudyRequest
 from hugewise.guests.image import guest_probe
 from hugewise.machine import domain
@@ -67,10 +66,8 @@ FAULT = StudyRequest(workload="fault")
 
 
 def restated(text: str, wish: StudyRequest = FAULT, offer: HostOffer = OFFER) -> tuple[Restated, Study]:
-    root = domain.parse(text.encode(), "db1.xml")
-    made = domain_study.restate(
-        domain.read(root, "db1.xml"), libvirt.requested_backing(root, "db1.xml", 2 << 20), wish, offer
-    )
+    found = domain.read(domain.parse(text.encode(), "db1.xml"), "db1.xml")
+    made = domain_study.restate(found, domain_study.domain_backing(found, 2 << 20), wish, offer)
     return made, load.parse(made.text, "made")
 
 
@@ -371,29 +368,6 @@ def test_the_command_writes_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     again = CliRunner().invoke(cli, words)
     assert isinstance(again.exception, UserError)
     assert "there is something of that name already" in again.exception.message
-    told = CliRunner().invoke(cli, ["guest", "xml", str(DB1)])
-    assert "[vm-free-page-reporting]" in told.stderr
-    assert tomllib.loads(told.stdout)["backing"]["share"] is True
-
-
-def test_a_running_domain_is_asked_of_its_own_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from hugewise.guests import domain_study
-
-    def absent(*_: object) -> None:
-        return None
-
-    monkeypatch.setattr("hugewise.machine.programs.of_root", absent)
-    monkeypatch.setattr("shutil.which", absent)
-    with pytest.raises(UserError, match="--connect needs virsh"):
-        domain_study.dumpxml("qemu:///system", "db1")
-    client = tmp_path / "virsh"
-    client.write_text(f'#!/bin/sh\n[ "$*" = "--connect qemu:///system dumpxml --domain db1" ] || exit 3\ncat {DB1}\n')
-    client.chmod(0o755)
-    monkeypatch.setattr("hugewise.machine.programs.of_root", lambda _: str(client))
-    monkeypatch.setattr("shutil.which", lambda _: str(client))
-    assert domain_study.dumpxml("qemu:///system", "db1") == DB1.read_bytes()
-    with pytest.raises(UserError, match="virsh --connect qemu:///system dumpxml other"):
-        domain_study.dumpxml("qemu:///system", "other")
 
 
 def qcow2(path: Path, backing: str = "", *, written: bytes = b"raw", crypt: int = 0, incompatible: int = 0) -> Path:

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from hugewise.errors import RunError, UserError
-from hugewise.guests import counted, debian, hypervisor, image, kernels, qemu, resources
+from hugewise.guests import counted, hypervisor, image, kernels, qemu, resources
 from hugewise.guests.counted import Survey
 from hugewise.guests.hypervisor import Choice, NoKvm
 from hugewise.guests.resources import GuestResources
@@ -92,8 +92,6 @@ def provider(monkeypatch: pytest.MonkeyPatch) -> Provider:
     monkeypatch.setattr(hypervisor, "refusal", lambda _: no)
     monkeypatch.setattr(counted, "find_survey", made.find)
     monkeypatch.setattr(image, "image", made.image)
-    for module in (image, debian):
-        monkeypatch.setattr(module, "package_sizes", lambda *_: None)
     return made
 
 

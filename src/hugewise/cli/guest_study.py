@@ -1,11 +1,11 @@
-"""`hugewise guest study` makes a study of a libvirt domain's memory, `hugewise guest xml` translates its backing."""
+"""`hugewise guest study`: a study of a libvirt domain's memory."""
 
 from __future__ import annotations
 
 import os
 import shlex
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from hugewise import files, reading, workloads
@@ -14,7 +14,7 @@ from hugewise.audit.audit import TrapFound, traps
 from hugewise.audit.facts import HostFacts
 from hugewise.audit.root import Root
 from hugewise.errors import UserError
-from hugewise.guests import disks, domain_study, libvirt
+from hugewise.guests import disks, domain_study
 from hugewise.guests.domain_study import remark
 from hugewise.guests.qemu import PROGRAMS
 from hugewise.host.journal import RestoredView, at_rest
@@ -27,35 +27,13 @@ from hugewise.machine.proc import meminfo
 from hugewise.model.guest import Backing, Domain
 from hugewise.model.host import Host
 from hugewise.plan import arms, cells
-from hugewise.plan.guest_deployment import element
 from hugewise.plan.memory import of_host
 from hugewise.quantity import format_size, readable_size
-from hugewise.study.keys import Place, near
+from hugewise.study.keys import near
 from hugewise.study.study import Study
-from hugewise.study.tables import BACKING
 from hugewise.visible import printable, say
 
 MOST = 8 << 20  # bytes of a domain's XML that are read
-
-
-def read(file: Path, host: Host, expected: str | None = None, study: Path | None = None) -> tuple[str, tuple[str, ...]]:
-    """Return the backing that the domain in `file` asks for, as TOML, and the warnings.
-
-    `expected` is the backing that somebody wants, written as in a study; `study` one whose arms say it. Raises
-    UserError, StudyError.
-    """
-    root = domains.parse(_content(file), str(file))
-    asked = libvirt.requested_backing(root.first("domain") or root, str(file), meminfo(host).get("Hugepagesize"))
-    wanted = [("--expect", _backing(expected, "--expect"))] if expected is not None else []
-    wanted += _arms(study) if study is not None else []
-    return libvirt.toml(asked.backing), (*asked.warnings, *_unlike(asked, wanted, str(file)))
-
-
-def traps_of(file: Path, host: Host) -> Iterator[str]:
-    """Yield the traps that cost the machine in `file` huge pages on this host, with the cure. Raises UserError."""
-    root = domains.parse(_content(file), str(file))
-    if root.tag != "memoryBacking":
-        yield from map(trap_line, vm_traps(domains.read(root, str(file)), host))
 
 
 def trap_line(trap: TrapFound) -> str:
@@ -75,112 +53,30 @@ def vm_traps_of(facts: HostFacts) -> tuple[TrapFound, ...]:
     return tuple(trap for trap in traps(facts) if trap.rule.startswith("vm-"))
 
 
-def _content(file: Path) -> bytes:
-    try:
-        return reading.content(file, MOST)
-    except reading.UnreadableError as error:
-        raise UserError(f"{file}: {error.reason}", hint="write it with: virsh dumpxml DOMAIN > FILE") from None
-
-
-def write_xml(backing: str) -> str:
-    """The elements of a libvirt domain that ask for `backing`, which is written as in a study. Raises UserError."""
-    return element(_backing(backing, "--backing"))
-
-
-def _backing(text: str, option: str) -> Backing:
-    """Parse a backing as a study has it: a kind of pages, or a table in braces. Raises UserError."""
-    value: object = text
-    if text.strip().startswith("{"):
-        try:
-            value = reading.toml(f"backing = {text}")["backing"]
-        except reading.UnreadableError as error:
-            cure = "write for example '{ pages = \"hugetlb-2m\", nodes = [0] }'"
-            raise UserError(f"{option} {reading.shown(text)}: {error.reason}", hint=cure) from None
-    found: Backing = BACKING.read(value, Place("command line", option))
-    return found
-
-
-def _arms(path: Path) -> list[tuple[str, Backing]]:
-    from hugewise.study.load import load  # noqa: PLC0415  (only with --study: it brings the published figures)
-
-    loaded = load(path)
-    if loaded.guest is None:
-        raise UserError(f"{path}: is a study without guests", hint="name one with a table [guest]")
-    return [(f"arm {use.name} of {path}", use.backed_by) for use in loaded.policies]
-
-
-def _unlike(asked: libvirt.DomainMemory, wanted: list[tuple[str, Backing]], file: str) -> Iterator[str]:
-    """Yield that the domain asks for other pages than the arms, if it differs from all of them.
-
-    Without a size it asks for whatever this host's default is. Where an arm says 1 GiB that is told even if another arm
-    says what the default happens to be: on a host with another default the same lines are another arm.
-    """
-    pages = asked.backing.pages
-    missed = [each for each in wanted if each[1].pages != pages]
-    if len(missed) < len(wanted):  # it is one of the arms
-        missed = [each for each in missed if asked.bare is not None and each[1].pages == "hugetlb-1g"]
-    if not missed:
-        return
-    text = ", ".join(f"{backing.pages} ({who})" for who, backing in missed)
-    if asked.bare is None:
-        yield f"{file}: asks for {pages}, and wanted is {text}"
-    else:
-        yield (
-            f"{file}:{asked.bare}: <hugepages/> without a size is this host's default, {pages}, and wanted is {text}:"
-            " name the size as in <page size='1' unit='GiB'/>, or boot the host with default_hugepagesz=1G"
-        )
-
-
-def print_xml(file: Path | None, backing: str | None, expect: str | None, study: Path | None) -> None:
-    """Print one for the other, and what is to be told of it. Raises UserError, StudyError."""
-    if (file is None) == (backing is None):
-        raise UserError("name a FILE, or a --backing", hint="hugewise guest xml domain.xml")
-    if backing is not None:
-        if expect is not None or study is not None:
-            raise UserError("--expect and --study are of a FILE", hint="remove them, or --backing")
-        say(write_xml(backing).removesuffix("\n"))
-        return
-    assert file is not None
-    found, warnings = read(file, at_rest(LocalHost()), expect, study)
-    for line in (*(f"warning: {one}" for one in warnings), *traps_of(file, at_rest(LocalHost()))):
-        say(printable(line), err=True)
-    say(found.removesuffix("\n"))
-
-
 _WITHIN = "base,thp"
 _NOT_HERE = {
     "command": "it names no command",
     "service": "a server of yours runs on this host, and not in guests",
 }
-_MOVED = (
-    "the domain is of {}, and this is a study for this host: its CPUs, NUMA nodes and pools are meant, and the files of"
-    " disks, kernel and QEMU by the same paths here"
-)
 
 
-def write(
-    xml: bytes, file: str, wish: domain_study.StudyRequest, host: Host, *, there: str | None = None
-) -> tuple[str, tuple[str, ...]]:
-    """Return the study of the domain in `xml`, and lines on it that begin with a severity; `there`: the other host
-    that it is a domain of. Raises UserError, StudyError.
+def write(xml: bytes, file: str, wish: domain_study.StudyRequest, host: Host) -> tuple[str, tuple[str, ...]]:
+    """Return the study of the domain in `xml`, and lines on it that begin with a severity. Raises UserError,
+    StudyError.
     """
     from hugewise.study.load import parse  # noqa: PLC0415  (brings the published figures)
 
     _check_workload(wish)
-    root = domains.parse(xml, file)
-    domain = domains.read(root, file)
-    asked = libvirt.requested_backing(root.first("domain") or root, file, meminfo(host).get("Hugepagesize"))
+    domain = domains.read(domains.parse(xml, file), file)
+    asked = domain_study.domain_backing(domain, meminfo(host).get("Hugepagesize"))
     made = domain_study.restate(domain, asked, wish, _offer(domain.memory, domain.emulator, host))
     traps = [trap_line(trap) for trap in vm_traps(domain, host)]
     text = made.text
     if traps:
         head = "# What takes huge pages from such a machine, on this host or in the domain:\n"
         text = head + "".join(map(remark, traps)) + text
-    moved = () if there is None else (_MOVED.format(there),)
-    text = "".join(map(remark, moved)) + text
     text += _judged(parse(text, "the study"))  # the text is a valid study
-    warnings = (f"warning: {one}" for one in asked.warnings)
-    return text, (*warnings, *traps, *(f"note: {one}" for one in (*moved, *made.notes)))
+    return text, (*traps, *(f"note: {note}" for note in made.notes))
 
 
 def _check_workload(wish: domain_study.StudyRequest) -> None:
@@ -238,7 +134,6 @@ def _short(backing: Backing, memory: int, host: Host) -> str | None:
 
 def main(  # noqa: PLR0917  (as click hands them over)
     file: str,
-    connect: str | None,
     load: str | None,
     workload: str | None,
     metric: str | None,
@@ -270,11 +165,9 @@ def main(  # noqa: PLR0917  (as click hands them over)
         within=_policies(policy or _WITHIN) if resident else (),
         blocks=blocks,
     )
-    xml, called = (_read(Path(file)), file) if connect is None else (domain_study.dumpxml(connect, file), f"{file}.xml")
-    there = None if connect is None else domain_study.elsewhere(connect)
-    text, told = write(xml, called, wish, at_rest(LocalHost()), there=there)
-    for each in told:
-        say(printable(each), err=True)
+    text, lines = write(_read(Path(file)), file, wish, at_rest(LocalHost()))
+    for line in lines:
+        say(printable(line), err=True)
     if output is None:
         say(text.removesuffix("\n"))
         return
@@ -290,10 +183,7 @@ def _read(path: Path) -> bytes:
     try:
         return reading.content(path, MOST)
     except reading.UnreadableError as error:
-        cure = (
-            "write it with: virsh dumpxml DOMAIN > FILE; or name a domain that libvirt runs: --connect qemu:///system"
-        )
-        raise UserError(f"{path}: {error.reason}", hint=cure) from None
+        raise UserError(f"{path}: {error.reason}", hint="write it with: virsh dumpxml DOMAIN > FILE") from None
 
 
 def _policies(text: str) -> tuple[str, ...]:

@@ -135,7 +135,6 @@ def find_survey(kernel: Kernel, cpu: str) -> Survey | None:
         survey = reading.stored(path, Survey)
     except UnreadableError:
         return None
-    cache.touch(path)
     return survey
 
 

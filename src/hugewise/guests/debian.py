@@ -1,10 +1,8 @@
 """Debian packages of any suite and architecture, had through this machine's own apt, unpacked and never installed.
 
-apt runs in a sandbox (`guests.sandbox`) with a state of its own: an empty dpkg status, and this machine's Debian
-archive with another suite as the one source. Both forms of sources.list(5) are read, with all options but those that
-say what to take. Proxies, credentials and keys are the machine's; its sources, lists and hooks are neither changed nor
-run. The lists stay in the cache, so that a study resolves to the same versions again; remove `apt/` there to have them
-read anew.
+apt runs in a sandbox (`guests.sandbox`) with a state of its own: an empty dpkg status, and one archive. Proxies and
+credentials are the machine's; its sources, lists and hooks are neither changed nor run. The lists stay in the cache, so
+that a study resolves to the same versions again; remove `apt/` there to have them read anew.
 
 `unpack` resolves paths and links of a package below the folder, never by this host. No file gets setuid or setgid.
 """
@@ -13,182 +11,62 @@ from __future__ import annotations
 
 import difflib
 import errno
+import functools
 import os
 import re
 import shutil
 import stat
 import subprocess
 import tarfile
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
-from functools import partial
 from pathlib import Path
-from typing import IO, Final, NamedTuple
+from typing import IO, Final
 from urllib.parse import unquote
 
 import msgspec
 
-from hugewise import files, reading
+from hugewise import unprivileged
 from hugewise.errors import HugewiseError, StorageError, UserError
 from hugewise.guests import cache
 from hugewise.guests.sandbox import Sandbox, open_sandbox
 from hugewise.model.guest import Architecture
 from hugewise.model.workload import Missing
-from hugewise.quantity import format_duration
 from hugewise.unprivileged import NAME, Finished, Say
 
-# Suites of Debian itself. An archive for updates, security or backports has a suffix, and is not a whole archive.
-_SUITES = frozenset(("bullseye", "bookworm", "trixie", "forky", "sid", "oldstable", "stable", "testing", "unstable"))
-# Options of the one-line form that have another name in a stanza.
-_NAMES = {"arch": "architectures", "lang": "languages", "target": "targets"}
-# Fields of an entry that are replaced.
-_REPLACED = frozenset(("types", "suites", "components", "architectures", "languages", "targets", "enabled", "uris"))
-_LINE = re.compile(r"(?P<type>deb(?:-src)?)\s+(?:\[(?P<options>[^\]]*)\]\s+)?(?P<uri>\S+)\s+(?P<rest>.+)")
+_ARCHIVE: Final = "http://deb.debian.org/debian"
+_KEYRING: Final = "/usr/share/keyrings/debian-archive-keyring.gpg"
+_TARGET: Final = "$(ORIGIN) $(COMPONENT) $(RELEASE) $(REPO_URI)"
 
 
-class AptSource(msgspec.Struct, frozen=True):
-    """An entry of apt's sources; `options` by their names in a stanza, in small letters."""
-
-    types: tuple[str, ...]
-    uris: tuple[str, ...]
-    suites: tuple[str, ...]
-    components: tuple[str, ...]
-    options: tuple[tuple[str, str], ...] = ()
-
-
-def one_line(text: str) -> Iterator[AptSource]:
-    """Yield the entries of a .list file; what is no entry is passed over, as apt has judged the file already."""
-    for line in text.splitlines():
-        match = _LINE.fullmatch(line.partition("#")[0].strip())
-        if match is None:
-            continue
-        suite, *components = match["rest"].split()
-        given = (option.partition("=") for option in (match["options"] or "").split())
-        options = tuple((_NAMES.get(name.lower(), name.lower()), value.replace(",", " ")) for name, _, value in given)
-        yield AptSource((match["type"],), (match["uri"],), (suite,), tuple(components), options)
+@functools.cache
+def _archive_uri() -> str:
+    if shutil.which("apt-get") is None:
+        return _ARCHIVE
+    done = unprivileged.run(["apt-get", "indextargets", "--format", _TARGET, "Created-By: Packages"])
+    for line in done.stdout.splitlines():
+        origin, component, suite, uri = (line.split() + [""] * 4)[:4]
+        if (origin, component) == ("Debian", "main") and "-" not in suite:  # with a suffix: for updates or security
+            return uri.rstrip("/")
+    return _ARCHIVE
 
 
-def stanzas(text: str) -> Iterator[AptSource]:
-    """Yield the entries of a .sources file that are enabled."""
-    lines = (line for line in text.splitlines() if not line.startswith("#"))
-    for block in re.split(r"\n\s*\n", "\n".join(lines)):
-        fields: dict[str, str] = {}
-        name = ""
-        for line in block.splitlines():
-            if line[:1] in (" ", "\t"):
-                fields[name] = f"{fields.get(name, '')}\n{line}"
-            elif ":" in line:
-                name, _, value = line.partition(":")
-                name = name.strip().lower()
-                fields[name] = value.strip()
-        if "uris" not in fields or fields.get("enabled", "yes").lower() in ("no", "false", "0", "off", "disable"):
-            continue
-        options = tuple((key, value) for key, value in fields.items() if key not in ("types", "uris", "suites"))
-        yield AptSource(
-            tuple(fields.get("types", "deb").split()),
-            tuple(fields["uris"].split()),
-            tuple(fields.get("suites", "").split()),
-            tuple(fields.get("components", "").split()),
-            options,
-        )
-
-
-def main_archive(files: Mapping[str, str]) -> AptSource:
-    """Return Debian's own archive among apt's sources (path -> text): the first with main, signed by Debian's keyring
-    if one is. Raises UserError.
+def archive(suite: str, arch: str, *, sources: bool = False) -> str:
+    """Return the text of apt's sources file for that suite: of this machine's Debian archive, else of Debian's own.
+    Raises HugewiseError.
     """
-    entries = [entry for path, text in files.items() for entry in _entries(path, text)]
-    fitting = [entry for entry in entries if _is_main(entry)]
-    if not fitting:
-        read = ", ".join(files) or "no sources file"
-        raise UserError(
-            f"apt's sources name no Debian archive (read: {read})",
-            hint="add one, or set HUGEWISE_APT_SOURCES to a .sources or .list file that does",
-        )
-    return min(fitting, key=_trust)  # min keeps the first of equals
-
-
-def _entries(path: str, text: str) -> Iterable[AptSource]:
-    return stanzas(text) if path.endswith(".sources") else one_line(text)
-
-
-def _is_main(entry: AptSource) -> bool:
-    return (
-        "deb" in entry.types
-        and "main" in entry.components
-        and any(suite.strip("/") in _SUITES for suite in entry.suites)
-        and any(not uri.startswith("cdrom:") for uri in entry.uris)
-    )
-
-
-def _trust(entry: AptSource) -> int:
-    # other archives use Debian's names of suites too; their keys have other names
-    signed = dict(entry.options).get("signed-by", "")
-    return 0 if "debian-archive" in signed else 1 if not signed else 2
-
-
-def sources_stanza(source: AptSource, suite: str, arch: str, *, sources: bool) -> str:
-    """Return the text of a .sources file: the archive's main part for `suite`, of binaries for `arch` or sources."""
-    options = [f"{name.title()}: {value}" for name, value in source.options if name not in _REPLACED]
-    asked = (
+    lines = (
         f"Types: {'deb-src' if sources else 'deb'}",
-        f"URIs: {' '.join(uri for uri in source.uris if not uri.startswith('cdrom:'))}",
+        f"URIs: {_archive_uri()}",
         f"Suites: {suite}",
         "Components: main",
         f"Architectures: {arch}",
         # Otherwise apt also fetches what other software asked for (application metadata).
         f"Targets: {'Sources' if sources else 'Packages'}",
+        f"Signed-By: {_KEYRING}",
     )
-    return "\n".join((*asked, *options)) + "\n"
-
-
-EVERY_S = 15.0
-
-
-@contextmanager
-def report_progress(
-    done: str, have: Callable[[], int], total: int, say: Callable[[str], None], *, every: float = EVERY_S
-) -> Iterator[None]:
-    """Meanwhile `say` how many of `total` bytes there are (`have`, called by another thread); `done`: the verb."""
-    over = threading.Event()
-
-    def watch() -> None:
-        seconds = every
-        while not over.wait(every):
-            here = have()
-            most = max(here, total)
-            share = f" ({here / most:.0%})" if total else ""
-            say(f"{done} {here / 1e6:.1f} of {most / 1e6:.1f} MB{share} in {format_duration(seconds)}")
-            seconds += every
-
-    watching = threading.Thread(target=watch, daemon=True)
-    watching.start()
-    try:
-        yield
-    finally:
-        over.set()
-        watching.join()
-
-
-def bytes_written(path: Path) -> int:
-    """Return the bytes that a file takes on the disk, without holes; 0 where it is not there."""
-    try:
-        return path.lstat().st_blocks * 512
-    except OSError:
-        return 0
-
-
-def bytes_fetched(paths: Iterable[Path]) -> int:
-    """Return the bytes that apt has fetched of these files, which it keeps in a folder beside them at first."""
-    total = 0
-    for path in paths:
-        for place in (path, path.parent / "partial" / path.name):
-            with suppress(OSError):
-                total += place.lstat().st_size
-                break
-    return total
+    return "\n".join(lines) + "\n"
 
 
 # Programs that are run, and their packages.
@@ -272,33 +150,20 @@ def resolve(packages: Sequence[str], suite: str, arch: str, say: Say = lambda _:
     Nothing counts as installed. Raises UserError.
     """
     _must_be_names(packages)
-    output = _resolved(packages, _state(suite, arch, sources=False, say=say))
-    resolved = parse_uris(output, (suite, arch))
+    with _apt(_state(suite, arch, sources=False, say=say)) as apt:
+        finished = apt.run("apt-get", "install", "--yes", "--print-uris", "--", *packages)
+        if finished.status != 0:
+            raise _refusal(apt, finished.stderr)
+    resolved = parse_uris(finished.stdout, (suite, arch))
     if not resolved and packages:
-        raise UserError(f"apt resolved {', '.join(packages)} to nothing: {output.strip()[-500:]}")
+        raise UserError(f"apt resolved {', '.join(packages)} to nothing: {finished.stdout.strip()[-500:]}")
     return sorted(resolved, key=lambda package: package.name)
-
-
-def listed(packages: Sequence[str], suite: str, arch: str) -> str | None:
-    """Return apt's list of `packages` with dependencies, by lists in the cache; None without. Raises UserError."""
-    _must_be_names(packages)
-    text = archive(suite, arch)
-    state = _State(suite, arch, sources=False, text=text, folder=cache.entry_path(_APT, text.encode()))
-    return _resolved(packages, state) if state.folder is not None and state.folder.exists() else None
 
 
 def _must_be_names(packages: Sequence[str]) -> None:
     for name in packages:
         if _KNOWN.fullmatch(name) is None:
             raise UserError(f"{name!r} is no name of a Debian package", hint="names are of a-z, 0-9, '+', '-' and '.'")
-
-
-def _resolved(packages: Sequence[str], state: _State) -> str:
-    with _apt(state) as apt:
-        finished = apt.run("apt-get", "install", "--yes", "--print-uris", "--", *packages)
-        if finished.status != 0:
-            raise _refusal(apt, finished.stderr)
-    return finished.stdout
 
 
 def parse_uris(text: str, of: tuple[str, str]) -> list[Package]:
@@ -331,8 +196,7 @@ def fetch(packages: Sequence[Package], say: Say = lambda _: None) -> list[Path]:
         say(f"fetching {len(wanted)} packages of {of[0]} for {of[1]} ({sum(p.size for p in wanted) / 1e6:.1f} MB)")
         state = _state(*of, sources=False, say=say)
         names = [f"{package.name}:{of[1]}={package.version}" for package in wanted]
-        files_of, size = [(p.file, p.sha256) for p in wanted], sum(p.size for p in wanted)
-        _download(state, ("apt-get", "download", "--", *names), files_of, size, say)
+        _download(state, ("apt-get", "download", "--", *names), [(p.file, p.sha256) for p in wanted])
     return paths
 
 
@@ -354,14 +218,12 @@ def source(package: str, suite: str, say: Say = lambda _: None) -> Path:
     path = _package_path(sha256, file)
     if not _is_intact(path, sha256, say):
         say(f"fetching {file} ({int(archives[0]['size']) / 1e6:.1f} MB)")
-        _download(state, (*command, "--", package), [(file, sha256)], int(archives[0]["size"]), say)
+        _download(state, (*command, "--", package), [(file, sha256)])
     return path
 
 
 def _package_path(sha256: str, file: str) -> Path:
-    path = cache.folder("packages") / sha256[:32] / file
-    cache.touch(path.parent)
-    return path
+    return cache.folder("packages") / sha256[:32] / file
 
 
 def _is_intact(path: Path, sha256: str, say: Say) -> bool:
@@ -373,11 +235,9 @@ def _is_intact(path: Path, sha256: str, say: Say) -> bool:
     return False
 
 
-def _download(state: _State, command: Sequence[str], wanted: Sequence[tuple[str, str]], size: int, say: Say) -> None:
+def _download(state: _State, command: Sequence[str], wanted: Sequence[tuple[str, str]]) -> None:
     with _apt(state) as apt:
-        parts = [apt.sandbox.own / file for file, _ in wanted]
-        with report_progress("fetched", lambda: bytes_fetched(parts), size, say):
-            finished = apt.run(*command)
+        finished = apt.run(*command)
         if finished.status != 0:
             raise _refusal(apt, finished.stderr)
         for file, sha256 in wanted:
@@ -387,7 +247,7 @@ def _download(state: _State, command: Sequence[str], wanted: Sequence[tuple[str,
             kept.parent.mkdir(exist_ok=True)
             kept.parent.chmod(0o755)
             with cache.locked(kept.parent.with_name(f".{kept.parent.name}.lock")):
-                cache.put_entry(kept, partial(_take, apt.sandbox, file, sha256))
+                cache.put_entry(kept, functools.partial(_take, apt.sandbox, file, sha256))
 
 
 def _take(sandbox: Sandbox, file: str, sha256: str, place: Path) -> None:
@@ -395,11 +255,6 @@ def _take(sandbox: Sandbox, file: str, sha256: str, place: Path) -> None:
     digest = cache.sha256(place)
     if digest != sha256:
         raise UserError(f"{file} has the SHA-256 {digest}, and the archive's lists say {sha256}")
-
-
-def archive(suite: str, arch: str, *, sources: bool = False) -> str:
-    """Return the text of apt's sources file for that suite. Raises UserError."""
-    return sources_stanza(main_archive(_sources_files()), suite, arch, sources=sources)
 
 
 def _state(suite: str, arch: str, *, sources: bool, say: Say) -> _State:
@@ -418,7 +273,7 @@ def _state(suite: str, arch: str, *, sources: bool, say: Say) -> _State:
             apt.sandbox.take(_LISTS, place / _LISTS, without=_NO_LISTS)
         (place / "main.sources").write_text(text, encoding="utf-8")
 
-    return msgspec.structs.replace(state, folder=cache.cached(_APT, text.encode(), read, say))
+    return msgspec.structs.replace(state, folder=cache.cached(_APT, text.encode(), read))
 
 
 @contextmanager
@@ -436,23 +291,6 @@ def _apt(state: _State) -> Iterator[_Apt]:
         sandbox.write("main.sources", state.text)
         sandbox.write("apt.conf", configuration(sandbox, lists, state.arch))
         yield _Apt(state, sandbox)
-
-
-def _sources_files() -> dict[str, str]:
-    if chosen := os.environ.get("HUGEWISE_APT_SOURCES"):
-        paths = [Path(chosen)]
-        if paths[0].is_file():
-            files.own(paths[0], f"HUGEWISE_APT_SOURCES = {chosen!r}", "unset it, or name a file of root's")
-    else:
-        paths = [Path("/etc/apt/sources.list"), *sorted(Path("/etc/apt/sources.list.d").glob("*"))]
-    texts = {}
-    for path in paths:
-        if path.suffix in (".list", ".sources") and path.is_file():
-            try:
-                texts[str(path)] = path.read_text(errors="replace")
-            except PermissionError:
-                continue  # not for this account; another one may do
-    return texts
 
 
 def configuration(sandbox: Sandbox, lists: Path, arch: str) -> str:
@@ -630,38 +468,3 @@ def _put(members: tarfile.TarFile, member: tarfile.TarInfo, root: Path) -> None:
         os.link(first, place)
     else:
         raise ValueError(f"{member.name!r} is a device or a pipe")
-
-
-_UNPACKED: Final = re.compile(
-    r"^After this operation, (?P<number>\d[\d,]{0,9}(\.\d)?) (?P<unit>[kMGT]?)B of additional", re.M
-)
-_UNITS: Final[Mapping[str, int]] = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
-
-
-class PackageSizes(NamedTuple):
-    """Packages with all their dependencies, and bytes when they are unpacked (None: apt did not say)."""
-
-    packages: tuple[Package, ...]
-    unpacked: int | None
-
-
-def package_sizes(packages: Sequence[str], suite: str, arch: str) -> PackageSizes | None:
-    """Return the sizes of `packages`; None where the lists are missing, or lack them. Nothing is fetched."""
-    try:
-        output = listed(packages, suite, arch)
-    except HugewiseError:  # fetching them reports the reason
-        return None
-    return None if output is None else PackageSizes(tuple(parse_uris(output, (suite, arch))), unpacked_bytes(output))
-
-
-def to_fetch(packages: Iterable[Package]) -> int:
-    """Return the bytes of packages that are not in the cache."""
-    return sum(package.size for package in packages if not _package_path(package.sha256, package.file).exists())
-
-
-def unpacked_bytes(text: str) -> int | None:
-    """Return the bytes that `apt-get install` says its packages take on a disk, or None. Pure."""
-    match = _UNPACKED.search(text)
-    if match is None:
-        return None
-    return round(reading.figure(match["number"].replace(",", ""), "what apt needs", low=0) * _UNITS[match["unit"]])

@@ -1,7 +1,6 @@
-"""A study of a libvirt domain: the machine as a guest of hugewise, and an arm for each backing. Pure but for virsh.
+"""A study of a libvirt domain: the machine as a guest of hugewise, and an arm for each backing. Pure.
 
-    restate(domain, asked, request, offer)   the study's text, and what of the domain is not in it
-    dumpxml(uri, domain)                     the domain's XML from a libvirt that runs, by its own client
+    restate(domain, backing, request, offer)   the study's text, and what of the domain is not in it
 
 What the domain says of memory, CPUs, NUMA nodes, pinning and disks is restated; what is not, is named with its line and
 the reason. `budget_lines` decides how often the guests boot: emulated, their counts may be the same in every boot;
@@ -11,20 +10,13 @@ under KVM times are judged, which never are. Somebody else's text becomes names,
 from __future__ import annotations
 
 import json
-import os
 import shlex
-import shutil
-import subprocess
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from urllib.parse import urlsplit
 
 import msgspec
 
 from hugewise.errors import UserError
-from hugewise.guests import libvirt
-from hugewise.guests.libvirt import DomainMemory
-from hugewise.machine import programs
 from hugewise.model.guest import PAGE_OF, Architecture, Backing, Domain, DomainDisk, Pages
 from hugewise.quantity import format_size
 from hugewise.stats.exact import fewest, least_budget
@@ -82,6 +74,65 @@ def quoted(text: str) -> str:
 def listed(words: Sequence[str]) -> str:
     """Return the words as a TOML array."""
     return f"[{', '.join(map(quoted, words))}]"
+
+
+_BASE_PAGE = 4096  # a <page> of it means ordinary memory
+_UNLIKE = {
+    "nosharepages": "whether pages are merged is the host's to say (KSM), but for pages of a pool, which never are",
+    "locked": "the guest's memory can be swapped out, but for pages of a pool",
+}
+
+
+def domain_backing(domain: Domain, page: int | None) -> Backing:
+    """Return the backing that the domain asks for; `page`: the host's default huge page size, which a bare
+    `<hugepages/>` means, or None. Raises UserError naming file and line.
+    """
+    by_node = tuple(_pages_of_node(domain, node, page) for node in sorted(cell.id for cell in domain.cells) or [0])
+    pooled = any(kind in PAGE_OF for kind in by_node)
+    return Backing(
+        pages=by_node[0],
+        # libvirt's own default for huge pages is a file of a hugetlbfs
+        source="file" if pooled and domain.source != "memfd" else "memfd",
+        preallocate=pooled if domain.immediate is None else domain.immediate,
+        nodes=domain.bind,
+        share=domain.shared,
+        by_node=by_node if len(set(by_node)) > 1 else (),
+    )
+
+
+def _pages_of_node(domain: Domain, node: int, page: int | None) -> Pages:
+    named = [wish for wish in domain.huge if wish.nodes is not None and node in wish.nodes]
+    wishes = named or [wish for wish in domain.huge if wish.nodes is None]
+    if not wishes:
+        return "thp"
+    size = page if wishes[0].size is None else wishes[0].size
+    if size == _BASE_PAGE:
+        return "thp"
+    for pages, bytes_ in PAGE_OF.items():
+        if bytes_ == size:
+            return pages
+    sizes = ", ".join(format_size(bytes_) for bytes_ in PAGE_OF.values())
+    raise UserError(
+        f"{domain.at(wishes[0].line)}: pages of {'no size' if size is None else format_size(size)} back no guest",
+        hint=f"choose from: {sizes}; write for example <page size='1' unit='GiB'/>",
+    )
+
+
+def backing_toml(backing: Backing) -> str:
+    """Return the backing as a key of a policy's table in a study: what differs from a study's defaults."""
+    default = Backing(pages=backing.pages)
+    pairs = [f'pages = "{backing.pages}"']
+    if backing.pages in PAGE_OF and backing.source != default.source:
+        pairs.append(f'source = "{backing.source}"')
+    if backing.preallocate != default.preallocate:
+        pairs.append(f"preallocate = {'true' if backing.preallocate else 'false'}")
+    if backing.nodes is not None:
+        pairs.append(f"nodes = {list(backing.nodes)}")
+    if backing.share:
+        pairs.append("share = true")
+    if backing.by_node:
+        pairs.append(f"by_node = {listed(backing.by_node)}")
+    return f'backing = "{backing.pages}"' if len(pairs) == 1 else f"backing = {{ {', '.join(pairs)} }}"
 
 
 class StudyRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -147,17 +198,16 @@ class Restated(msgspec.Struct, frozen=True, kw_only=True):
     arms: tuple[str, ...]
 
 
-def restate(domain: Domain, asked: DomainMemory, wish: StudyRequest, offer: HostOffer) -> Restated:
+def restate(domain: Domain, backing: Backing, wish: StudyRequest, offer: HostOffer) -> Restated:
     """Return the study. Raises UserError where there is none to be made of it."""
-    return _Writer(domain, asked, wish, offer).study()
+    return _Writer(domain, backing, wish, offer).study()
 
 
 class _Writer:
-    def __init__(self, domain: Domain, asked: DomainMemory, wish: StudyRequest, offer: HostOffer) -> None:
+    def __init__(self, domain: Domain, backing: Backing, wish: StudyRequest, offer: HostOffer) -> None:
         self.domain, self.request, self.offer = domain, wish, offer
-        self.backing = asked.backing
+        self.backing = backing
         self.notes: list[str] = []
-        self.bare = asked.bare
 
     def note(self, line: int | None, text: str) -> None:
         self.notes.append(f"{self.domain.at(line)}: {text}" if line else f"{self.domain.file}: {text}")
@@ -225,19 +275,18 @@ class _Writer:
                 f"{self.domain.at(self.cause())}: of the backings this host has too few to compare: {reasons}",
                 hint=self.cure(reasons),
             )
-        if self.bare is not None:
-            pages = self.backing.pages
-            self.note(
-                self.bare, f"<hugepages/> names no size: it is this host's default, {pages}, and another's may not be"
-            )
+        for wish in self.domain.huge:
+            if wish.size is None:
+                default = f"this host's default, {self.backing.pages}, and another's may not be"
+                self.note(wish.line, f"<hugepages/> names no size: it is {default}")
         yield "# In the guest pages are as its kernel has them. What differs is what its memory is made of on the host."
         yield from self.early(dict(arms))
         yield "policies = ["
         for name, backing in arms:
-            yield f'    {{ name = "{name}", from = "as-is", {libvirt.toml(backing).strip()} }},'
+            yield f'    {{ name = "{name}", from = "as-is", {backing_toml(backing)} }},'
         for name, backing, why in refused:
             yield f"    # Not on this host: {plain(why)}"
-            yield f'    # {{ name = "{name}", from = "as-is", {libvirt.toml(backing).strip()} }},'
+            yield f'    # {{ name = "{name}", from = "as-is", {backing_toml(backing)} }},'
         self.names = tuple(name for name, _ in arms)
         yield "]"
         yield f'baseline = "{arms[0][0]}"'
@@ -277,7 +326,7 @@ class _Writer:
         yield "# On the host, memory is as the domain has it. What differs is what the guest's kernel is told."
         yield "policies = ["
         for name in self.request.within:
-            yield f"    {{ name = {quoted(name)}, {libvirt.toml(arms[0][1]).strip()} }},"
+            yield f"    {{ name = {quoted(name)}, {backing_toml(arms[0][1])} }},"
         yield from ("]", f"baseline = {quoted(self.request.within[0])}", 'method = "sequential"', "")
         yield from ("[budget]", f"blocks = {self.request.blocks or _RESIDENT_BLOCKS}", "")
         self.names = self.request.within
@@ -461,41 +510,9 @@ class _Writer:
             self.note(None, f"<hard_limit> of {format_size(domain.limit)} is not set for the guests")
         for tag, given in (("locked", domain.locked), ("nosharepages", domain.unmerged)):
             if given:
-                self.note(self.line("memoryBacking"), f"<{tag}/>: {libvirt.UNLIKE[tag]}")
+                self.note(self.line("memoryBacking"), f"<{tag}/>: {_UNLIKE[tag]}")
         if domain.machine and not ("q35" in domain.machine or "virt" in domain.machine):
             self.note(self.line("os"), f"the machine is q35 here, and {domain.machine} there")
         for other in domain.others:
             self.note(other.line, f"{other.what} is not restated")
         self.note(None, "networks, displays and other devices are left out: a guest has its memory, CPUs and disks")
-
-
-_PATIENCE_S = 60.0
-_HERE = ("localhost", "127.0.0.1", "::1")
-
-
-def elsewhere(uri: str) -> str | None:
-    """Return the other host of a libvirt URI, such as qemu+ssh://root@HOST/system, or None."""
-    try:
-        name = urlsplit(uri).hostname
-    except ValueError:  # virsh reports the mistake
-        return None
-    return None if not name or name in (*_HERE, os.uname().nodename.lower()) else name
-
-
-def dumpxml(uri: str, domain: str) -> bytes:
-    """Return the domain's XML from libvirt now. Raises UserError."""
-    program = programs.of_root("virsh") if os.geteuid() == 0 else shutil.which("virsh")
-    if program is None:
-        raise UserError(
-            "--connect needs virsh, libvirt's client, and it is not installed here",
-            hint="apt install libvirt-clients; or copy the XML from where it is: virsh dumpxml DOMAIN > DOMAIN.xml",
-        )
-    words = [program, "--connect", uri, "dumpxml", "--domain", domain]
-    try:
-        done = subprocess.run(words, capture_output=True, check=False, timeout=_PATIENCE_S, stdin=subprocess.DEVNULL)
-    except (OSError, subprocess.SubprocessError) as error:
-        raise UserError(f"virsh --connect {uri} dumpxml {domain}: {error}", hint="is libvirt running there?") from None
-    if done.returncode != 0:
-        message = done.stderr.decode(errors="replace").strip()[:500]
-        raise UserError(f"virsh --connect {uri} dumpxml {domain}: {message}", hint=f"virsh --connect {uri} list --all")
-    return done.stdout

@@ -31,7 +31,7 @@ from hugewise import files, reading, unprivileged
 from hugewise.beneath import DirFd
 from hugewise.errors import HugewiseError, ProbeError, StorageError, UserError
 from hugewise.guests import boot, cache, debian, disks, hypervisor
-from hugewise.guests.debian import package_sizes, resolve_inside, to_fetch, walk
+from hugewise.guests.debian import resolve_inside, walk
 from hugewise.guests.hypervisor import single_boot
 from hugewise.guests.kernels.store import unpacked
 from hugewise.guests.sandbox import open_sandbox
@@ -281,7 +281,7 @@ def image(
         "packages": sorted([package.name, package.version, package.sha256] for package in resolved),
         "files": sorted([path, cache.sha256(here), stat.S_IMODE(here.stat().st_mode)] for path, here in added.items()),
     }
-    folder = cache.cached("images", key, lambda place: _make(place, resolved, added, say), say)
+    folder = cache.cached("images", key, lambda place: _make(place, resolved, added, say))
     contents = msgspec.json.decode((folder / "contents.json").read_bytes(), type=_Contents)
     if not files:
         with suppress(OSError):  # another account's cache may only be read
@@ -303,15 +303,6 @@ def cached(packages: Sequence[str], arch: Architecture, suite: str, sources: Seq
         return False
     note = _note(packages, suite, arch, sources, cache.sha256(probe))
     return any(path.with_name("root.ext4").exists() for path in cache.folder("images").glob(f"*/{note}"))
-
-
-def image_cost(packages: Sequence[str], arch: Architecture, suite: str) -> str:
-    """Return the cost of an image of these packages, in words, as far as it is known without fetching."""
-    sizes = package_sizes(sorted({*_BASE, *packages}), suite, debian.ARCHITECTURES[arch])
-    if sizes is None:
-        return "how much that is, the run says when it has read Debian's lists of packages"
-    kept = "" if sizes.unpacked is None else f", and about {sizes.unpacked / 1e6:.0f} MB of the cache are taken"
-    return f"{to_fetch(sizes.packages) / 1e6:.1f} MB are fetched{kept}"
 
 
 def missing() -> tuple[Missing, ...]:
@@ -428,9 +419,8 @@ def _file_system(root: Path, image: Path, say: Say) -> None:
     # The files are those of the account that unpacked them; in the guest all of them are root's.
     orders = image.with_name("orders")
     orders.write_text("".join(f'sif "/{name}" {field} 0\n' for name in names for field in ("uid", "gid")))
-    with debian.report_progress("written", lambda: debian.bytes_written(image), written, say, every=debian.EVERY_S):
-        _run(*make, cure=cure)
-        _run("debugfs", "-w", "-f", str(orders), str(image), cure=cure)
+    _run(*make, cure=cure)
+    _run("debugfs", "-w", "-f", str(orders), str(image), cure=cure)
     orders.unlink()
 
 

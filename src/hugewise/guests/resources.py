@@ -279,7 +279,7 @@ def look(study: Study) -> GuestResources:
         taken = counted.find_survey(kernel, cpu_model(use, choice)) if kernel is not None else None
         surveys[wanted.name] = taken or f"the kernel {wanted.name} was not booted yet: the first run asks it"
         if kernel is None:
-            first.append(_to_have(wanted, arch, wanted.suite or use.suite))
+            first.append(_to_have(wanted, wanted.suite or use.suite))
     if unasked := [name for name, taken in surveys.items() if isinstance(taken, str)]:
         first.append(
             f"{', '.join(unasked)}: booted once and asked for page sizes. Until then arms are planned as if there were"
@@ -297,9 +297,9 @@ def look(study: Study) -> GuestResources:
     return GuestResources(use, arch, choice, planned, by_name, surveys, pending=True, first=tuple(first))
 
 
-def _to_have(kernel: KernelUse, arch: Architecture, suite: str) -> str:
+def _to_have(kernel: KernelUse, suite: str) -> str:
     if kernel.build is None:
-        return f"the kernel {kernel.name} is fetched: {kernels.fetched_by(kernel, arch, suite)}"
+        return f"the kernel {kernel.name} is fetched: {kernel.package} of Debian {suite}"
     return f"the kernel {kernel.name} is built by the recipe {kernel.build}: {kernels.build_cost()}"
 
 
@@ -432,8 +432,7 @@ def checks(
         yield from (_missing("image", lacked) for lacked in ([] if cached else image.missing()))
         sources = f"; sources of {' '.join(use.sources)}" if use.sources else ""
         when = "in the cache" if cached else "made by the first run"
-        takes = "" if cached else f"; {image.image_cost(wanted, arch, use.suite)}"
-        yield Check(_SECTION, "image", "ok", f"{when}, of Debian {use.suite}: {' '.join(wanted)}{sources}{takes}")
+        yield Check(_SECTION, "image", "ok", f"{when}, of Debian {use.suite}: {' '.join(wanted)}{sources}")
 
 
 def refusals(left_out: Iterable[LeftOut], *, nothing: bool) -> Iterator[Check]:
@@ -531,7 +530,7 @@ def _kernel(use: KernelUse, arch: Architecture, suite: str, model: str) -> Itera
         yield Check(_SECTION, name, "ok", f"{kernel.release}{sizes}")
         return
     if use.build is None:
-        yield Check(_SECTION, name, "ok", f"{kernels.fetched_by(use, arch, suite)}: the first run fetches it")
+        yield Check(_SECTION, name, "ok", f"{use.package} of Debian {suite}: the first run fetches it")
         return
     yield from (_missing(name, lacked) for lacked in kernels.missing(use, arch))
     yield Check(
@@ -539,7 +538,6 @@ def _kernel(use: KernelUse, arch: Architecture, suite: str, model: str) -> Itera
         name,
         "limited",
         f"the first run builds it by the recipe {use.build}, {kernels.build_cost()}",
-        f"hugewise guest kernel build {use.build}",
     )
 
 

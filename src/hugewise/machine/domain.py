@@ -167,7 +167,8 @@ class _Reader:
         domain = self.domain
         name = self.name()
         vcpus = self.vcpus()
-        cells = tuple(self.cells())
+        bound = self.bound()
+        cells = tuple(self.cells(bound))
         whole = self.size("memory")
         plugged = tuple(self.plugged())
         # <memory> includes the memory devices; the nodes have the rest.
@@ -188,6 +189,7 @@ class _Reader:
             current=self.size("currentMemory") or whole,
             vcpus=vcpus,
             cells=cells,
+            bind=bound.get(None) if cells[1:] else bound.get(0, bound.get(None)),
             cpu=self.cpu(),
             pins=self.pins(vcpus),
             huge=() if backing is None else tuple(self.huge(backing)),
@@ -265,9 +267,8 @@ class _Reader:
         if not pages:
             yield HugeWish(None, None, hugepages.line)
 
-    def cells(self) -> Iterator[DomainCell]:
+    def cells(self, bound: Mapping[int | None, tuple[int, ...] | None]) -> Iterator[DomainCell]:
         numa = self.domain.first("cpu", "numa")
-        bound = self.bound()
         seen = set[int]()
         for place, cell in enumerate([] if numa is None else numa.all("cell")):
             number = self.number(cell, "id", place)
@@ -288,7 +289,7 @@ class _Reader:
         tuning = self.domain.first("numatune")
         found: dict[int | None, tuple[int, ...] | None] = {}
         for node in () if tuning is None else tuning.children:
-            strict = node.attributes.get("mode", "strict") == "strict" and node.attributes.get("placement") != "auto"
+            strict = _is_strict(node)
             nodes = node_set(self.file, node)
             if node.tag == "memnode" and nodes:
                 found[self.number(node, "cellid", 0)] = tuple(sorted(nodes)) if strict else None
@@ -417,6 +418,14 @@ class _Reader:
         ):
             if found is not None:
                 yield DomainPart(tag, found.line)
+        tuning = self.domain.first("numatune")
+        for found in () if tuning is None else tuning.children:
+            if not _is_strict(found):
+                yield DomainPart(f"<{found.tag}> of <numatune>, which binds nothing,", found.line)
+
+
+def _is_strict(tuning: Element) -> bool:
+    return tuning.attributes.get("mode", "strict") == "strict" and tuning.attributes.get("placement") != "auto"
 
 
 def _place(kind: str, source: Mapping[str, str]) -> tuple[Literal["file", "block", "other"], str, str]:

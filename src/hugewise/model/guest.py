@@ -353,6 +353,7 @@ class Domain(msgspec.Struct, frozen=True, kw_only=True):
 
     memory     what it is given at boot, without memory devices; `current` what its balloon leaves it
     cells      its NUMA nodes; none: one node with all of its memory
+    bind       the host's nodes that all of its memory is bound to
     cpu        QEMU's CPU model; None: the host's own
     pins       virtual CPU -> CPUs of the host
     huge       what it asks of pools; none: ordinary memory
@@ -373,6 +374,7 @@ class Domain(msgspec.Struct, frozen=True, kw_only=True):
     current: int
     vcpus: int = 1
     cells: tuple[DomainCell, ...] = ()
+    bind: tuple[int, ...] | None = None
     cpu: str | None = None
     pins: Mapping[int, tuple[int, ...]] = {}
     huge: tuple[HugeWish, ...] = ()

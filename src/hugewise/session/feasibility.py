@@ -169,8 +169,7 @@ def _image(study: Study, seen: GuestResources) -> Iterator[str]:
         return
     if not image.cached(wanted, seen.arch, use.suite, use.sources):
         sources = f", and the sources of {' '.join(use.sources)}" if use.sources else ""
-        takes = image.image_cost(wanted, seen.arch, use.suite)
-        yield f"an image is made of Debian {use.suite}: {' '.join(wanted)}{sources}; {takes}; {_ONCE}"
+        yield f"an image is made of Debian {use.suite}: {' '.join(wanted)}{sources}; {_ONCE}"
 
 
 def _unseen(made: Plan, study: Study, seen: GuestHouse) -> Iterator[str]:

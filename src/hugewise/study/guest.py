@@ -277,7 +277,7 @@ class KernelUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         ),
     ] = None
     build: Annotated[
-        Name | None, Key("The recipe that it is built by (`hugewise guest kernel list`).", 'build = "arm64-4k"')
+        Name | None, Key("The recipe that it is built by (docs/concepts/guests.md lists them).", 'build = "arm64-4k"')
     ] = None
     path: Annotated[
         str | None,

@@ -6,24 +6,20 @@ import difflib
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import MappingProxyType
 
 import msgspec
-from rich.table import Table
 
-from hugewise.console import TextConsole
 from hugewise.errors import StorageError, UserError
 from hugewise.guests import cache, debian
 from hugewise.guests.debian import Package, resolve_inside
 from hugewise.guests.kernels import build, store
-from hugewise.guests.kernels.build import BASE, RECIPES, SUITE, Recipe, fragment
+from hugewise.guests.kernels.build import RECIPES, SUITE, Recipe
 from hugewise.guests.kernels.store import SymbolDifference, about_image, unpacked
 from hugewise.guests.sandbox import open_sandbox
 from hugewise.model.guest import Architecture, Kernel
 from hugewise.model.workload import Missing
-from hugewise.quantity import format_size
 from hugewise.reading import UnreadableError, content
 from hugewise.study.guest import KernelUse
 from hugewise.unprivileged import Say
@@ -41,10 +37,7 @@ _LEFT_OUT = (
 
 def package_key(package: str, arch: Architecture, suite: str) -> store.Key:
     """Return the key of a package with its archive: the same name in another archive is another kernel."""
-    try:
-        archive = debian.archive(suite, debian.ARCHITECTURES[arch])
-    except UserError:
-        archive = ""
+    archive = debian.archive(suite, debian.ARCHITECTURES[arch])
     return {"package": package, "arch": arch, "suite": suite, "archive": archive, "format": _FORMAT}
 
 
@@ -59,15 +52,6 @@ def chosen(package: str, resolved: Sequence[Package]) -> tuple[Package, ...]:
             hint="name a kernel's package, such as linux-image-amd64 or linux-image-arm64-16k",
         )
     return (named[0], *(candidate for candidate in resolved if _MODULES.fullmatch(candidate.name)))
-
-
-def to_fetch(package: str, arch: Architecture, suite: str) -> int | None:
-    """Return the bytes to fetch for the kernel; None where that is not known without fetching."""
-    sizes = debian.package_sizes([package], suite, debian.ARCHITECTURES[arch])
-    try:
-        return None if sizes is None else debian.to_fetch(chosen(package, sizes.packages))
-    except UserError:  # listing the providers reports the reason
-        return None
 
 
 def provide_package(package: str, arch: Architecture, suite: str, say: Say) -> Kernel:
@@ -94,7 +78,7 @@ def provide_package(package: str, arch: Architecture, suite: str, say: Say) -> K
             sandbox.do(fill, say)
             sandbox.take("made", folder)
 
-    return store.make_or_find(package_key(package, arch, suite), made_of, make, say)
+    return store.make_or_find(package_key(package, arch, suite), made_of, make)
 
 
 def _take(package: str, arch: Architecture, tree: Path, folder: Path, origin: str) -> None:
@@ -210,12 +194,6 @@ def build_cost() -> str:
     return f"{BUILD_CPU_MIN} minutes of CPU time ({here}) and {build.BUILD_DISK} below /var/tmp meanwhile, once"
 
 
-def fetched_by(use: KernelUse, arch: Architecture, suite: str) -> str:
-    """Return the source of a package's kernel, and its size, as far as it is known without fetching."""
-    size = to_fetch(_package(use), arch, suite)
-    return f"{use.package} of Debian {suite}" + ("" if size is None else f" ({size / 1e6:.1f} MB)")
-
-
 def available(use: KernelUse, arch: Architecture, suite: str) -> Kernel | None:
     """Return the kernel that the study means, if it is in the cache; `suite` is that of packages. Raises UserError for
     an unfit file or an unknown recipe.
@@ -237,7 +215,6 @@ def provide(use: KernelUse, arch: Architecture, suite: str, say: Say) -> Kernel:
     """
     kernel = available(use, arch, suite)
     if kernel is not None:
-        store.touch(kernel)
         return kernel
     if use.build is not None:
         chosen, place = recipe(use.build, arch), use.suite or SUITE
@@ -294,164 +271,3 @@ def _package(use: KernelUse) -> str:
 
 def _named(kernel: Kernel, use: KernelUse) -> Kernel:
     return msgspec.structs.replace(kernel, name=use.name)
-
-
-# Debian's meta-packages of kernels that guests can boot, with the bytes of their base page.
-DEBIAN: Mapping[str, tuple[Architecture, int]] = MappingProxyType(
-    {
-        "linux-image-amd64": ("x86-64", 4096),
-        "linux-image-cloud-amd64": ("x86-64", 4096),
-        "linux-image-arm64": ("arm64", 4096),
-        "linux-image-cloud-arm64": ("arm64", 4096),
-        "linux-image-arm64-16k": ("arm64", 16384),
-    }
-)
-_WORDS: Mapping[str, Architecture] = {"amd64": "x86-64", "arm64": "arm64"}
-_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,40}")
-
-
-def use_of(name: str, arch: Architecture | None = None) -> tuple[KernelUse, Architecture]:
-    """Return the recipe or package of that name, as a study would say it, and its architecture. Raises UserError."""
-    if (recipe := RECIPES.get(name)) is not None:
-        if arch not in (None, recipe.arch):
-            raise UserError(f"the recipe {name} is for {recipe.arch}, not {arch}")
-        return KernelUse(name=name, build=name), recipe.arch
-    architectures = {_WORDS[word] for word in name.split("-") if word in _WORDS}
-    known = DEBIAN[name][0] if name in DEBIAN else next(iter(architectures)) if len(architectures) == 1 else None
-    if arch is not None and known not in (None, arch):
-        raise UserError(f"the package {name} is for {known}, not {arch}")
-    if known is None and arch is None:
-        raise UserError(
-            f"{name} is no recipe, and no Debian package that says its architecture",
-            hint=f"recipes: {', '.join(RECIPES)}; of a package, say it with --arch",
-        )
-    return KernelUse(name=name, package=name), known or arch or "x86-64"
-
-
-def own_builds() -> list[Kernel]:
-    """Return the cached kernels that were built with fragments of the user's, or from a source other than Debian's."""
-    usual = {kernel.image for name in RECIPES if (kernel := _here(name)) is not None}
-    return [
-        built for built in store.all_kernels() if built.origin.startswith("built from ") and built.image not in usual
-    ]
-
-
-def _here(name: str) -> Kernel | None:
-    try:
-        return cached_kernel(name, SUITE)
-    except UserError:
-        return None
-
-
-def cached_kernel(name: str, suite: str) -> Kernel | None:
-    """Return the kernel of that name if it is in the cache: recipe, package, or the user's own. Raises UserError."""
-    if name not in RECIPES and name not in DEBIAN:
-        own = [
-            kernel for kernel in store.all_kernels() if kernel.name == name and kernel.origin.startswith("built from ")
-        ]
-        if own:
-            return max(own, key=lambda kernel: Path(kernel.image).stat().st_mtime)
-    use, arch = use_of(name)
-    return available(_at(use, suite), arch, suite)
-
-
-def get(name: str, arch: Architecture | None, suite: str, say: Say) -> Kernel:
-    """Return the kernel of that name, fetched or built if need be. Raises UserError, StorageError, HugewiseError."""
-    use, architecture = use_of(name, arch)
-    return provide(_at(use, suite), architecture, suite, say)
-
-
-def _at(use: KernelUse, suite: str) -> KernelUse:
-    return msgspec.structs.replace(use, suite=suite)
-
-
-def build_recipe(
-    name: str, fragments: Sequence[Path], tarball: Path | None, *, arch: Architecture | None, suite: str, say: Say
-) -> Kernel:
-    """Build a recipe, or one of the user's own. Raises UserError, StorageError, HugewiseError."""
-    if not fragments and tarball is None and name not in RECIPES:
-        hint = f"recipes: {', '.join(RECIPES)}; for a kernel of your own, name a --fragment"
-        raise UserError(f"there is no recipe {name} for a kernel", hint=hint)
-    recipe = own_recipe(name, [(str(path), _text(path)) for path in fragments], arch)
-    if tarball is None:
-        origin, place = build.of_debian(suite, recipe.arch, say), suite
-    else:
-        origin = build.of_file(tarball)
-        place = origin.sha256
-    return build.provide(recipe, origin, build.build_key(recipe, place), say)
-
-
-def own_recipe(name: str, fragments: Sequence[tuple[str, str]], arch: Architecture | None) -> Recipe:
-    """Return the recipe of that name, or the base of every guest, with the user's fragments. Pure. Raises UserError."""
-    if _NAME.fullmatch(name) is None:
-        raise UserError(f"{name!r} cannot be a kernel's name", hint="write it of a-z, 0-9, '.' and '-'")
-    for path, text in fragments:
-        try:
-            denied = store.denied(store.parse(text))
-        except ValueError as error:
-            raise UserError(f"{path}: {error}") from None
-        if denied:
-            symbols = ", ".join(f"CONFIG_{symbol}" for symbol in denied)
-            raise UserError(
-                f"{path}: a kernel without {symbols} cannot be a guest's", hint="remove these lines: nothing was built"
-            )
-    if (known := RECIPES.get(name)) is not None:
-        if arch not in (None, known.arch):
-            raise UserError(f"the recipe {name} is for {known.arch}, not {arch}", hint="give yours another name")
-        return msgspec.structs.replace(known, fragments=(*known.fragments, *fragments), own=len(fragments))
-    if arch is None:
-        raise UserError(f"the architecture of the kernel {name} is not said", hint="add --arch x86-64 or --arch arm64")
-    base = [(fragment_name, fragment(fragment_name)) for fragment_name in BASE[arch]]
-    return Recipe(
-        name=name,
-        arch=arch,
-        fragments=(*base, *fragments),
-        page_size=store.base_page(store.merged_fragments(text for _, text in (*base, *fragments))),
-        about="of the user's own fragments",
-        own=len(fragments),
-    )
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"the fragment {path} cannot be read: {error}") from None
-
-
-def show(suite: str) -> None:
-    """Print recipes, Debian's packages and what the user has built, with the release of those that are in the cache."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for head in ("kernel", "arch", "page", "cached"):
-        table.add_column(head, no_wrap=True)
-    table.add_column("what it is", overflow="fold")
-    rows = [(known.name, known.arch, known.page_size, known.about) for known in RECIPES.values()]
-    rows += [(name, arch, page, suite) for name, (arch, page) in DEBIAN.items()]
-    for name, arch, page, origin in rows:
-        kernel = cached_kernel(name, suite)
-        table.add_row(name, arch, format_size(page), kernel.release if kernel else "no", origin)
-    for own in own_builds():
-        size = base_page(own)
-        table.add_row(own.name, own.arch, format_size(size) if size else "", own.release, f"yours: {own.image}")
-    TextConsole().print(table)
-
-
-def show_difference(first: str, second: str, suite: str) -> None:
-    """Print the symbols that differ. Raises UserError where one is not in the cache."""
-    pair = []
-    for name in (first, second):
-        kernel = cached_kernel(name, suite)
-        if kernel is None:
-            raise UserError(
-                f"the kernel {name} is not in the cache", hint=f"hugewise guest kernel get {name} --suite {suite}"
-            )
-        pair.append(kernel)
-    differences = difference(*pair)
-    if differences is None:
-        raise UserError(f"the configuration of {first} or {second} is not known")
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for head in ("symbol", first, second):
-        table.add_column(head, overflow="fold")
-    for symbol in differences:
-        table.add_row(f"CONFIG_{symbol.symbol}", symbol.first, symbol.second)
-    TextConsole().print(table)

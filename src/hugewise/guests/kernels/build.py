@@ -17,8 +17,7 @@ import signal
 import subprocess
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
@@ -30,8 +29,9 @@ from hugewise import unprivileged
 from hugewise.errors import HugewiseError, StorageError, UserError
 from hugewise.files import storing
 from hugewise.guests import cache, debian
+from hugewise.guests.debian import Package
 from hugewise.guests.kernels import store
-from hugewise.guests.sandbox import Sandbox, open_sandbox
+from hugewise.guests.sandbox import open_sandbox
 from hugewise.model.guest import HARDWARE, Architecture, Kernel
 from hugewise.model.workload import Missing
 from hugewise.quantity import format_duration
@@ -45,81 +45,37 @@ _FULL = f"a build needs {BUILD_DISK} there: free space, or mount some at it"
 _PACKAGE = re.compile(r"linux-source-\d[0-9.]*")
 
 
-@dataclass(frozen=True)
-class KernelSource:
-    """A source that can be had.
-
-    name      in words: the package and its version, or the file
-    sha256    of the package or the file
-    file      has it here, fetched if need be
-    package   whether it is a package, with the tarball in it
-    """
-
-    name: str
-    sha256: str
-    file: Callable[[], Path]
-    package: bool
-
-    def lend(self, sandbox: Sandbox) -> Path:
-        """Lend the source to the building account. Raises UserError where it has changed, StorageError."""
-        lent = sandbox.lend(self.file(), f"source{'.deb' if self.package else ''}", kept=self.package)
-        if cache.sha256(lent) != self.sha256:
-            raise UserError(f"the source {self.name} was changed meanwhile", hint="try again")
-        return lent
-
-    def unpack(self, lent: Path, folder: Path) -> None:
-        """Unpack the tree into the new folder, as the building account. Raises UserError, StorageError."""
-        tarball = lent
-        if self.package:
-            beside = folder.with_name(f"{folder.name}.deb")
-            beside.mkdir()
-            debian.unpack(lent, beside, only=["./usr/src/*"])
-            tarballs = sorted(debian.resolve_inside(beside, "/usr/src").glob("linux-source-*.tar.*"))
-            if len(tarballs) != 1 or tarballs[0].is_symlink():
-                raise UserError(f"{self.name} has {len(tarballs)} tarballs below /usr/src, not one")
-            tarball = tarballs[0]
-        folder.mkdir()
-        _extract(tarball, folder, self.name)
-        if self.package:
-            tarball.unlink()
-
-
-def of_debian(suite: str, arch: Architecture, say: Say) -> KernelSource:
+def of_debian(suite: str, arch: Architecture, say: Say) -> Package:
     """Return the suite's `linux-source`, resolved but not fetched yet. Raises UserError."""
     resolved = debian.resolve(["linux-source"], suite, debian.ARCHITECTURES[arch], say)
     sources = [entry for entry in resolved if _PACKAGE.fullmatch(entry.name)]
     if len(sources) != 1:
         names = ", ".join(entry.name for entry in sources) or "none"
         raise UserError(f"linux-source of Debian {suite} does not bring one source of Linux: it brings {names}")
-    package = sources[0]
-    name = f"{package.name} {package.version}"
-    return KernelSource(name, package.sha256, lambda: debian.fetch([package], say)[0], package=True)
+    return sources[0]
 
 
-def of_file(tarball: Path) -> KernelSource:
-    """Return a tarball with one folder in it, as kernel.org has them. Raises UserError."""
-    try:
-        digest = cache.sha256(tarball)
-    except OSError as error:
-        raise UserError(f"the source cannot be read: {tarball}: {error.strerror}") from None
-    return KernelSource(tarball.name, digest, lambda: tarball, package=False)
-
-
-def _extract(tarball: Path, folder: Path, name: str) -> None:
+def _unpack(deb: Path, folder: Path, name: str) -> None:
+    beside = folder.with_name(f"{folder.name}.deb")
+    beside.mkdir()
+    debian.unpack(deb, beside, only=["./usr/src/*"])
+    tarballs = sorted(debian.resolve_inside(beside, "/usr/src").glob("linux-source-*.tar.*"))
+    if len(tarballs) != 1 or tarballs[0].is_symlink():
+        raise UserError(f"{name} has {len(tarballs)} tarballs below /usr/src, not one")
+    folder.mkdir()
     # tar knows the compression by the file's content, and follows no link of the tarball out of the folder.
-    command = ("tar", "--extract", "--file", str(tarball), "--directory", str(folder))
+    command = ("tar", "--extract", "--file", str(tarballs[0]), "--directory", str(folder))
     done = unprivileged.run((*command, "--strip-components=1", "--no-same-owner"), timeout=_PATIENCE_S)
     if done.status != 0:
         why = done.stderr.strip().splitlines() or ["no reason given"]
         raise StorageError(f"cannot unpack {name} to {folder}: {why[0]}", hint=_FULL)
-    if not (folder / "Kbuild").is_file():
-        raise UserError(f"{name} is not a source of Linux: there is no Kbuild in it")
+    tarballs[0].unlink()
 
 
 SUITE = "trixie"  # release whose linux-source the fragments are written for
 
-# Fragments under all kernels of an architecture, the user's included: needs of the agent and the workloads.
-BASE: Mapping[Architecture, tuple[str, ...]] = MappingProxyType(
+# Fragments under all kernels of an architecture: needs of the agent and the workloads.
+_BASE: Mapping[Architecture, tuple[str, ...]] = MappingProxyType(
     {"x86-64": ("common", "x86"), "arm64": ("common", "arm64")}
 )
 
@@ -128,48 +84,36 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     """A kernel to build.
 
     fragments   their texts by name, in the order to apply them
-    page_size   bytes of its base page, as asked for
-    about       in a word or two, for a list
-    own         how many of the fragments, the last ones, are the user's: what hugewise's ask for gives way to them
     """
 
     name: str
     arch: Architecture
     fragments: tuple[tuple[str, str], ...]
-    page_size: int
-    about: str
-    own: int = 0
-
-    @property
-    def demanded(self) -> tuple[str, ...]:
-        """The texts that the configuration must have, to the letter: the user's, or all where none is."""
-        return self.texts[len(self.fragments) - self.own :] if self.own else self.texts
 
     @property
     def texts(self) -> tuple[str, ...]:
         return tuple(text for _, text in self.fragments)
 
 
-def fragment(name: str) -> str:
-    """Return the text of a fragment of hugewise."""
+def _fragment(name: str) -> str:
     return resources.files(__package__).joinpath("fragments", f"{name}.config").read_text(encoding="utf-8")
 
 
-def _recipe(name: str, arch: Architecture, page_size: int, about: str) -> Recipe:
-    texts = tuple((each_name, fragment(each_name)) for each_name in (*BASE[arch], name))
-    return Recipe(name=name, arch=arch, fragments=texts, page_size=page_size, about=about)
+def _recipe(name: str, arch: Architecture) -> Recipe:
+    texts = tuple((fragment, _fragment(fragment)) for fragment in (*_BASE[arch], name))
+    return Recipe(name=name, arch=arch, fragments=texts)
 
 
 RECIPES: Mapping[str, Recipe] = MappingProxyType(
     {
         recipe.name: recipe
         for recipe in (
-            _recipe("pv-none", "x86-64", 4096, "no PARAVIRT"),
-            _recipe("pv-plain", "x86-64", 4096, "PARAVIRT"),
-            _recipe("pv-xxl", "x86-64", 4096, "PARAVIRT_XXL"),
-            _recipe("arm64-4k", "arm64", 4096, "recipe"),
-            _recipe("arm64-16k", "arm64", 16384, "recipe"),
-            _recipe("arm64-64k", "arm64", 65536, "recipe"),
+            _recipe("pv-none", "x86-64"),
+            _recipe("pv-plain", "x86-64"),
+            _recipe("pv-xxl", "x86-64"),
+            _recipe("arm64-4k", "arm64"),
+            _recipe("arm64-16k", "arm64"),
+            _recipe("arm64-64k", "arm64"),
         )
     }
 )
@@ -275,7 +219,7 @@ _FIXED = {
 
 
 def build_key(recipe: Recipe, source: str) -> store.Key:
-    """Return the key of the requested build; `source`: the suite of its linux-source, or a tarball's SHA-256."""
+    """Return the key of the requested build; `source`: the suite of its linux-source, or the package's SHA-256."""
     return {
         "symbols": store.merged_fragments(recipe.texts),
         "name": recipe.name,  # part of the release
@@ -286,16 +230,16 @@ def build_key(recipe: Recipe, source: str) -> store.Key:
     }
 
 
-def provide(recipe: Recipe, source: KernelSource, wanted: store.Key, say: Say) -> Kernel:
+def provide(recipe: Recipe, source: Package, wanted: store.Key, say: Say) -> Kernel:
     """Return the kernel of that recipe and source, built if it is not in the cache; noted as had for `wanted`. Raises
     UserError, HugewiseError with the log's last lines, StorageError.
     """
     made_of = {**build_key(recipe, source.sha256), "source": source.sha256}
     log = cache.entry_path(store.KIND, made_of).with_suffix(".log")  # kept also when the build fails
-    return store.make_or_find(wanted, made_of, lambda folder: _make(recipe, source, folder, log, say), say)
+    return store.make_or_find(wanted, made_of, lambda folder: _make(recipe, source, folder, log, say))
 
 
-def _make(recipe: Recipe, source: KernelSource, folder: Path, log: Path, say: Say) -> None:
+def _make(recipe: Recipe, source: Package, folder: Path, log: Path, say: Say) -> None:
     if lacking := missing_tools(recipe.arch):
         raise UserError(
             f"the kernel {recipe.name} cannot be built: " + "; ".join(missing.reason for missing in lacking),
@@ -304,18 +248,19 @@ def _make(recipe: Recipe, source: KernelSource, folder: Path, log: Path, say: Sa
     with storing(str(log)):
         writing = log.open("w+", encoding="utf-8", errors="replace")
     with open_sandbox() as sandbox, writing:
-        lent = source.lend(sandbox)
+        lent = sandbox.lend(debian.fetch([source], say)[0], "source.deb", kept=True)
         keep = (writing.fileno(),)
         sandbox.do(lambda tell: _build(recipe, source, lent, sandbox.own, log=writing, say=tell), say, keep=keep)
         sandbox.take("made", folder)
 
 
-def _build(recipe: Recipe, source: KernelSource, lent: Path, own: Path, *, log: IO[str], say: Say) -> None:
+def _build(recipe: Recipe, source: Package, lent: Path, own: Path, *, log: IO[str], say: Say) -> None:
     tree, objects, folder = own / "source", own / "objects", own / "made"
     objects.mkdir()
     folder.mkdir()
-    say(f"unpacking {source.name}")
-    source.unpack(lent, tree)
+    origin = f"{source.name} {source.version}"
+    say(f"unpacking {origin}")
+    _unpack(lent, tree, origin)
     began = time.monotonic()
     make = _Make(recipe, tree, objects, log, say)
     config = _configure(recipe, make, objects)
@@ -336,7 +281,7 @@ def _build(recipe: Recipe, source: KernelSource, lent: Path, own: Path, *, log: 
         digest=cache.sha256(folder / store.IMAGE),
         release=release,
         config=store.CONFIG,
-        origin=f"built from {source.name} (SHA-256 {source.sha256}) by the recipe {recipe.name},"
+        origin=f"built from {origin} (SHA-256 {source.sha256}) by the recipe {recipe.name},"
         f" {compiler_version(recipe.arch)}",
     )
     store.write(folder, kernel)
@@ -349,22 +294,19 @@ def _configure(recipe: Recipe, make: _Make, objects: Path) -> str:
     make("olddefconfig")
     config = path.read_text(encoding="utf-8")
     check_config(recipe, config)
-    if given_up := [] if not recipe.own else store.unmet(recipe.texts, config):
-        symbols = ", ".join(f"CONFIG_{difference.symbol}={difference.second}" for difference in given_up)
-        make.say(f"{recipe.name}: with your fragments, also {symbols}")
     return config
 
 
 def check_config(recipe: Recipe, config: str) -> None:
     """Raise UserError where the configuration is not what the recipe's fragments ask for, or unfit for a guest."""
-    dropped = store.unmet(recipe.demanded, config)
+    dropped = store.unmet(recipe.texts, config)
     if dropped:
         symbols = ", ".join(
             f"CONFIG_{difference.symbol}={difference.first} (it is {difference.second})" for difference in dropped
         )
         raise UserError(
             f"the kernel {recipe.name}: the source's configuration does not take {symbols}",
-            hint="ask for what these symbols depend on as well, or use the source that the fragments are written for",
+            hint=f"the fragments are written for linux-source of Debian {SUITE}",
         )
     lacking = store.lacking(store.parse(config))
     if lacking:

@@ -15,7 +15,6 @@ import re
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 from typing import Protocol
@@ -29,7 +28,6 @@ from hugewise.guests import cache
 from hugewise.machine.loader import MAGIC
 from hugewise.model.guest import Architecture, Kernel
 from hugewise.reading import UnreadableError, content
-from hugewise.unprivileged import Say
 
 
 class _Readable(Protocol):
@@ -138,11 +136,6 @@ def lacking(config: Mapping[str, str], *, loadable: bool = True) -> list[str]:
     return [symbol for symbol in NEEDED if config.get(symbol) not in (("y", "m") if loadable else ("y",))]
 
 
-def denied(asked: Mapping[str, str]) -> list[str]:
-    """Return the needed symbols that parsed fragments turn off: no build will have them."""
-    return [symbol for symbol in NEEDED if asked.get(symbol) == "n"]
-
-
 def index(folder: Path) -> dict[str, Path]:
     """Return the modules below a folder by name, with `_` in names as the kernel writes them."""
     paths = {}
@@ -202,7 +195,7 @@ def needed_in(folder: Path) -> tuple[Path, ...]:
 
 
 KIND = "kernels"
-IMAGE, CONFIG, MODULES, RECORD = "image", "config", "modules", cache.KERNEL_RECORD
+IMAGE, CONFIG, MODULES, RECORD = "image", "config", "modules", "kernel.json"
 
 Key = Mapping[str, object]
 
@@ -213,35 +206,19 @@ def write(folder: Path, kernel: Kernel) -> None:
 
 
 def find(asked: Key) -> Kernel | None:
-    """Return the kernel that was had for what is asked, if it is in the cache still, and as it was when it was made."""
+    """Return the kernel that was had for what is asked, if it is in the cache still."""
+    note = _note(asked)
     try:
-        folder = cache.entry_named_by(_note(asked))
-        return None if cache.damage(folder) else _read(folder)
+        return _read(note.with_name(note.read_text(encoding="utf-8").strip()))
     except (OSError, ValueError):
         return None
 
 
-def all_kernels() -> list[Kernel]:
-    """Return all kernels of the cache that can be read, by name and release."""
-    kernels = []
-    for folder in cache.folder(KIND).iterdir():
-        with suppress(OSError, ValueError):
-            kernels.append(_read(folder))
-    return sorted(kernels, key=lambda kernel: (kernel.name, kernel.release))
-
-
-def touch(kernel: Kernel) -> None:
-    """Note that a kernel of the cache is used now; one of elsewhere is left alone."""
-    folder = Path(kernel.image).parent
-    if folder.parent == cache.folder(KIND):
-        cache.touch(folder)
-
-
-def make_or_find(asked: Key, made_of: Key, make: Callable[[Path], None], say: Say = lambda _: None) -> Kernel:
+def make_or_find(asked: Key, made_of: Key, make: Callable[[Path], None]) -> Kernel:
     """Return the kernel, made now if need be by `make` and `write`, and noted as had for what is asked. Raises
     StorageError.
     """
-    folder = cache.cached(KIND, made_of, make, say)
+    folder = cache.cached(KIND, made_of, make)
     note = _note(asked)
     try:
         write_whole(note, f"{folder.name}\n".encode())
