@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import pwd
 import re
 import shutil
@@ -76,7 +77,9 @@ def packaged(tarball: Path) -> Path:
     control = "Package: linux-source-6.12\nVersion: 6.12-1\nArchitecture: all\nMaintainer: a\nDescription: b\n"
     (tree / "DEBIAN/control").write_text(control)
     deb = tarball.with_name("linux-source.deb")
-    subprocess.run(["dpkg-deb", "-Znone", "--build", str(tree), str(deb)], check=True, capture_output=True)
+    subprocess.run(["dpkg-deb", "-Znone", "--build", str(tree), str(deb)], check=True, capture_output=True,
+        env={**os.environ, "SOURCE_DATE_EPOCH": "0"},
+    )  # fmt: skip
     return deb
 
 
