@@ -69,9 +69,8 @@ BY_PATH = {
         "guests/cache",
         "guests/debian",
         "guests/image",
-        "guests/kernels/store",
+        "guests/kernels/build",
         "guests/counted",
-        "guests/sandbox",
     ),
     "done as nobody": (
         "guests/image",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hugewise.errors import HugewiseError, MachineError
-from hugewise.guests.cgroup import Groups, GuestLeaf
+from hugewise.guests.machines import Groups, GuestLeaf
 from hugewise.host import cgroup
 from hugewise.host.local_host import LocalHost
 from hugewise.model.procedure import RoleUse
@@ -72,7 +72,7 @@ def test_a_group_is_frozen_by_its_guests_kernel_alone(tmp_path: Path) -> None:
 
 
 def test_a_group_that_does_not_freeze_is_an_error_of_the_guest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hugewise.guests.cgroup._PATIENCE_S", 0.01)
+    monkeypatch.setattr("hugewise.guests.machines._PATIENCE_S", 0.01)
     (tmp_path / "cgroup.freeze").write_text("0")
     (tmp_path / "cgroup.events").write_text("frozen 0\n")
     with pytest.raises(MachineError, match=f"{tmp_path} does not freeze within"):

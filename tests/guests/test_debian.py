@@ -18,8 +18,8 @@ from hugewise import reading, unprivileged
 from hugewise.cli.main import cli
 from hugewise.errors import StorageError, UserError
 from hugewise.guests import debian
+from hugewise.guests.cache import Sandbox, open_sandbox
 from hugewise.guests.debian import unpack, walk
-from hugewise.guests.sandbox import Sandbox, open_sandbox
 from hugewise.unprivileged import Finished, Say
 from tests.requirements import need, need_program, need_root
 

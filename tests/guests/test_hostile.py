@@ -22,9 +22,8 @@ from hypothesis import strategies as st
 
 from hugewise.errors import HugewiseError, MachineError
 from hugewise.guests import counted
-from hugewise.guests.cgroup import Groups, GuestLeaf
 from hugewise.guests.counted import Orders
-from hugewise.guests.machines import GuestSettings
+from hugewise.guests.machines import Groups, GuestLeaf, GuestSettings
 from hugewise.machine import agent as agents
 from hugewise.machine import messages, noise, probe, proc
 from hugewise.machine.agent import Agent

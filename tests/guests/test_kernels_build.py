@@ -19,7 +19,7 @@ from hugewise import unprivileged
 from hugewise.errors import HugewiseError, StorageError, UserError
 from hugewise.guests import cache, debian
 from hugewise.guests.debian import Package
-from hugewise.guests.kernels import build, store
+from hugewise.guests.kernels import build
 from hugewise.guests.kernels.build import Recipe
 from hugewise.model.guest import Kernel
 from hugewise.model.workload import Missing
@@ -29,7 +29,7 @@ from tests.requirements import need_program, need_root
 from tests.wait import until
 
 COMPILER = build.compiler_version  # as it is where no test says what it says
-NEEDED = "".join(f"CONFIG_{symbol}=y\n" for symbol in store.NEEDED)
+NEEDED = "".join(f"CONFIG_{symbol}=y\n" for symbol in build.NEEDED)
 MAKEFILE = """
 # What hugewise asks of the kernel's own.
 tinyconfig:
@@ -118,7 +118,7 @@ def test_a_kernel_is_built_once_and_nothing_of_the_build_stays(tmp_path: Path, c
     lines.clear()
     assert provided(tarball, recipe("CONFIG_NET=y\n"), lines.append) == kernel
     assert lines == []
-    assert store.find(build.build_key(recipe("CONFIG_NET=y\n"), "trixie")) == kernel
+    assert build.find_kernel(build.build_key(recipe("CONFIG_NET=y\n"), "trixie")) == kernel
 
 
 def test_the_makefile_of_a_source_is_never_run_by_root(tmp_path: Path, reached: Path) -> None:

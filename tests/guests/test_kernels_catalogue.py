@@ -8,7 +8,7 @@ import pytest
 
 from hugewise.errors import UserError
 from hugewise.guests import kernels
-from hugewise.guests.kernels import build, store
+from hugewise.guests.kernels import build
 from hugewise.model.guest import Kernel
 from hugewise.model.workload import Missing
 from hugewise.study.guest import KernelUse
@@ -29,22 +29,22 @@ def put(name: str, text: str, suite: str = "trixie") -> Kernel:
 
     def make(folder: Path) -> None:
         folder.mkdir()
-        (folder / store.IMAGE).write_bytes(b"")
-        (folder / store.CONFIG).write_text(text)
-        store.write(
+        (folder / build.IMAGE).write_bytes(b"")
+        (folder / build.CONFIG).write_text(text)
+        build.write_record(
             folder,
             Kernel(
                 name=name,
                 arch=arch,
-                image=store.IMAGE,
+                image=build.IMAGE,
                 digest="0",
                 release=f"6.12-{name}",
-                config=store.CONFIG,
+                config=build.CONFIG,
                 origin="x",
             ),
         )
 
-    return store.make_or_find(asked, {"of": name}, make)
+    return build.make_or_find(asked, {"of": name}, make)
 
 
 def test_a_recipe_that_is_not_there_or_for_another_architecture() -> None:

@@ -12,8 +12,7 @@ import pytest
 
 from hugewise.errors import UserError
 from hugewise.guests import kernels
-from hugewise.guests.kernels import store
-from hugewise.guests.kernels.store import Module, about_image, about_module, parse_modinfo
+from hugewise.guests.kernels import Module, about_image, about_module, build, parse_modinfo
 from hugewise.model.guest import Kernel
 from tests.build import known
 
@@ -77,7 +76,7 @@ def test_what_is_no_module_is_said_to_be_none(name: str, data: bytes, why: str, 
 
 
 def test_each_module_is_loaded_after_what_it_needs() -> None:
-    found = store.load_order(store.WANTED, DEBIAN, DEBIAN.__getitem__)
+    found = kernels.load_order(kernels.WANTED, DEBIAN, DEBIAN.__getitem__)
     assert sorted(found) == sorted(DEBIAN)
     for name, about in DEBIAN.items():
         assert all(found.index(needed) < found.index(name) for needed in about.depends)
@@ -86,18 +85,20 @@ def test_each_module_is_loaded_after_what_it_needs() -> None:
 
 
 def test_a_guest_that_mounts_no_nfs_goes_without_its_modules(tmp_path: Path) -> None:
-    order = store.load_order(store.WANTED, DEBIAN, DEBIAN.__getitem__)
+    order = kernels.load_order(kernels.WANTED, DEBIAN, DEBIAN.__getitem__)
     paths = tuple(f"/c/modules/{number:02}-{name}.ko" for number, name in enumerate(order))
     kernel = Kernel(name="k", arch="arm64", image="", digest="", release="", modules=paths, origin="")
-    kept = [each.partition("-")[2].removesuffix(".ko") for each in store.without_nfs(kernel).modules]
-    assert kept == store.load_order([n for n in store.WANTED if not n.startswith("nfs")], DEBIAN, DEBIAN.__getitem__)
+    kept = [each.partition("-")[2].removesuffix(".ko") for each in kernels.without_nfs(kernel).modules]
+    assert kept == kernels.load_order(
+        [n for n in kernels.WANTED if not n.startswith("nfs")], DEBIAN, DEBIAN.__getitem__
+    )
     own_files = msgspec.structs.replace(kernel, modules=("/lib/modules/6/nfs-acl.ko.xz", "/lib/modules/6/9p.ko.xz"))
-    assert store.without_nfs(own_files).modules == ("/lib/modules/6/9p.ko.xz",)
+    assert kernels.without_nfs(own_files).modules == ("/lib/modules/6/9p.ko.xz",)
 
 
 def test_modules_that_need_each_other_do_not_go_round() -> None:
     about = {"a": Module(("b",)), "b": Module((), ("a",))}
-    assert store.load_order(["a"], about, about.__getitem__) == ["b", "a"]
+    assert kernels.load_order(["a"], about, about.__getitem__) == ["b", "a"]
 
 
 def test_the_modules_below_a_folder(tmp_path: Path) -> None:
@@ -107,9 +108,9 @@ def test_the_modules_below_a_folder(tmp_path: Path) -> None:
     (below / "net-failover.ko.xz").write_bytes(lzma.compress(module(b"depends=\0")))
     (below / "sound.ko.xz").write_bytes(b"is not read")
     (tmp_path / "modules.order").touch()
-    assert store.needed_in(tmp_path) == (below / "net-failover.ko.xz", below / "virtio_net.ko.xz")
+    assert kernels.needed_in(tmp_path) == (below / "net-failover.ko.xz", below / "virtio_net.ko.xz")
     with pytest.raises(UserError, match="no kernel modules below it"):
-        store.needed_in(tmp_path / "nothing")
+        kernels.needed_in(tmp_path / "nothing")
 
 
 def bzimage(release: bytes) -> bytes:
@@ -135,7 +136,7 @@ def test_what_an_image_says() -> None:
 def test_a_kernel_that_is_a_file(tmp_path: Path) -> None:
     image = tmp_path / "vmlinuz-6.1.0"
     image.write_bytes(bzimage(b"6.1.0 (me)\0"))
-    built_in = "".join(f"CONFIG_{symbol}=y\n" for symbol in store.NEEDED)
+    built_in = "".join(f"CONFIG_{symbol}=y\n" for symbol in build.NEEDED)
     (tmp_path / "config-6.1.0").write_text(built_in)  # of a kernel without THP, which nothing of a guest needs
     (tmp_path / "virtio_net.ko").write_bytes(module(b"depends=\0"))
     found = kernels.kernel_of_path("mine", str(image), str(tmp_path), "x86-64")
@@ -159,12 +160,12 @@ def test_a_kernel_that_is_a_file(tmp_path: Path) -> None:
 def test_a_file_that_unpacks_to_more_than_there_is_memory_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "_MOST", 1 << 20)
+    monkeypatch.setattr(kernels, "_MOST", 1 << 20)
     for name, packed in (("a.ko.gz", gzip.compress(bytes(4 << 20))), ("a.ko.xz", lzma.compress(bytes(4 << 20)))):
         (tmp_path / name).write_bytes(packed)
         with pytest.raises(UserError, match="is not a kernel module that can be read: more than 1,048,576 bytes"):
-            store.unpacked(tmp_path / name)
-    assert store.about_image(gzip.compress(bytes(4 << 20))) is None
+            kernels.unpacked(tmp_path / name)
+    assert kernels.about_image(gzip.compress(bytes(4 << 20))) is None
 
 
 @pytest.mark.parametrize("path", ["/dev/zero", "/proc", "/nowhere"])

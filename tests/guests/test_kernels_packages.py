@@ -11,8 +11,7 @@ import pytest
 
 from hugewise.errors import StorageError, UserError
 from hugewise.guests import debian, kernels
-from hugewise.guests.kernels import store
-from hugewise.guests.kernels.store import about_image
+from hugewise.guests.kernels import about_image, build
 from hugewise.study.guest import KernelUse
 from tests.guests.test_kernels_modules import module
 from tests.requirements import need, need_program
@@ -59,7 +58,7 @@ def tree(folder: Path, config: str | None = None) -> Path:
     """What a package of a kernel unpacks to: an image, its configuration, and a module of each name."""
     (folder / "boot").mkdir(parents=True)
     (folder / f"boot/vmlinuz-{RELEASE}").write_bytes(b"a kernel")
-    text = "".join(f"CONFIG_{symbol}=y\n" for symbol in store.NEEDED) if config is None else config
+    text = "".join(f"CONFIG_{symbol}=y\n" for symbol in build.NEEDED) if config is None else config
     (folder / f"boot/config-{RELEASE}").write_text(text)
     below = folder / f"usr/lib/modules/{RELEASE}/kernel/drivers"
     below.mkdir(parents=True)

@@ -18,7 +18,7 @@ import pytest
 
 from hugewise import unprivileged
 from hugewise.errors import StorageError
-from hugewise.guests.sandbox import open_sandbox
+from hugewise.guests.cache import open_sandbox
 from tests.requirements import need_root
 from tests.test_unprivileged import is_gone
 from tests.wait import until
@@ -133,7 +133,7 @@ def test_a_folder_that_another_process_tidies_away_before_it_is_locked_is_made_a
 def test_what_a_killed_process_left_the_next_one_removes_and_a_living_ones_stays(tmp_path: Path) -> None:
     script = """\
         import os, time
-        from hugewise.guests.sandbox import open_sandbox
+        from hugewise.guests.cache import open_sandbox
         with open_sandbox() as shop:
             def work(say):
                 at = shop.own

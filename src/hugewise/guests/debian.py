@@ -1,6 +1,6 @@
 """Debian packages of any suite and architecture, had through this machine's own apt, unpacked and never installed.
 
-apt runs in a sandbox (`guests.sandbox`) with a state of its own: an empty dpkg status, and one archive. Proxies and
+apt runs in a sandbox (`guests.cache`) with a state of its own: an empty dpkg status, and one archive. Proxies and
 credentials are the machine's; its sources, lists and hooks are neither changed nor run. The lists stay in the cache, so
 that a study resolves to the same versions again; remove `apt/` there to have them read anew.
 
@@ -30,7 +30,7 @@ import msgspec
 from hugewise import unprivileged
 from hugewise.errors import HugewiseError, StorageError, UserError
 from hugewise.guests import cache
-from hugewise.guests.sandbox import Sandbox, open_sandbox
+from hugewise.guests.cache import Sandbox, open_sandbox
 from hugewise.model.guest import Architecture
 from hugewise.model.workload import Missing
 from hugewise.unprivileged import NAME, Finished, Say

@@ -31,10 +31,10 @@ from hugewise import files, reading, unprivileged
 from hugewise.beneath import DirFd
 from hugewise.errors import HugewiseError, ProbeError, StorageError, UserError
 from hugewise.guests import boot, cache, debian, disks, hypervisor
+from hugewise.guests.cache import open_sandbox
 from hugewise.guests.debian import resolve_inside, walk
 from hugewise.guests.hypervisor import single_boot
-from hugewise.guests.kernels.store import unpacked
-from hugewise.guests.sandbox import open_sandbox
+from hugewise.guests.kernels import unpacked
 from hugewise.machine import probe, programs
 from hugewise.machine.agent import Agent
 from hugewise.machine.loader import started

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from hugewise.errors import UserError
 from hugewise.guests import boot, counted, debian, disks, hypervisor, image, kernels, nfs, qemu
 from hugewise.guests.hypervisor import Choice, NoKvm, qemu_account, single_boot
-from hugewise.guests.kernels.store import without_disks, without_nfs
+from hugewise.guests.kernels import without_disks, without_nfs
 from hugewise.host import network
 from hugewise.machine import programs
 from hugewise.machine.agent import Agent

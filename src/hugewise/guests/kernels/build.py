@@ -1,4 +1,8 @@
-"""Kernels that are built from a source of Linux and fragments, in a sandbox: under root by the unprivileged account.
+"""Kernels in the cache, their configurations, and the building of one, in a sandbox, as the unprivileged account.
+
+A kernel is a folder with the image, its configuration and modules, named by what it was made of; a note says which
+folder a package's name or a recipe was when it was last had. A configuration (.config) and a fragment have the same
+form: `CONFIG_NET=y`, `# CONFIG_SWAP is not set`. A symbol that is not in a configuration is not set.
 
 A recipe is `make tinyconfig` with fragments over it, which lie beside this file: `pv-*` differ in paravirtualisation,
 `arm64-*` in the base page. Each fragment is checked against the configuration that comes out, as the kernel's tools
@@ -17,7 +21,7 @@ import signal
 import subprocess
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
@@ -25,17 +29,151 @@ from typing import IO
 
 import msgspec
 
-from hugewise import unprivileged
+from hugewise import reading, unprivileged
 from hugewise.errors import HugewiseError, StorageError, UserError
-from hugewise.files import storing
+from hugewise.files import storing, write_whole
 from hugewise.guests import cache, debian
+from hugewise.guests.cache import open_sandbox
 from hugewise.guests.debian import Package
-from hugewise.guests.kernels import store
-from hugewise.guests.sandbox import open_sandbox
 from hugewise.model.guest import HARDWARE, Architecture, Kernel
 from hugewise.model.workload import Missing
 from hugewise.quantity import format_duration
+from hugewise.reading import UnreadableError
 from hugewise.unprivileged import Say
+
+# Symbols of the configuration without which a guest does not come up, or cannot be asked.
+NEEDED = (
+    *("BLK_DEV_INITRD", "BINFMT_ELF", "PROC_FS", "SYSFS", "TMPFS", "DEVTMPFS", "UNIX98_PTYS", "CGROUPS"),
+    *("PROC_PAGE_MONITOR", "VIRTIO_PCI", "VIRTIO_CONSOLE", "VIRTIO_BLK", "EXT4_FS"),
+)
+
+
+def lacking_symbols(config: Mapping[str, str], *, loadable: bool = True) -> list[str]:
+    """Return the needed symbols that a configuration lacks, built in or, where modules are `loadable`, as a module."""
+    return [symbol for symbol in NEEDED if config.get(symbol) not in (("y", "m") if loadable else ("y",))]
+
+
+KIND = "kernels"
+IMAGE, CONFIG, MODULES, RECORD = "image", "config", "modules", "kernel.json"
+
+Key = Mapping[str, object]
+
+
+def write_record(folder: Path, kernel: Kernel) -> None:
+    """Put down what is known of the kernel in the folder; its paths are relative to it."""
+    (folder / RECORD).write_bytes(msgspec.json.format(msgspec.json.encode(kernel), indent=1))
+
+
+def find_kernel(asked: Key) -> Kernel | None:
+    """Return the kernel that was had for what is asked, if it is in the cache still."""
+    note = _note(asked)
+    try:
+        return _read(note.with_name(note.read_text(encoding="utf-8").strip()))
+    except (OSError, ValueError):
+        return None
+
+
+def make_or_find(asked: Key, made_of: Key, make: Callable[[Path], None]) -> Kernel:
+    """Return the kernel, made now if need be by `make` and `write`, and noted as had for what is asked. Raises
+    StorageError.
+    """
+    folder = cache.cached(KIND, made_of, make)
+    note = _note(asked)
+    try:
+        write_whole(note, f"{folder.name}\n".encode())
+        return _read(folder)
+    except OSError as error:
+        raise StorageError(f"cannot keep the kernel in {folder}: {error.strerror}") from error
+    except UnreadableError as error:
+        raise StorageError(f"{folder}: the kernel's record cannot be read: {error}", hint=f"rm -r {folder}") from None
+
+
+def _note(asked: Key) -> Path:
+    return cache.entry_path(KIND, {"asked": asked}).with_suffix(".note")
+
+
+def _read(folder: Path) -> Kernel:
+    kernel = reading.stored(folder / RECORD, Kernel)
+    image = folder / kernel.image
+    image.stat()
+    return msgspec.structs.replace(
+        kernel,
+        image=str(image),
+        modules=tuple(str(folder / module) for module in kernel.modules),
+        config=None if kernel.config is None else str(folder / kernel.config),
+    )
+
+
+NO = "n"
+
+_SET = re.compile(r"CONFIG_(?P<symbol>\w+)=(?P<value>.*)")
+_NOT_SET = re.compile(r"# CONFIG_(?P<symbol>\w+) is not set")
+_PAGES = (("ARM64_64K_PAGES", 65536), ("ARM64_16K_PAGES", 16384))
+
+
+class SymbolDifference(msgspec.Struct, frozen=True):
+    """A symbol that two configurations set differently; `n`: it is not set, or not there."""
+
+    symbol: str
+    first: str
+    second: str
+
+
+def parse_config(text: str) -> dict[str, str]:
+    """Return the symbols of a configuration or fragment without `CONFIG_` (`n`: not set). Raises ValueError naming a
+    line.
+    """
+    symbols: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        stripped = line.strip()
+        if (match := _SET.fullmatch(stripped)) is not None:
+            symbols[match["symbol"]] = match["value"]
+        elif (match := _NOT_SET.fullmatch(stripped)) is not None:
+            symbols[match["symbol"]] = NO
+        elif stripped and not stripped.startswith("#"):
+            raise ValueError(f"line {number}: {stripped!r} is neither CONFIG_X=... nor # CONFIG_X is not set")
+    return symbols
+
+
+def merged_fragments(fragments: Iterable[str]) -> dict[str, str]:
+    """Merge fragments: where two name a symbol, the later one counts. Raises ValueError."""
+    asked: dict[str, str] = {}
+    for fragment in fragments:
+        asked.update(parse_config(fragment))
+    return asked
+
+
+def merged_config(base: str, fragments: Iterable[str]) -> str:
+    """Return a configuration for `make olddefconfig`: the base overridden by the fragments."""
+    asked = merged_fragments(fragments)
+    kept = [f"CONFIG_{symbol}={value}" for symbol, value in parse_config(base).items() if symbol not in asked]
+    return "\n".join((*kept, *(f"CONFIG_{symbol}={value}" for symbol, value in asked.items()))) + "\n"
+
+
+def unmet_symbols(fragments: Iterable[str], config: str) -> list[SymbolDifference]:
+    """Return the symbols that fragments ask for (`first`; later ones win) and the configuration lacks."""
+    there = parse_config(config)
+    return [
+        SymbolDifference(symbol, value, there.get(symbol, NO))
+        for symbol, value in merged_fragments(fragments).items()
+        if there.get(symbol, NO) != value
+    ]
+
+
+def differing_symbols(first: str, second: str) -> list[SymbolDifference]:
+    """Return the symbols, sorted, that two configurations set differently, with the compiler among them."""
+    symbols, other = parse_config(first), parse_config(second)
+    return [
+        SymbolDifference(symbol, symbols.get(symbol, NO), other.get(symbol, NO))
+        for symbol in sorted(symbols.keys() | other.keys())
+        if symbols.get(symbol, NO) != other.get(symbol, NO)
+    ]
+
+
+def base_page(config: Mapping[str, str]) -> int:
+    """Return bytes of a base page under a parsed configuration of x86-64 or arm64."""
+    return next((size for symbol, size in _PAGES if config.get(symbol) == "y"), 4096)
+
 
 BUILD_DISK = "3 GB"
 """Space that a build takes below /var/tmp: most of it is the unpacked source."""
@@ -218,10 +356,10 @@ _FIXED = {
 }
 
 
-def build_key(recipe: Recipe, source: str) -> store.Key:
+def build_key(recipe: Recipe, source: str) -> Key:
     """Return the key of the requested build; `source`: the suite of its linux-source, or the package's SHA-256."""
     return {
-        "symbols": store.merged_fragments(recipe.texts),
+        "symbols": merged_fragments(recipe.texts),
         "name": recipe.name,  # part of the release
         "arch": recipe.arch,
         "compiler": compiler_version(recipe.arch),
@@ -230,13 +368,13 @@ def build_key(recipe: Recipe, source: str) -> store.Key:
     }
 
 
-def provide(recipe: Recipe, source: Package, wanted: store.Key, say: Say) -> Kernel:
+def provide(recipe: Recipe, source: Package, wanted: Key, say: Say) -> Kernel:
     """Return the kernel of that recipe and source, built if it is not in the cache; noted as had for `wanted`. Raises
     UserError, HugewiseError with the log's last lines, StorageError.
     """
     made_of = {**build_key(recipe, source.sha256), "source": source.sha256}
-    log = cache.entry_path(store.KIND, made_of).with_suffix(".log")  # kept also when the build fails
-    return store.make_or_find(wanted, made_of, lambda folder: _make(recipe, source, folder, log, say))
+    log = cache.entry_path(KIND, made_of).with_suffix(".log")  # kept also when the build fails
+    return make_or_find(wanted, made_of, lambda folder: _make(recipe, source, folder, log, say))
 
 
 def _make(recipe: Recipe, source: Package, folder: Path, log: Path, say: Say) -> None:
@@ -272,25 +410,25 @@ def _build(recipe: Recipe, source: Package, lent: Path, own: Path, *, log: IO[st
     log.flush()
     say(f"built {recipe.name}: {took}")
     release = (objects / "include/config/kernel.release").read_text(encoding="utf-8").strip()
-    shutil.copyfile(objects / image, folder / store.IMAGE)
-    (folder / store.CONFIG).write_text(config, encoding="utf-8")
+    shutil.copyfile(objects / image, folder / IMAGE)
+    (folder / CONFIG).write_text(config, encoding="utf-8")
     kernel = Kernel(
         name=recipe.name,
         arch=recipe.arch,
-        image=store.IMAGE,
-        digest=cache.sha256(folder / store.IMAGE),
+        image=IMAGE,
+        digest=cache.sha256(folder / IMAGE),
         release=release,
-        config=store.CONFIG,
+        config=CONFIG,
         origin=f"built from {origin} (SHA-256 {source.sha256}) by the recipe {recipe.name},"
         f" {compiler_version(recipe.arch)}",
     )
-    store.write(folder, kernel)
+    write_record(folder, kernel)
 
 
 def _configure(recipe: Recipe, make: _Make, objects: Path) -> str:
     make("tinyconfig")
     path = objects / ".config"
-    path.write_text(store.merged(path.read_text(encoding="utf-8"), recipe.texts), encoding="utf-8")
+    path.write_text(merged_config(path.read_text(encoding="utf-8"), recipe.texts), encoding="utf-8")
     make("olddefconfig")
     config = path.read_text(encoding="utf-8")
     check_config(recipe, config)
@@ -299,7 +437,7 @@ def _configure(recipe: Recipe, make: _Make, objects: Path) -> str:
 
 def check_config(recipe: Recipe, config: str) -> None:
     """Raise UserError where the configuration is not what the recipe's fragments ask for, or unfit for a guest."""
-    dropped = store.unmet(recipe.texts, config)
+    dropped = unmet_symbols(recipe.texts, config)
     if dropped:
         symbols = ", ".join(
             f"CONFIG_{difference.symbol}={difference.first} (it is {difference.second})" for difference in dropped
@@ -308,7 +446,7 @@ def check_config(recipe: Recipe, config: str) -> None:
             f"the kernel {recipe.name}: the source's configuration does not take {symbols}",
             hint=f"the fragments are written for linux-source of Debian {SUITE}",
         )
-    lacking = store.lacking(store.parse(config))
+    lacking = lacking_symbols(parse_config(config))
     if lacking:
         raise UserError(f"the kernel {recipe.name} cannot be a guest's: it lacks {', '.join(lacking)}")
 
