@@ -229,7 +229,7 @@ def seen(name: str, ratio: float | None, growth: float | None, **changes: Any) -
     change = None
     if growth is not None:
         change = FootprintChange(ratio=growth, low=growth - 0.01, high=growth + 0.01, confidence=0.99, pairs=14)
-    size = SettingFootprint(resident=100 * MIB, charged=True, pool=0, pool_used=0)
+    size = SettingFootprint(resident=100 * MIB, pool=0)
     made = MeasuredSetting(
         name=name, known="confirmed", n=14, ratio=ratio, low=ratio and ratio - 0.02, high=ratio and ratio + 0.02,
         confidence=0.99, footprint=size, growth=change,
@@ -249,7 +249,7 @@ def whole(growth: float | None = 0.7, screened: bool = True, **changes: Any) -> 
 
 BESIDE = seen(
     "pool-2m", 0.81, 1.15, known="beside",
-    footprint=SettingFootprint(resident=5 * MIB, charged=True, pool=110 * MIB, pool_used=90 * MIB),
+    footprint=SettingFootprint(resident=5 * MIB, pool=110 * MIB),
 )  # fmt: skip
 
 
@@ -334,20 +334,6 @@ def test_a_setting_that_could_not_be_run_has_its_reason() -> None:
     lines = list(details(made))
     assert [line.split() for line in lines if line.startswith("always")] == [["always", "–", "not", "run", "host"]]
     assert "Tried: always (host): good for something; it could not be run here: the kernel granted 0." in lines
-
-
-def test_the_part_of_a_pool_that_was_never_used_is_told() -> None:
-    made = whole(
-        candidate="pool-2m", memory_after=115 * MIB, reserved=110 * MIB, measured=(seen("as-is", 1.0, 1.0), BESIDE)
-    )
-    (price,) = [one for one in details(made) if one.startswith("Price")]
-    assert price == (
-        "Price: at most 115 MiB of memory, 110 MiB of it a pool that stays reserved (20 MiB of that never used),"
-        " +15.0% (+14.0% to +16.0% at 99%)."
-    )
-    plain = SettingFootprint(resident=100 * MIB, charged=False, pool=0, pool_used=0)
-    made = whole(measured=(seen("advised", 0.8, 1.0, footprint=plain),))
-    assert any(one.endswith("Its page tables were not counted.") for one in details(made))
 
 
 def test_the_causes_stand_behind_the_answer() -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,8 +15,11 @@ from hugewise.advise.decision import (
     MeasuredSetting,
     SettingFootprint,
     TradeOff,
+    blocks_of,
     decisive,
     fails,
+    footprint,
+    footprint_change,
     measured,
     pairs_to_decide,
     runner_up,
@@ -23,13 +27,14 @@ from hugewise.advise.decision import (
 )
 from hugewise.model.metric import Metric
 from hugewise.model.results import Results
+from hugewise.model.trial import Attempt
 from tests.build import known
 from tests.build.restated import run
 from tests.build.results import cell_result, comparison, summary
 from tests.build.trials import attempt
 
 MIB = 1 << 20
-SIZE = SettingFootprint(resident=100 * MIB, charged=True, pool=0, pool_used=0)
+SIZE = SettingFootprint(resident=100 * MIB, pool=0)
 
 
 def setting(name: str, ratio: float | None = 1.0, growth: float | None = 1.0, **changes: Any) -> MeasuredSetting:
@@ -187,3 +192,40 @@ def test_a_setting_fails_more_often_by_an_exact_test_where_the_program_fails_as_
     assert len(arms) == len(failed)
     (one,) = (one for one in whole.comparisons if one.arm == "advised")
     assert fails(one, msgspec.structs.replace(whole, arms=arms)) == more
+
+
+def taken(arm: str, resident: int | None, *, block: int = 1, pool: int = 0) -> Attempt:
+    return attempt(arm, 1.0, block=block, peak_bytes=resident, pool_bytes=pool)
+
+
+def test_a_footprint_is_resident_memory_and_the_pool_used_or_not() -> None:
+    assert footprint([taken("a", 5 * MIB, pool=110 * MIB), taken("a", 6 * MIB, pool=110 * MIB)]).total == 116 * MIB
+    assert footprint([taken("a", None)]).total is None, "what nobody saw is not known"
+    assert footprint([]).total is None
+
+
+def test_its_change_is_of_attempts_of_the_same_blocks() -> None:
+    random = np.random.default_rng(1)
+    mine = [taken("thp", int(127 * MIB * random.normal(1, 0.01)), block=number) for number in range(1, 25)]
+    theirs = [taken("base", int(100 * MIB * random.normal(1, 0.01)), block=number) for number in range(1, 25)]
+    pairs = blocks_of([*mine, *theirs[:20], attempt("base", 1.0, block=23, state="failed")], "thp", "base")
+    assert [one.block for one, _ in pairs] == list(range(1, 21))
+    change = known(footprint_change(pairs, 100, 0.99))
+    assert change.pairs == 20
+    assert change.ratio == pytest.approx(1.27, abs=0.02)
+    assert 1.2 < known(change.low) < change.ratio < known(change.high) < 1.31
+
+
+def test_a_change_that_drifts_has_no_interval() -> None:
+    pairs = [(taken("thp", (130 + number) * MIB), taken("base", (100 + number) * MIB)) for number in range(1, 21)]
+    change = known(footprint_change(pairs, 100, 0.99))
+    assert (change.low, change.high) == (None, None)
+
+
+def test_few_pairs_bound_nothing_and_none_say_nothing() -> None:
+    pairs = [(taken("thp", 2 * MIB), taken("base", MIB))]
+    change = known(footprint_change(pairs, 100, 0.99))
+    assert change.ratio == pytest.approx(2.0)
+    assert (change.low, change.high) == (None, None)
+    assert footprint_change([(taken("thp", None), taken("base", MIB))], 100, 0.99) is None
+    assert footprint_change([], 100, 0.99) is None

@@ -62,7 +62,6 @@ def test_each_cell_is_asked_about_with_its_own_values() -> None:
 def test_the_tables_about_attempts_are_those_of_the_study(machine: Machine, tmp_path: Path) -> None:
     between, validity = {"settle": "70ms", "compact": True}, {"load_per_cpu": 9.0, "swap": False}
     asked = begun(between=between, validity=validity, design={"slots": ["0", "1"]}, workload=[ONE])
-    assert asked.remarks == ()
     found, folder = of_study.advise(asked, tmp_path)
     assert len(machine.begun) == 3, "pilot, screening and confirmation"
     for made in machine.begun:
@@ -73,24 +72,15 @@ def test_the_tables_about_attempts_are_those_of_the_study(machine: Machine, tmp_
 
 
 @pytest.mark.parametrize(
-    ("design", "kind", "told"),
-    [
-        ({"kind": "auto", "slice": "90ms"}, "auto", None),
-        ({"kind": "interleaved", "slice": "90ms"}, "auto", None),
-        ({"kind": "duet", "slots": [0, 1], "slice": "90ms"}, "sequential", "no duet: it has a CPU for each arm"),
-        ({"kind": "crossover", "slice": "90ms"}, "sequential", "no crossover: only hugewise's own programs"),
-    ],
+    ("kind", "taken"),
+    [("auto", "auto"), ("interleaved", "auto"), ("duet", "sequential"), ("crossover", "sequential")],
 )
-def test_a_design_is_taken_over_where_it_can_hold(design: dict[str, Any], kind: str, told: str | None) -> None:
-    asked = begun(design=design, workload=[ONE])
-    (cell,) = asked.cells
+def test_a_design_is_taken_over_where_it_can_hold(kind: str, taken: str) -> None:
+    slots = {"slots": [0, 1]} if kind == "duet" else {}
+    (cell,) = begun(design={"kind": kind, "slice": "90ms", **slots}, workload=[ONE]).cells
     assert cell.question is not None
     made = questions.pilot_study(cell.question).design
-    assert (made.kind, made.slice, made.slots) == (kind, 0.09, tuple(design.get("slots", ())))
-    assert [told is not None and told in one for one in asked.remarks] == ([True] if told else [])
-    assert [line for line in of_study.study_summary(asked) if line.startswith("Of the study's [design]: ")] == [
-        f"Of the study's {one}." for one in asked.remarks
-    ]
+    assert (made.kind, made.slice, made.slots) == (taken, 0.09, tuple(slots.get("slots", ())))
 
 
 def test_a_service_of_a_study_that_says_nothing_takes_turns_where_it_can() -> None:
@@ -99,12 +89,6 @@ def test_a_service_of_a_study_that_says_nothing_takes_turns_where_it_can() -> No
         (cell,) = begun(design=design, workload=[served]).cells
         assert cell.question is not None
         assert questions.pilot_study(cell.question).design.kind == kind
-
-
-def test_what_needs_root_between_attempts_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.geteuid", lambda: 1000)
-    asked = begun(between={"drop_caches": True})
-    assert [one.partition(":")[0] for one in asked.remarks] == ["[between]"]
 
 
 def test_the_time_is_shared_and_the_answers_are_said_once(machine: Machine, tmp_path: Path) -> None:

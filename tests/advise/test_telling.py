@@ -140,7 +140,7 @@ def test_of_many_cells_there_is_a_row_for_each_that_has_room() -> None:
         CellAdvice(cell=f"redis clients={number}", folder=f"f/{number}", advice=measured()) for number in range(20)
     ]
     cells += [CellAdvice(cell="other", why=LONG), CellAdvice(cell="last")]
-    found = StudyAdvice(study="many", time=60.0, cells=cells, remarks=(LONG,))
+    found = StudyAdvice(study="many", time=60.0, cells=cells)
     lines = of_study.ending(found, FOLDER)
     assert rows(lines) <= 15
     assert lines[0] == "many: 20 of 22 cells answered"

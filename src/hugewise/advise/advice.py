@@ -37,7 +37,7 @@ from hugewise.report.reasons import in_words
 from hugewise.report.remarks import of_all_runs
 from hugewise.report.sentences import arm_of
 
-Arrived = Literal["pilot", "screening", "confirmation", "finished", "interrupted"]
+Arrived = Literal["pilot", "screening", "confirmation", "finished"]
 FORMAT = 3
 """Format of the record."""
 
@@ -211,7 +211,6 @@ def _memory(arm: ArmSummary | None) -> int | None:
 
 
 def _huge(coverage: Mapping[str, float]) -> float | None:
-    """Return the share of memory, except files, above the base size; `coverage` has shares by `kind:page size`."""
     memory = {name: share for name, share in coverage.items() if name.startswith(("anon:", "hugetlb:", "shmem:"))}
     total = sum(memory.values())
     huge = sum(share for name, share in memory.items() if int(name.partition(":")[2]) > PAGESIZE)

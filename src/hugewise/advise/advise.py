@@ -258,7 +258,6 @@ def _candidates_that_fit(found: pilots.ProgramAsIs, most: int, seconds: float, a
 
 
 def _pilot(asking: Asking) -> None:
-    """Run the program as it is, and find what can be tried on it."""
     advice = asking.advice
     if advice.pilot is not None:
         return
@@ -311,7 +310,6 @@ def _as_pilot(asked: Question, cell: CellRecord) -> Question:
 def _taken(
     asked: Question, tried: list[SettingCandidate], left: list[LeftOutCandidate], found: pilots.ProgramAsIs
 ) -> tuple[list[SettingCandidate], list[LeftOutCandidate]]:
-    """Return the candidates that the workload can take here, and the others: a server has settings of its own."""
     if not tried:
         return tried, left
     planned = make_plan(questions.screening(asked, tried, int(found.memory * POOL_ROOM), 1.0))
@@ -323,7 +321,6 @@ def _taken(
 
 
 def _program(asked: Question) -> tuple[str, ...]:
-    """Return the words of the program of a workload that is no command; empty where that is unknown."""
     (cell,) = resolve(questions.pilot_study(asked), workloads.discover())
     try:
         return program_of(cell.workload, cell.values)
@@ -365,7 +362,6 @@ def _found(found: pilots.ProgramAsIs, asked: Question) -> ProgramHere:
 
 
 def _screen(asking: Asking) -> None:
-    """Choose among several candidates the one that goes on."""
     advice = asking.advice
     if advice.chosen or advice.screen is not None or not advice.tried:
         return
@@ -384,7 +380,6 @@ def _screen(asking: Asking) -> None:
 
 
 def _screened(folder: RunFolder, found: Results) -> Screen:
-    """Return the screening's result, by feeding it the stored blocks again."""
     run = folder.read()
     methods = [each for each in methods_for(run.study, run.opened.cells) if isinstance(each, Screened)]
     for block in run.blocks:
@@ -473,6 +468,5 @@ def _mode(host: LocalHost) -> str:
 
 
 def _pool(advice: Advice) -> int:
-    """Return the bytes of a pool that a candidate needs; 0 where there is none."""
     assert advice.pilot is not None
     return int(advice.pilot.memory * POOL_ROOM) if any(each.reach == "pool" for each in advice.tried) else 0

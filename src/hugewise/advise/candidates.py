@@ -113,7 +113,6 @@ class CandidateRule(NamedTuple):
 
 
 def _small(found: ProgramHere) -> str | None:
-    """Return why no page size can make a difference to the program, or None."""
     if found.pmd is None or not 0 < found.memory < found.pmd:
         return None
     huge = format_size(found.pmd)

@@ -24,35 +24,22 @@ from hugewise.model.trial import Attempt
 from hugewise.stats import inversion, power
 from hugewise.stats.paired import sign_test
 
-_POOL = "hugetlb:"
-_WHILE_HELD = ("ranges", "live")  # proofs that look at memory while it is in use
-
 
 class SettingFootprint(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes of an arm's attempts, at their most.
 
     resident    what was charged to its cgroup, page cache and page tables with it; where there was none, the resident
                 memory of the largest process
-    charged     which of the two: page tables are counted in the first, and not known in the second
     pool        huge pages that were reserved for it; 0: none were
-    pool_used   of them those that it had; None where its pages were not seen while it had them all: a command is
-                looked at when it ends, and has given back by then what it has
     """
 
     resident: int | None
-    charged: bool
     pool: int
-    pool_used: int | None
 
     @property
     def total(self) -> int | None:
         """Resident memory and the pool, used or not: resident memory has no page of a pool."""
         return None if self.resident is None else self.resident + self.pool
-
-    @property
-    def unused(self) -> int | None:
-        """Bytes of the pool that were never used."""
-        return None if self.pool_used is None else max(0, self.pool - self.pool_used)
 
 
 class FootprintChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,22 +58,7 @@ def footprint(attempts: Iterable[Attempt]) -> SettingFootprint:
     """Return the footprint of these attempts of one arm."""
     seen = list(attempts)
     resident = [one.peak_bytes for one in seen if one.peak_bytes is not None]
-    used = [size for one in seen if (size := _used(one)) is not None]
-    return SettingFootprint(
-        resident=max(resident, default=None),
-        charged=bool(seen) and all(one.metrics.get("charged_peak_bytes") is not None for one in seen),
-        pool=max((one.pool_bytes for one in seen), default=0),
-        pool_used=max(used, default=None),
-    )
-
-
-def _used(one: Attempt) -> int | None:
-    """Return the peak bytes of pools in use; None where that was not seen."""
-    if not one.pool_bytes:
-        return 0
-    if not one.delivery.coverage or one.delivery.proof not in _WHILE_HELD:
-        return None
-    return sum(size for name, size in one.delivery.coverage.items() if name.startswith(_POOL))
+    return SettingFootprint(resident=max(resident, default=None), pool=max((one.pool_bytes for one in seen), default=0))
 
 
 def blocks_of(attempts: Iterable[Attempt], arm: str, baseline: str) -> list[tuple[Attempt, Attempt]]:
@@ -262,7 +234,6 @@ def fails(one: Comparison, cell: CellResult) -> bool:
 
 
 def _cost(ratio: float | None, better: str) -> float | None:
-    """Return how much worse the arm is, as a log-ratio."""
     return None if ratio is None else math.log(ratio) * (-1 if better == "higher" else 1)
 
 

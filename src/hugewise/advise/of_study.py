@@ -3,14 +3,12 @@
 The record is `results/advice/<when>/study.json`, beside a folder for each cell. It lists cells without an advice, with
 the reason.
 
-An advice keeps `[between]` and `[validity]`, which hold for single attempts of any arm. Of `[design]` it keeps what can
-hold: a design depends on the arms of a block, and an advice has other arms than the study, in a different number in
-each phase.
+An advice keeps `[between]` and `[validity]`, and of `[design]` what does not depend on the arms of a block: it has
+other arms than the study, in a different number in each phase.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import time
@@ -58,24 +56,6 @@ def taken_over(study: Study) -> dict[str, Any]:
     return found
 
 
-def not_taken(study: Study) -> Iterator[str]:
-    """Yield the study's tables that do not hold in an advice, each with the reason."""
-    match study.design.kind:
-        case "duet":
-            yield (
-                "[design]: no duet: it has a CPU for each arm, and gives a verdict on arms that were calibrated; which"
-                " arms there are is what an advice finds out. They come one after the other, each on a slot that is"
-                " drawn"
-            )
-        case "crossover":
-            yield (
-                "[design]: no crossover: only hugewise's own programs have all layouts in one process. Arms come one"
-                " after the other"
-            )
-    if os.geteuid() != 0 and (study.between.compact or study.between.drop_caches):
-        yield "[between]: only root compacts memory and drops the page cache: neither is done"
-
-
 FORMAT = 1
 _EACH_S = 600.0  # for each cell, where no time is given
 RECORD = "study.json"
@@ -101,7 +81,7 @@ class CellAdvice(msgspec.Struct, kw_only=True):
 
 class StudyAdvice(msgspec.Struct, kw_only=True):
     """The advices of a study's cells, as far as they have come. `time`: seconds for all of them; `seconds`: spent;
-    `remarks`: what of the study has no part in them; `command`: the command line that asked, as words.
+    `command`: the command line that asked, as words.
     """
 
     format: int = FORMAT
@@ -111,7 +91,6 @@ class StudyAdvice(msgspec.Struct, kw_only=True):
     time: float
     seconds: float = 0.0
     cells: list[CellAdvice]
-    remarks: tuple[str, ...] = ()
 
     @property
     def arrived(self) -> str:
@@ -135,8 +114,7 @@ def cell_questions(study: Study, *, seconds: float | None, **asked: Any) -> Stud
     for one in askable:
         assert one.question is not None
         questions.check(msgspec.structs.replace(one.question, seconds=whole / len(askable)))
-    remarks = tuple(not_taken(study))
-    return StudyAdvice(study=study.name, cwd=str(Path.cwd()), time=whole, cells=cells, remarks=remarks)
+    return StudyAdvice(study=study.name, cwd=str(Path.cwd()), time=whole, cells=cells)
 
 
 def _cell(one: Resolved, study: Study, asked: Mapping[str, Any]) -> CellAdvice:
@@ -151,7 +129,6 @@ def _cell(one: Resolved, study: Study, asked: Mapping[str, Any]) -> CellAdvice:
 
 
 def _refused(one: Resolved, study: Study) -> str | None:
-    """Return why there is no advice for the cell, or None."""
     if study.guest is not None:
         return "it runs in guests, whose memory and kernel are what the study compares"
     if is_own(one.workload, one.values):
@@ -252,7 +229,6 @@ def _advised(
     lock: HostLock,
     command: tuple[str, ...],
 ) -> None:
-    """Begin or continue the advice of a cell. Raises UserError where it cannot be measured."""
     assert one.question is not None
     if record.has(OF_CELL):
         one.advice, _ = phases.resume(record.path, results=results, record=record, listener=listener, lock=lock)
@@ -304,13 +280,12 @@ def whole(found: StudyAdvice) -> Iterator[str]:
 
 
 def together(found: StudyAdvice) -> Iterator[str]:
-    """Yield the joint confidence of all answers, and the parts of the study that they leave out."""
+    """Yield the joint confidence of all answers."""
     advices = [one.advice for one in found.cells if one.advice is not None]
     sure = [advice.confirmed.confidence for advice in advices if advice.confirmed is not None]
     if len(sure) > 1:
         wrong = min(1.0, sum(1 - each for each in sure))
         yield text.joint_confidence(len(sure), len(advices), max(1 - each for each in sure), wrong)
-    yield from (f"Of the study's {remark}." for remark in found.remarks)
 
 
 def ending(found: StudyAdvice, folder: Path, *, files: bool = False) -> tuple[str, ...]:

@@ -173,7 +173,6 @@ def _unmeasured(why: str, *, service: bool) -> UserError:
 
 
 def _most(ended: Sequence[Attempt], name: str) -> int | None:
-    """Return the largest count of that name that a run began; None where a run lacks it."""
     counts = [one.begun.get(name) for one in ended]
     return None if None in counts else max(count for count in counts if count is not None)
 
@@ -192,12 +191,10 @@ def _failed(bad: Attempt, seconds: float, what: str, said: str) -> UserError:
 
 
 def _attempt_folder(folder: Path, one: Attempt) -> Path:
-    """Return the folder of an attempt's outputs."""
     return folder / "attempts" / f"b{one.block:05d}-{one.order}-{one.arm}-{one.number}"
 
 
 def _last_words(folder: Path, bad: Attempt) -> str:
-    """Return the last line that a program said before it failed, of stderr first; empty where it said nothing."""
     for name in ("stderr", "stdout"):
         try:
             told = reading.content(_attempt_folder(folder, bad) / name, 4 * _LAST_SAID, part="tail")

@@ -164,7 +164,6 @@ def _parameters(words: tuple[str, ...], found: ProgramAsIs, asked: Question, siz
 
 
 def _needed(words: tuple[str, ...], found: ProgramAsIs, size: int) -> int:
-    """Return the bytes that the server maps in such pages; 0 where that is not known. Raises UserError."""
     if server_of(words) == "postgresql":
         return found.shared_bytes or 0
     named = server_kind(words)

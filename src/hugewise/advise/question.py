@@ -174,7 +174,6 @@ def confirmation(
 
 
 def _takes_pool(workload: str) -> bool:
-    """Return whether the workload must be told how much to reserve; servers know it themselves."""
     known = workloads.discover().get(workload)
     return known is not None and any(each.name == "pool_bytes" for each in known.parameters)
 
@@ -192,7 +191,6 @@ def asks(study: Study) -> tuple[object, ...]:
 
 
 def _question(parameters: Mapping[str, Any]) -> str:
-    """Return the question text of its runs' reports; empty where the workload's name tells it."""
     words = parameters.get("argv") or parameters.get("server") or ()
     told = shlex.join(map(str, words))[:_LONGEST].translate(dict.fromkeys((*range(32), 127), " "))
     return f"What to set for: {told}" if told else ""

@@ -147,7 +147,6 @@ def answer(found: Advice) -> str:
 
 
 def _as_best(found: Advice, name: str) -> str:
-    """Return the confirmed candidate with its place among those that were tried."""
     if len(found.tried) == 1 or found.screen is None:
         return f"`{name}`"
     first = decision.runner_up(found.screen.estimates, found.screen.better, "")
@@ -157,7 +156,6 @@ def _as_best(found: Advice, name: str) -> str:
 
 
 def _named(found: Advice, chosen: SettingCandidate) -> str:
-    """Return the setting's name, with the variables and the options behind a server's command that make it up."""
     use = {} if isinstance(chosen.use, str) else chosen.use
     asked = found.question.workload.get("parameters", {}).get("server", ())
     server = use.get("parameters", {}).get("server", ())
@@ -167,7 +165,6 @@ def _named(found: Advice, chosen: SettingCandidate) -> str:
 
 
 def _to_weigh(found: Advice, last: Confirmed) -> bool:
-    """Return whether the gain has a price in memory that its user has to weigh."""
     most = POOL_GROWTH if found.candidate(last.candidate).reach == "pool" else GROWTH
     return last.growth is not None and last.growth > most
 
@@ -212,7 +209,6 @@ _PHASES = {
     "screening": "screening",
     "confirmation": "confirmation",
     "finished": "end",
-    "interrupted": "middle",
 }
 
 
@@ -277,11 +273,8 @@ def details(found: Advice) -> Iterator[str]:
         yield f"Design: {last.design}, {what}."
     yield from delivered(found)
     if last.growth is not None and last.memory_after is not None:
-        unused = last.seen.footprint.unused if last.seen is not None else None
-        never = f" ({mib(unused)} of that never used)" if unused else ""
-        pool = f", {mib(last.reserved)} of it a pool that stays reserved{never}" if last.reserved else ""
-        counted = "" if last.seen is None or last.seen.footprint.charged else " Its page tables were not counted."
-        yield f"Price: at most {mib(last.memory_after)} of memory{pool}, {_grown(last)}.{counted}"
+        pool = f", {mib(last.reserved)} of it a pool that stays reserved" if last.reserved else ""
+        yield f"Price: at most {mib(last.memory_after)} of memory{pool}, {_grown(last)}."
     yield from causes(found)
 
 
@@ -371,7 +364,6 @@ def ending(found: Advice, folder: Path, *, files: bool = False) -> tuple[str, ..
 
 
 def _next(found: Advice, folder: Path) -> Iterator[str]:
-    """Yield the commands that try the setting and that write the files to deploy it."""
     assert found.confirmed is not None
     words = [f"{name}={shlex.quote(value)}" for name, value in found.confirmed.variables.items()]
     command = command_of(found.question)
@@ -423,7 +415,6 @@ def fitted(
 
 
 def _wrapped(said: str, most: int) -> list[str]:
-    """Lines of 80 columns, at most so many; the end of a longer text is in the details."""
     found = textwrap.wrap(printable(said), COLUMNS, break_on_hyphens=False)
     if len(found) <= most:
         return found
