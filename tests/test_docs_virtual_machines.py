@@ -25,7 +25,7 @@ from hugewise.model.guest import Backing, Domain
 from hugewise.model.host import Host
 from hugewise.plan.guest_deployment import element
 from hugewise.policies import discover
-from tests.build.studies import SIZES, FakeHost
+from tests.build.studies import SIZES, KnobFiles
 from tests.guests.test_domain_study import DB1, GIB, OFFER, restated
 
 ROOT = Path(__file__).parents[1]
@@ -159,7 +159,7 @@ def test_what_verify_says_is_what_it_quotes(monkeypatch: pytest.MonkeyPatch) -> 
         for number in (0, 1)
     )
     guest = RunningGuest(pid=3047, program="qemu-system-x86_64", blocks=pieces, domain="db1")
-    found = running.verify(guest, FakeHost({"/proc/3047/status": "", "/proc/3047/numa_maps": ""}), "hugetlb-1g")
+    found = running.verify(guest, KnobFiles({"/proc/3047/status": "", "/proc/3047/numa_maps": ""}), "hugetlb-1g")
     real = list(guest_lines(found, ()))
     quoted = block("domain db1: as promised").splitlines()
     assert len(real) == len(quoted)

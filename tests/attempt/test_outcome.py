@@ -11,7 +11,7 @@ from hugewise.machine import probe
 from hugewise.machine.noise import difference, snapshot
 from hugewise.model.pages import PageTarget
 from hugewise.model.procedure import Reading, RoleUse
-from tests.build.studies import FakeHost
+from tests.build.studies import KnobFiles
 
 EXIT = probe.Exit(t_ns=9, wall_ns=2_000_000_000, code=0, signal=None, timed_out=False, early_exits=0, killed=0)
 USAGE = probe.Usage(
@@ -64,7 +64,7 @@ def test_cpu_time_is_told_apart_where_the_kernel_does() -> None:
 
 
 def test_stalls_are_those_of_the_machine_meanwhile() -> None:
-    host = FakeHost({"/proc/vmstat": "compact_stall 5\nthp_fault_fallback 7\n", "/proc/stat": "cpu 1 0 0 0 0 0 0 0\n"})
+    host = KnobFiles({"/proc/vmstat": "compact_stall 5\nthp_fault_fallback 7\n", "/proc/stat": "cpu 1 0 0 0 0 0 0 0\n"})
     before = snapshot(host)
     after = msgspec.structs.replace(before, vmstat={"compact_stall": 8, "thp_fault_fallback": 7})
     change = difference(before, after)

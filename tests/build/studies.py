@@ -20,9 +20,9 @@ from tests.build.hosts import Files
 __all__ = [
     "IN_GUESTS",
     "SIZES",
-    "FakeHost",
     "FakePolicy",
     "FakeWorkload",
+    "KnobFiles",
     "an_arm",
     "as_toml",
     "cell_of",
@@ -63,7 +63,7 @@ _ANY = PageTarget("any", 4096)
 SIZES = PageSizes(4096, 2 << 20, (1 << 16, 1 << 17), (2 << 20, 1 << 30))
 
 
-class FakeHost(Files):
+class KnobFiles(Files):
     """A machine of root's, with these files."""
 
     def __init__(self, files: Mapping[str, str] | None = None, *, root: bool = True) -> None:

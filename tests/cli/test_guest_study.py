@@ -12,7 +12,7 @@ from hugewise.cli import guest_study
 from hugewise.cli.main import cli
 from hugewise.errors import UserError
 from hugewise.guests.domain_study import StudyRequest
-from tests.build.studies import FakeHost
+from tests.build.studies import KnobFiles
 from tests.guests.test_domain_study import DB1, GIB, OFFER, POOLS, THP
 
 MEMORY = "MemTotal: {} kB\nMemAvailable: {} kB\nHugepagesize: 2048 kB\n"
@@ -27,7 +27,7 @@ OTHERS = {
 def written(total: int, free: int, **files: str) -> tuple[list[str], str]:
     """Arms, and the text, of the domain's study on a host of root's with so much memory: the domain has 2 GiB."""
     told = {**POOLS, f"{THP}/enabled": "[madvise]", f"{THP}/shmem_enabled": "[never]"}
-    host = FakeHost({**told, "/proc/meminfo": MEMORY.format(total >> 10, free >> 10), **files})
+    host = KnobFiles({**told, "/proc/meminfo": MEMORY.format(total >> 10, free >> 10), **files})
     text, _ = guest_study.write(DB1.read_bytes(), "db1.xml", StudyRequest(workload="fault"), host)
     return [use["name"] for use in tomllib.loads(text)["policies"]], text
 
@@ -59,7 +59,7 @@ def test_a_pool_leaves_the_host_what_a_run_would_leave_it() -> None:
     ],
 )
 def test_the_file_says_by_what_its_arms_are_judged(asked: StudyRequest, judged: str) -> None:
-    host = FakeHost({**POOLS, "/proc/meminfo": MEMORY.format(24 * GIB >> 10, 8 * GIB >> 10)})
+    host = KnobFiles({**POOLS, "/proc/meminfo": MEMORY.format(24 * GIB >> 10, 8 * GIB >> 10)})
     text, _ = guest_study.write(DB1.read_bytes(), "db1.xml", asked, host)
     assert text.endswith(f"\n{judged}\n")
 

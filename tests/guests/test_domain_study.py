@@ -30,7 +30,7 @@ from hugewise.plan.arms import cannot_back
 from hugewise.stats.family import conclude, methods_for
 from hugewise.study import load
 from hugewise.study.study import Study
-from tests.build.studies import FakeHost, an_arm, cell_of, workloads
+from tests.build.studies import KnobFiles, an_arm, cell_of, workloads
 from tests.build.trials import CONTRAST, block
 from tests.guests import runs
 from tests.guests.conftest import Bootable
@@ -47,7 +47,7 @@ POOLS = {
 POOLS["/sys/devices/system/node/node0/hugepages/hugepages-1048576kB/nr_hugepages"] = "0"
 
 
-class Played(FakeHost):
+class Played(KnobFiles):
     """Made as a `LocalHost` is."""
 
     def __init__(self) -> None:

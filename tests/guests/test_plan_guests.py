@@ -21,7 +21,7 @@ from hugewise.plan.arms import Platform
 from hugewise.plan.plan import EVERY, Cell, Plan, plan
 from hugewise.workloads.command import WORKLOAD as COMMAND
 from tests.build import known
-from tests.build.studies import SIZES, FakeHost, FakeWorkload, policies, study_of, workloads
+from tests.build.studies import SIZES, FakeWorkload, KnobFiles, policies, study_of, workloads
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 # Of the host: QEMU's advice has an effect, and it has pools.
@@ -75,7 +75,7 @@ def planned(
     workload: dict[str, Any] | None = None,
     guest: dict[str, Any] | None = None,
     registry: dict[str, Any] | None = None,
-    host: FakeHost | None = None,
+    host: KnobFiles | None = None,
     **more: Any,
 ) -> Plan:
     study = study_of(
@@ -86,7 +86,7 @@ def planned(
         **more,
     )
     # The host's policies would be these; guests have those of their kernels.
-    host = host or FakeHost(ADVISED | POOLS)
+    host = host or KnobFiles(ADVISED | POOLS)
     return plan(study, policies(), registry or workloads(), host, SIZES, "process", house or House())
 
 
@@ -213,7 +213,7 @@ def test_memory_is_the_guests_and_not_the_hosts() -> None:
 
 def test_guests_that_run_at_once_share_the_memory_of_the_host() -> None:
     use = ["base", "thp", {"name": "16k", "from": "base", "kernel": "16k"}]
-    host = FakeHost({**ADVISED, "/proc/meminfo": f"MemTotal:       {7 * MIB // 2} kB\n"})
+    host = KnobFiles({**ADVISED, "/proc/meminfo": f"MemTotal:       {7 * MIB // 2} kB\n"})
     together = {"name": "fault", "concurrency": ["alone", "together"]}
     slots = {"slots": [0, 1, 3]}
 
@@ -264,7 +264,7 @@ def test_packages_are_no_lack_where_the_image_is_still_to_be_made() -> None:
 
 
 def test_slots_are_cpus_of_this_host() -> None:
-    online = FakeHost({**ADVISED, "/sys/devices/system/cpu/online": "0-1"})
+    online = KnobFiles({**ADVISED, "/sys/devices/system/cpu/online": "0-1"})
     used = {"name": "fault", "concurrency": "together"}
     made = planned(host=online, workload=used, design={"slots": [0, 5]})
     assert made.cells == ()
@@ -275,15 +275,15 @@ def test_a_backing_that_this_host_cannot_give_is_left_out() -> None:
     use = ["base", "thp", *({"name": name, "from": "base", "backing": name} for name in ("hugetlb-2m", "hugetlb-1g"))]
     use[0] = {"name": "base", "backing": "base"}
     assert planned(use=use).left_out == ()
-    made = planned(use=use, host=FakeHost(ADVISED, root=False))
+    made = planned(use=use, host=KnobFiles(ADVISED, root=False))
     assert [arm.name for arm in only(made).arms] == ["base", "thp"]
     assert {left.policy: "needs root" in left.reason for left in made.left_out} == {
         "hugetlb-2m": True,
         "hugetlb-1g": True,
     }
     for host, reason in (
-        (FakeHost(POOLS), "the kernel of this host has no transparent huge pages"),
-        (FakeHost({f"{THP}/enabled": "always madvise [never]"} | POOLS), "QEMU's advice has no effect"),
+        (KnobFiles(POOLS), "the kernel of this host has no transparent huge pages"),
+        (KnobFiles({f"{THP}/enabled": "always madvise [never]"} | POOLS), "QEMU's advice has no effect"),
     ):
         made = planned(use=[use[0], "thp", use[2]], host=host)
         assert [arm.name for arm in only(made).arms] == ["base", "hugetlb-2m"]
@@ -292,8 +292,8 @@ def test_a_backing_that_this_host_cannot_give_is_left_out() -> None:
 
 def test_a_host_without_thp_leaves_out_only_who_asked_for_them() -> None:
     """Backing is no factor of a study in which no arm names one: a guest that counts has what the host gives."""
-    never = FakeHost({f"{THP}/enabled": "always madvise [never]"} | POOLS)
-    for host in (never, FakeHost(POOLS)):
+    never = KnobFiles({f"{THP}/enabled": "always madvise [never]"} | POOLS)
+    for host in (never, KnobFiles(POOLS)):
         for counting in (True, False):
             made = planned(House(counting=counting), use=["base", "thp"], host=host)
             assert made.left_out == ()
@@ -333,7 +333,7 @@ class Image(House):
 def test_a_pool_that_this_host_lacks_is_left_out_before_anything_boots() -> None:
     use = ["base", *({"name": name, "from": "base", "backing": name} for name in ("hugetlb-2m", "hugetlb-1g"))]
     small = {path: text for path, text in POOLS.items() if "2048kB" in path}
-    made = planned(use=use, host=FakeHost(ADVISED | small))
+    made = planned(use=use, host=KnobFiles(ADVISED | small))
     assert [arm.name for arm in only(made).arms] == ["base", "hugetlb-2m"]
     assert made.left_out == (LeftOut(EVERY, "hugetlb-1g", "this host has no pool of 1g pages"),)
 
@@ -347,7 +347,7 @@ def test_a_node_that_this_host_lacks_is_left_out_before_anything_boots() -> None
         assert isinstance(each, dict)
         each["backing"]["nodes"] = [0]
     nodes = {f"{NODES}/node0": "", f"{NODES}/node1": "", f"{pool_folder(2 * MIB, 0)}/nr_hugepages": "0"}
-    made = planned(use=use, host=FakeHost(ADVISED | POOLS | nodes))
+    made = planned(use=use, host=KnobFiles(ADVISED | POOLS | nodes))
     assert [arm.name for arm in only(made).arms] == ["base", "base-0", "hugetlb-2m-0", "base-1"]
     absent = "this host has no NUMA node 2 to bind a guest's memory to"
     assert {left.policy: left.reason for left in made.left_out} == {

@@ -23,7 +23,7 @@ from hugewise.guests.running import RamBlock, blocks
 from hugewise.host.local_host import LocalHost
 from hugewise.model.pages import THP
 from tests.build.kvm import debugfs
-from tests.build.studies import FakeHost
+from tests.build.studies import KnobFiles
 from tests.guests.standing import qemu
 from tests.requirements import need, need_now
 from tests.wait import until
@@ -111,21 +111,21 @@ def test_a_domain_is_found_by_libvirts_file_of_its_process(monkeypatch: pytest.M
         "/proc/78/status": "Name:\tsleep\n",
         "/proc/78/cmdline": "sleep\0001\0",
     }
-    host = FakeHost({**process, "/run/libvirt/qemu/db1.pid": "77\n", "/run/user/7/libvirt/qemu/run/mine.pid": "77"})
+    host = KnobFiles({**process, "/run/libvirt/qemu/db1.pid": "77\n", "/run/user/7/libvirt/qemu/run/mine.pid": "77"})
     for name in ("db1", "mine", "77"):
         guest = running.running(name, host)
         assert guest is not None
         assert (guest.pid, len(guest.blocks), guest.domain) == (77, 3, None if name == "77" else name)
         assert guest.notes == ("memory that is added while it runs is not looked at",)
     assert [running.running(name, host) for name in ("78", "79", "other", "../etc", "99999999999")] == [None] * 5
-    named = FakeHost({**process, "/run/libvirt/qemu/1234.pid": "77"})  # a name may be a number
+    named = KnobFiles({**process, "/run/libvirt/qemu/1234.pid": "77"})  # a name may be a number
     guest = running.running("1234", named)
     assert guest is not None
     assert guest.domain == "1234"
-    thread = FakeHost({"/proc/80/status": "Name:\tkvm-nx-lpage-re\n", "/proc/80/cmdline": ""})
+    thread = KnobFiles({"/proc/80/status": "Name:\tkvm-nx-lpage-re\n", "/proc/80/cmdline": ""})
     assert running.running("80", thread) is None
     for stale in ("78", "79", "x"):
-        gone = FakeHost({**process, "/run/libvirt/qemu/db1.pid": stale})
+        gone = KnobFiles({**process, "/run/libvirt/qemu/db1.pid": stale})
         with pytest.raises(UserError, match="domain db1: /run/libvirt/qemu/db1.pid is there, and its QEMU is not"):
             running.running("db1", gone)
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from hugewise.errors import UserError
 from hugewise.machine import programs
-from hugewise.machine.loader import ShellCommand, program_started, shell_text
+from hugewise.machine.loader import StartedProgram, program_started, shell_text
 from hugewise.machine.programs import ssh_command
 from hugewise.model.procedure import Places
 from hugewise.workloads import _mariadb, _postgres, discover
@@ -194,14 +194,14 @@ def test_the_text_of_a_call(words: tuple[str, ...], text: str | None) -> None:
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("exec serve --port {port}", ShellCommand(("serve", "--port", "{port}"))),
-        ("serve 'a b' \"$HOME\"", ShellCommand(("serve", "a b", "$HOME"))),
-        ("A=1 exec -a name serve >log 2>&1", ShellCommand(("serve", "2"), (("A", "1"),))),
-        ("A=1; export B=2; mkdir -p x && cd x; exec serve", ShellCommand(("serve",), (("B", "2"),), moved=True)),
-        ("fill\nserve # with this", ShellCommand(("serve",))),
+        ("exec serve --port {port}", StartedProgram(("serve", "--port", "{port}"))),
+        ("serve 'a b' \"$HOME\"", StartedProgram(("serve", "a b", "$HOME"))),
+        ("A=1 exec -a name serve >log 2>&1", StartedProgram(("serve", "2"), (("A", "1"),))),
+        ("A=1; export B=2; mkdir -p x && cd x; exec serve", StartedProgram(("serve",), (("B", "2"),), moved=True)),
+        ("fill\nserve # with this", StartedProgram(("serve",))),
     ],
 )
-def test_plain_commands_are_followed(text: str, found: ShellCommand) -> None:
+def test_plain_commands_are_followed(text: str, found: StartedProgram) -> None:
     assert program_started(text) == found
 
 

@@ -11,7 +11,7 @@ from hugewise.model.pages import THP
 from hugewise.plan import memory
 from hugewise.plan.plan import Plan, ageing_refusal, plan
 from tests.build.memory import memory_files
-from tests.build.studies import SIZES, FakeHost, policies, study_of, workloads
+from tests.build.studies import SIZES, KnobFiles, policies, study_of, workloads
 
 GIB = 1 << 30
 FILES = {
@@ -22,9 +22,9 @@ FILES = {
 }
 
 
-def planned(host: FakeHost | None = None, use: list[Any] | None = None, **workload: Any) -> Plan:
+def planned(host: KnobFiles | None = None, use: list[Any] | None = None, **workload: Any) -> Plan:
     study = study_of(policies=use or ["base", "thp"], workload=[{"name": "chase", **workload}])
-    return plan(study, policies(), workloads(), host or FakeHost(FILES), SIZES, "system")
+    return plan(study, policies(), workloads(), host or KnobFiles(FILES), SIZES, "system")
 
 
 def test_each_age_is_a_cell_in_which_settings_are_judged() -> None:
@@ -62,19 +62,19 @@ def test_each_age_is_a_cell_in_which_settings_are_judged() -> None:
 )
 def test_a_host_that_cannot_have_it_says_why(age: Any, changed: dict[str, str | None], why: str | None) -> None:
     files = {path: text for path, text in {**FILES, **changed}.items() if text is not None}
-    found = ageing_refusal(age, FakeHost(files))
+    found = ageing_refusal(age, KnobFiles(files))
     assert (found is None) == (why is None)
     assert found is None or (why or "") in found
 
 
 def test_what_is_refused_is_left_out_and_the_rest_runs() -> None:
     files = {path: text for path, text in FILES.items() if path != "/proc/swaps"}
-    made = planned(FakeHost(files), memory_age=["fresh", "pressure"], memory="1g")
+    made = planned(KnobFiles(files), memory_age=["fresh", "pressure"], memory="1g")
     assert [cell.id for cell in made.cells] == ["chase-fresh"]
     assert [(left.cell, left.reason) for left in made.left_out] == [
         ("chase-pressure", "the kernel has no swap (CONFIG_SWAP)")
     ]
-    user = planned(FakeHost(FILES, root=False), memory_age="fragmented")
+    user = planned(KnobFiles(FILES, root=False), memory_age="fragmented")
     assert "needs root" in user.left_out[0].reason
 
 
@@ -104,7 +104,7 @@ def test_cells_of_one_age_have_some_blocks_in_a_row_and_all_are_served() -> None
 
 
 def test_what_it_costs_is_told_before() -> None:
-    host = FakeHost(FILES)
+    host = KnobFiles(FILES)
     assert memory.costs(planned().cells, host) == ()
     told = memory.costs(planned(memory_age=["fresh", "fragmented+pressure"], memory="64m").cells, host)
     assert "fragmented for chase-fragmented+pressure: about 40 s the first time, and again after" in told[0]

@@ -15,7 +15,7 @@ from hugewise.plan.cells import TakesTurns, resolve
 from hugewise.plan.plan import EVERY, Plan, plan
 from hugewise.study.load import parse, part, read
 from hugewise.workloads import discover
-from tests.build.studies import IN_GUESTS, SIZES, FakeHost, policies, study_of, workloads
+from tests.build.studies import IN_GUESTS, SIZES, KnobFiles, policies, study_of, workloads
 
 
 def planned(
@@ -25,14 +25,14 @@ def planned(
     mechanism: Mechanism = "system",
     sizes: PageSizes = SIZES,
     missing: dict[str, str] | None = None,
-    host: FakeHost | None = None,
+    host: KnobFiles | None = None,
     **more: Any,
 ) -> Plan:
     study = study_of(policies=use or ["base", "thp", "hugetlb-1g"], workload=workload, **more)
     known = policies(**(missing or {}))
     if sizes is not SIZES:
         known = {name: policy for name, policy in known.items() if name == "base"}
-    return plan(study, known, workloads(), host or FakeHost(), sizes, mechanism)
+    return plan(study, known, workloads(), host or KnobFiles(), sizes, mechanism)
 
 
 def refused(workload: dict[str, Any], **more: Any) -> StudyError:
@@ -95,7 +95,7 @@ def test_a_staged_workload_has_two_accounts(
     monkeypatch.setattr(type(known[workload]), "missing", lambda *_: ())  # the programs are not what is asked for
     asked = {"name": workload} | ({"user": user} if user else {})
     data = {"format": 1, "name": "s", "policies": ["base", "thp"], "workload": [asked]}
-    (cell,) = plan(read(data, "s.toml"), policies(), known, FakeHost(), SIZES, "system").cells
+    (cell,) = plan(read(data, "s.toml"), policies(), known, KnobFiles(), SIZES, "system").cells
     timed, stage = cell.account, cell.stage_account
     assert (timed and timed.pw_name, stage and stage.pw_name) == who
 
@@ -201,7 +201,7 @@ def test_a_workload_that_lacks_its_program() -> None:
 
 
 def test_what_does_not_fit_into_the_machines_memory_is_left_out() -> None:
-    small = FakeHost({"/proc/meminfo": f"MemTotal:       {3 << 19} kB\nMemFree: 1 kB"})
+    small = KnobFiles({"/proc/meminfo": f"MemTotal:       {3 << 19} kB\nMemFree: 1 kB"})
     sized = [{"name": "chase", "parameters": {"bytes": ["1100m", "96g"]}}]
     made = planned(sized, host=small)
     assert [(cell.id, [arm.name for arm in cell.arms]) for cell in made.cells] == [
@@ -358,7 +358,7 @@ def test_a_design_takes_the_arms_that_it_can_lay_out_beside_the_baseline() -> No
 
 def test_slots_must_be_there_and_a_workload_may_not_be_pinned_beside_them() -> None:
     design = {"slots": [0, 5]}
-    host = FakeHost({"/sys/devices/system/cpu/online": "0-1,3"})
+    host = KnobFiles({"/sys/devices/system/cpu/online": "0-1,3"})
     made = plan(study_of(design=design), policies(), workloads(), host, SIZES, "system")
     assert made.cells == ()
     assert "CPU 5 of the design's slots is not online here" in made.left_out[0].reason

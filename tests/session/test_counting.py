@@ -14,9 +14,9 @@ from hugewise.machine import probe
 from hugewise.model.metric import COMMON, Metric
 from hugewise.session import identity
 from hugewise.session.steps import counted_events
-from tests.build.studies import FakeHost
+from tests.build.studies import KnobFiles
 
-SKYLAKE = FakeHost(
+SKYLAKE = KnobFiles(
     {"/proc/cpuinfo": "vendor_id : GenuineIntel\ncpu family : 6\nmodel : 85\nstepping : 4\n"},
 )
 

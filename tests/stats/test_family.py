@@ -21,7 +21,7 @@ from hugewise.stats.paired import Student
 from hugewise.stats.signflip import chance
 from tests.analysis.test_forecast import cell
 from tests.build import known
-from tests.build.studies import SIZES, FakeHost, policies, study_of, workloads
+from tests.build.studies import SIZES, KnobFiles, policies, study_of, workloads
 from tests.build.trials import LOWER, NEUTRAL, attempt, block, ends, fed, pair
 
 probabilities = st.lists(st.floats(0, 1), max_size=12)
@@ -192,14 +192,14 @@ def test_familywise_error_of_equivalence_with_every_difference_found() -> None:
 def test_methods_follow_the_plan() -> None:
     use = [{"name": "chase"}, {"name": "mmap-perf", "delivery": {"share": 0}}]
     study = study_of(policies=["base", "thp", "hugetlb-2m"], budget={"blocks": 5}, workload=use)
-    made = methods_for(study, plan(study, policies(), workloads(), FakeHost(), SIZES, "system").cells)
+    made = methods_for(study, plan(study, policies(), workloads(), KnobFiles(), SIZES, "system").cells)
     assert [(m.contrast.cell, m.contrast.arm, m.contrast.proof_demanded) for m in made] == [
         ("chase", "thp", True),
         ("chase", "hugetlb-2m", True),
         ("mmap-perf", "thp", False),
     ]
     assert {(m.name, m.planned) for m in made} == {("fixed-n", 5)}
-    bare = plan(study, {"base": policies()["base"]}, workloads(), FakeHost(), PageSizes(4096, None, (), ()), "system")
+    bare = plan(study, {"base": policies()["base"]}, workloads(), KnobFiles(), PageSizes(4096, None, (), ()), "system")
     assert methods_for(study, bare.cells) == ()
 
 

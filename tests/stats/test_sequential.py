@@ -45,7 +45,7 @@ from hugewise.study.load import parse
 from hugewise.study.study import Study
 from tests.analysis.test_forecast import cell, write_run
 from tests.build import known
-from tests.build.studies import SIZES, FakeHost, policies, study_of, workloads
+from tests.build.studies import SIZES, KnobFiles, policies, study_of, workloads
 from tests.build.trials import CONTRAST, HIGHER, LOWER, NEUTRAL, attempt, block, delivery, ends
 from tools.verification import independent
 from tools.verification.block_streams import CONTRAST as STREAM_CONTRAST
@@ -426,7 +426,7 @@ def test_bad_arguments_are_refused() -> None:
 
 def methods(**keys: object) -> tuple[Method, ...]:
     study = study_of(policies=["base", "thp", "mthp-64k"], method="sequential", **{"budget": {"blocks": 300}, **keys})
-    return methods_for(study, plan(study, policies(), workloads(), FakeHost(), SIZES, "system").cells)
+    return methods_for(study, plan(study, policies(), workloads(), KnobFiles(), SIZES, "system").cells)
 
 
 def drawn(levels: Mapping[str, float], seed: int, count: int) -> list[Block]:

@@ -14,7 +14,7 @@ from hugewise.plan.plan import Plan, plan
 from hugewise.study.load import at_scale, load, parse, part
 from hugewise.study.study import Study, stored_digest
 from hugewise.study.tables import Budget
-from tests.build.studies import SIZES, FakeHost, policies, study_of, workloads
+from tests.build.studies import SIZES, KnobFiles, policies, study_of, workloads
 
 WORKLOAD = {
     "name": "chase",
@@ -29,7 +29,7 @@ def study(*uses: dict[str, Any], **more: Any) -> Study:
 
 
 def planned(of: Study, gib: int) -> Plan:
-    host = FakeHost({"/proc/meminfo": f"MemTotal:       {gib << 20} kB\n"})
+    host = KnobFiles({"/proc/meminfo": f"MemTotal:       {gib << 20} kB\n"})
     return plan(of, policies(), workloads(), host, SIZES, "system")
 
 

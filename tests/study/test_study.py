@@ -18,7 +18,7 @@ from hugewise.study import keys
 from hugewise.study.load import command_study, load, parse, read
 from hugewise.study.study import Study, stored_digest
 from hugewise.study.tables import Budget, PolicyUse
-from tests.build.studies import SIZES, FakeHost, as_toml, policies, study_data, workloads
+from tests.build.studies import SIZES, KnobFiles, as_toml, policies, study_data, workloads
 
 DEMO = Path(__file__).parents[2] / "studies" / "demo.toml"
 
@@ -359,7 +359,7 @@ def planned_or_refused(text: str) -> None:
     """A study file gives a plan or a StudyError with its file and a cure: never anything else."""
     try:
         study = parse(text, "s.toml")
-        made = plan(study, policies(), workloads(), FakeHost(), SIZES, "system")
+        made = plan(study, policies(), workloads(), KnobFiles(), SIZES, "system")
     except StudyError as error:
         assert error.message.startswith("s.toml: ")
         assert error.hint

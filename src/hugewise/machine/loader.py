@@ -109,7 +109,7 @@ _PLAIN = frozenset({"set", "ulimit", "umask", "trap", "export", "cd", "echo", "t
 _WITH_WORD = frozenset({"-o", "+o", "-O", "+O", "--rcfile", "--init-file"})
 
 
-class ShellCommand(NamedTuple):
+class StartedProgram(NamedTuple):
     """The words of the program, variables that it is given before them, and whether it has a folder of its own."""
 
     words: tuple[str, ...]
@@ -130,7 +130,7 @@ def shell_text(words: Sequence[str]) -> str | None:
     return rest[0] if asked and rest else None
 
 
-def program_started(text: str) -> ShellCommand | None:
+def program_started(text: str) -> StartedProgram | None:
     """Return the program that the text becomes, or starts last; None where that cannot be told."""
     commands = _commands(text[:_LONGEST]) if len(text) <= _LONGEST else None
     given: list[tuple[str, str]] = []
@@ -150,8 +150,8 @@ def program_started(text: str) -> ShellCommand | None:
     return None
 
 
-def _found(words: list[str], given: list[tuple[str, str]], *, moved: bool) -> ShellCommand | None:
-    return None if _MADE.search(words[0]) else ShellCommand(tuple(words), tuple(given), moved)
+def _found(words: list[str], given: list[tuple[str, str]], *, moved: bool) -> StartedProgram | None:
+    return None if _MADE.search(words[0]) else StartedProgram(tuple(words), tuple(given), moved)
 
 
 def _executed(words: list[str]) -> list[str]:
