@@ -203,7 +203,7 @@ def test_a_finding_has_one_severity_everywhere(monkeypatch: pytest.MonkeyPatch) 
         DB1.read_bytes(),
         "db1.xml",
         StudyRequest(workload="fault"),
-        studies.FakeHost({**POOLS, "/proc/meminfo": MEMORY}),
+        studies.KnobFiles({**POOLS, "/proc/meminfo": MEMORY}),
     )
     assert [line for line in told if "[vm-" in line] == lines
     assert all(line.startswith(("warning: ", "note: ", "error: ")) for line in told)
