@@ -92,7 +92,7 @@ def fleet(attempts: int, hosts: int = HOSTS) -> Path:
             cpu=f"CPU {kind}", microcode="1", kernel="6", libc="g", pages="p", hypervisor="none", memory="fresh"
         )
         made.append(HostGreeted(t=0.0, host=name, stratum=told, machine=None, name=name, root=True, installed=here))
-        made.append(Assigned(t=0.0, number=number, host=name, purpose="study", place=name))
+        made.append(Assigned(t=0.0, number=number, host=name, purpose="study"))
         folder = str(path.relative_to(made.path))
         made.append(RunShipped(t=0.0, number=number, folder=folder, digest="0" * 64, files=3, size=0))
     made.append(FleetClosed(t=0.0, reason="all have measured"))

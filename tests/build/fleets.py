@@ -99,7 +99,7 @@ def a_fleet(
         if host.quarantined:
             made.append(HostQuarantined(t=3.0, host=host.name, reason=host.quarantined))
             continue
-        made.append(Assigned(t=3.0, number=number, host=host.name, purpose="study", place=host.name))
+        made.append(Assigned(t=3.0, number=number, host=host.name, purpose="study"))
         shipped = _run(results / "made", of, host, number, cells)
         place = made.path / "hosts" / host.name / f"20261120T21{number:04d}Z-{number:04d}"
         place.parent.mkdir()

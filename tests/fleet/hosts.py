@@ -21,7 +21,7 @@ from hugewise.fleet.decision import Act
 from hugewise.fleet.folder import FleetFolder
 from hugewise.fleet.inventory import Inventory, Stratum, parse, stratum
 from hugewise.fleet.protocol import FleetQuestion, HostAnswer, HostContext, HostOrder, installed
-from hugewise.fleet.records import FleetOpened, HostGreeted, Placement
+from hugewise.fleet.records import FleetOpened, HostGreeted
 from hugewise.fleet.spool import KeeperRecord, SpoolEntry
 from hugewise.model.host import Clock
 from hugewise.store.folder import RunFolder
@@ -160,7 +160,6 @@ class Fleet:
 
     tmp: Path
     names: list[str]
-    measuring: list[str] | None = None
     table: str = ""
     lines: list[str] = field(default_factory=list)
     calls: Inline = field(default_factory=Inline)
@@ -204,9 +203,6 @@ class Fleet:
                     installed=here,
                 )
             )
-        measuring = self.names if self.measuring is None else self.measuring
-        spare = tuple(name for name in self.names if name not in measuring)
-        self.folder.append(Placement(t=1.0, measuring=tuple(measuring), spare=spare))
 
     def coordinator(self, on_step: Callable[[str], None] = lambda _: None, *, ending: bool = False) -> Coordinator:
         coordinator = Coordinator(

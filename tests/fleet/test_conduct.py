@@ -200,27 +200,16 @@ def test_clocks_and_one_machine_are_remarks() -> None:
     assert answers == ["b: its clock is 3600 s ahead; nothing rests on it", "a and b are one machine"]
 
 
-def test_of_each_stratum_so_many_measure() -> None:
-    hosts = [gathered("a"), gathered("b"), gathered("c", memory_age="aged")]
-    assert conduct.place_hosts(hosts, None, 0.0, "x").measuring == ("a", "b", "c")
-    drawn = {conduct.place_hosts(hosts, 1, 0.0, str(seed)) for seed in range(20)}
-    assert {(placement.measuring, placement.spare) for placement in drawn} == {
-        (("a", "c"), ("b",)),
-        (("b", "c"), ("a",)),
-    }
-
-
 def test_the_plan_says_strata_and_host_hours() -> None:
     hosts = [gathered("a"), gathered("b"), gathered("c", memory_age="aged")]
     study = study_of(
         'format = 1\nname = "s"\npolicies = ["base", "thp"]\nbudget = { time = "2h" }\n[[workload]]\nname = "chase"\n',
         "s",
     )
-    lines = list(conduct.plan_lines(hosts, conduct.place_hosts(hosts, 1, 0.0, "x"), study, HOSTS))
+    lines = list(conduct.plan_lines(hosts, study, HOSTS))
     assert lines[0] == "3 hosts in 2 strata"
-    assert "(1 more stand by)" in "\n".join(lines)
     assert any("memory: " in line and "aged" in line for line in lines)
-    assert "2 hosts x 2 h 00 min at most = 4 host-hours, after a check of 20 blocks on each host" in lines
+    assert "3 hosts x 2 h 00 min at most = 6 host-hours, after a check of 20 blocks on each host" in lines
 
 
 def test_the_hosts_that_it_says_show_the_effect() -> None:

@@ -16,8 +16,8 @@ from hugewise.errors import HostLostError, HugewiseError, LockedError, StorageEr
 from hugewise.fleet import folder, protocol
 from hugewise.fleet.folder import DiskSpace, FleetFolder
 from hugewise.fleet.inventory import parse
-from hugewise.fleet.protocol import BeginOrder, EndOrder, ForgetOrder, HostOrder, ReadOrder
-from hugewise.fleet.records import Assigned, FleetClosed, FleetState, HostGone, HostReturned, RunShipped
+from hugewise.fleet.protocol import BeginOrder, ForgetOrder, HostOrder, ReadOrder
+from hugewise.fleet.records import FleetClosed, FleetState, HostGone, HostReturned, RunShipped
 from tests.fleet.hosts import RECORDED, Fleet, Killed
 
 
@@ -144,7 +144,7 @@ def test_a_line_that_was_torn_is_cut_off(tmp_path: Path) -> None:
 
 
 def test_a_host_that_is_gone_for_a_while_is_waited_for(tmp_path: Path) -> None:
-    fleet = Fleet(tmp_path, ["a", "b"], table='patience = "30s"')
+    fleet = Fleet(tmp_path, ["a", "b"], table='wait = "30s"')
     looks = 0
 
     def cut(host: str, order: HostOrder) -> None:
@@ -163,33 +163,8 @@ def test_a_host_that_is_gone_for_a_while_is_waited_for(tmp_path: Path) -> None:
     assert "a is back" in fleet.lines
 
 
-def test_a_lost_host_is_replaced_and_what_it_brings_later_is_late(tmp_path: Path) -> None:
-    fleet = Fleet(tmp_path, ["a", "b", "spare"], ["a", "b"], 'patience = "1s"\nwait = "1s"')
-    host = fleet.host("a")
-
-    def lose(name: str, order: HostOrder) -> None:
-        if name == "a" and isinstance(order, protocol.LookOrder):
-            host.lost = True
-
-    fleet.engine.before = lose
-    state = fleet.coordinator().conduct()
-    assert brought(fleet, state) == ["b", "spare"]
-    replacing = [record for record in fleet.folder.records() if isinstance(record, Assigned) and record.replaces]
-    assert [(record.host, record.place, record.replaces) for record in replacing] == [("spare", "a", 1)]
-    # It comes back with its old assignment, which it has ended by now.
-    fleet.engine.before = lambda name, order: None
-    host.lost, host.looks = False, 1
-    again = fleet.coordinator().conduct()
-    assert brought(fleet, again) == ["b", "spare"]
-    late = again.assignments[1].shipped
-    assert late is not None and late.late and late.folder.startswith("late/a/")
-    assert any(isinstance(order, EndOrder) for order in host.obeyed)
-    assert fleet.left() == []
-    assert "late: another host took its place" in "\n".join(folder.status_lines(fleet.folder.path))
-
-
-def test_without_another_of_its_stratum_the_fleet_ends_without_it_and_takes_it_when_it_returns(tmp_path: Path) -> None:
-    fleet = Fleet(tmp_path, ["a", "b"], table='patience = "1s"\nwait = "1s"')
+def test_the_fleet_ends_without_a_lost_host_and_takes_it_when_it_returns(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, ["a", "b"], table='wait = "1s"')
     fleet.host("a").lost = fleet.host("a").swallows = True  # it obeys, and no answer comes back
     state = fleet.coordinator().conduct()
     assert brought(fleet, state) == ["b"]
@@ -202,13 +177,12 @@ def test_without_another_of_its_stratum_the_fleet_ends_without_it_and_takes_it_w
     assert fleet.host("a").starts == 1
 
 
-def test_a_run_that_failed_keeps_its_place_and_its_part(tmp_path: Path) -> None:
-    """It may have failed of the treatment: that another host stands by must not hide it."""
-    fleet = Fleet(tmp_path, ["a", "b", "spare"], ["a", "b"])
+def test_a_run_that_failed_has_its_part(tmp_path: Path) -> None:
+    """It may have failed of the treatment."""
+    fleet = Fleet(tmp_path, ["a", "b"])
     fleet.host("a").fails = "exit status 1: out of memory"
     state = fleet.coordinator().conduct()
     assert brought(fleet, state) == ["a", "b"]
-    assert fleet.host("spare").starts == 0
     assert "out of memory" in (state.hosts["a"].quarantined or "")
     assert state.closed is not None
     assert state.closed.reason == "1 of 2 hosts have measured; before its end: a failed"
@@ -216,19 +190,19 @@ def test_a_run_that_failed_keeps_its_place_and_its_part(tmp_path: Path) -> None:
     assert "a: quarantined (the study has failed there: exit status 1: out of memory)" in output
 
 
-def test_a_host_on_which_nothing_could_begin_is_replaced(tmp_path: Path) -> None:
-    fleet = Fleet(tmp_path, ["a", "spare"], ["a"])
+def test_a_host_on_which_nothing_could_begin_has_no_part(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, ["a", "b"])
     fleet.host("a").fails, fleet.host("a").begins = "exit status 2: nothing of it can run here", False
     state = fleet.coordinator().conduct()
-    assert brought(fleet, state) == ["spare"]
+    assert brought(fleet, state) == ["b"]
     assert fleet.left() == []
 
 
 def test_a_run_of_another_machine_does_not_count(tmp_path: Path) -> None:
-    fleet = Fleet(tmp_path, ["a", "b", "spare"], ["a", "b"])
-    fleet.host("a").recorded = fleet.host("spare").recorded
+    fleet = Fleet(tmp_path, ["a", "b"])
+    fleet.host("a").recorded = fleet.host("b").recorded
     state = fleet.coordinator().conduct()
-    assert brought(fleet, state) == ["b", "spare"] or brought(fleet, state) == ["b"]
+    assert brought(fleet, state) == ["b"]
     assert "on another machine than the one that was greeted" in (state.hosts["a"].quarantined or "")
     shipped = state.assignments[1].shipped
     assert shipped is not None and shipped.foreign is not None and not state.assignments[1].counted
@@ -268,15 +242,6 @@ def test_a_host_that_is_another_one_by_then_does_not_count(
     assert told in (state.hosts["a"].quarantined or "")
 
 
-def test_it_is_replaced_only_where_that_is_wanted(tmp_path: Path) -> None:
-    fleet = Fleet(tmp_path, ["a", "spare"], ["a"], "replace = false")
-    fleet.host("a").fails = "exit status 1"
-    state = fleet.coordinator().conduct()
-    assert fleet.host("spare").starts == 0
-    assert [work.assigned.host for work in state.counted()] == ["a"]  # what it has measured is what it is
-    assert state.closed is not None and state.closed.reason == "0 of 1 hosts have measured; before its end: a failed"
-
-
 def test_ending_ends_what_runs_and_brings_it(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, ["a"])
     fleet.host("a").looks = 10**6
@@ -314,7 +279,7 @@ def test_bytes_that_were_changed_on_the_way_are_not_taken(tmp_path: Path) -> Non
 
 
 def test_a_run_of_another_study_is_never_taken(tmp_path: Path) -> None:
-    fleet = Fleet(tmp_path, ["a"], table='patience = "1s"\nwait = "1s"')
+    fleet = Fleet(tmp_path, ["a"], table='wait = "1s"')
     fleet.host("a").recorded = RECORDED.parent / "deployed"
     state = fleet.coordinator().conduct()
     assert state.counted() == []
@@ -324,7 +289,7 @@ def test_a_run_of_another_study_is_never_taken(tmp_path: Path) -> None:
 
 
 def test_a_spool_that_was_emptied_is_not_waited_for(tmp_path: Path) -> None:
-    fleet = Fleet(tmp_path, ["a", "spare"], ["a"])
+    fleet = Fleet(tmp_path, ["a", "b"])
     emptied = False
 
     def empty(name: str, order: HostOrder) -> None:
@@ -335,7 +300,7 @@ def test_a_spool_that_was_emptied_is_not_waited_for(tmp_path: Path) -> None:
 
     fleet.engine.before = empty
     state = fleet.coordinator().conduct()
-    assert brought(fleet, state) == ["spare"]
+    assert brought(fleet, state) == ["b"]
     assert "its spool was emptied" in (state.hosts["a"].quarantined or "")
 
 
@@ -352,7 +317,7 @@ def test_one_coordinator_at_a_time(tmp_path: Path) -> None:
 
 
 def test_no_room_for_one_run_ends_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fleet = Fleet(tmp_path, ["a", "b"], table='patience = "1s"\nwait = "1s"')
+    fleet = Fleet(tmp_path, ["a", "b"], table='wait = "1s"')
     with monkeypatch.context() as full:
         full.setattr("hugewise.fleet.folder._ROOM", 1 << 62)
         assert brought(fleet, fleet.coordinator().conduct()) == []
@@ -392,7 +357,7 @@ def entry(name: str, data: bytes = b"") -> protocol.FileEntry:
     ids=["a file as a folder", "twice", "large", "larger"],
 )
 def test_what_one_host_says_ends_no_other(tmp_path: Path, files: tuple[protocol.FileEntry, ...]) -> None:
-    fleet = Fleet(tmp_path, ["a", "b"], table='patience = "1s"\nwait = "1s"')
+    fleet = Fleet(tmp_path, ["a", "b"], table='wait = "1s"')
     host = fleet.host("a")
     answer = host.answer
 
@@ -410,7 +375,7 @@ def test_what_one_host_says_ends_no_other(tmp_path: Path, files: tuple[protocol.
 
 def test_another_manifest_finds_nothing_of_the_one_before(tmp_path: Path) -> None:
     """`a/b`, refused for its hash; then `a` as a file."""
-    fleet = Fleet(tmp_path, ["a", "b"], table='patience = "1s"\nwait = "1s"')
+    fleet = Fleet(tmp_path, ["a", "b"], table='wait = "1s"')
     host, asked = fleet.host("a"), 0
     answer = host.answer
 
@@ -459,7 +424,7 @@ FULL = protocol.Refusal(why="/var/lib/hugewise/fleet/f/worker: No space left on 
     ],
 )
 def test_a_host_that_refuses_for_a_while_loses_nothing(tmp_path: Path, kind: type) -> None:
-    fleet = Fleet(tmp_path, ["a", "b"], table='patience = "30s"')
+    fleet = Fleet(tmp_path, ["a", "b"], table='wait = "30s"')
     refusing(fleet, "a", kind, 6, FULL)
     state = fleet.coordinator().conduct()
     assert brought(fleet, state) == ["a", "b"]
@@ -470,22 +435,8 @@ def test_a_host_that_refuses_for_a_while_loses_nothing(tmp_path: Path, kind: typ
     assert any("No space left on device" in line for line in fleet.lines)
 
 
-def test_a_host_that_refuses_for_long_is_replaced_and_still_asked(tmp_path: Path) -> None:
-    fleet = Fleet(tmp_path, ["a", "spare"], ["a"], 'patience = "1s"\nwait = "1s"')
-    answer = fleet.host("a").answer
-    refusing(fleet, "a", protocol.LookOrder, 10**6, FULL)
-    state = fleet.coordinator().conduct()
-    assert brought(fleet, state) == ["spare"]
-    assert fleet.left() == ["1"]  # it is not thrown away
-    fleet.host("a").answer = answer  # type: ignore[method-assign]
-    again = fleet.coordinator().conduct()
-    late = again.assignments[1].shipped
-    assert late is not None and late.late and fleet.left() == []
-    assert brought(fleet, again) == ["spare"]
-
-
-def test_a_place_that_nobody_takes_has_its_run_by_resume(tmp_path: Path) -> None:
-    fleet = Fleet(tmp_path, ["a"], table='patience = "1s"\nwait = "1s"')
+def test_a_host_that_refused_for_long_has_its_run_by_resume(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, ["a"], table='wait = "1s"')
     answer = fleet.host("a").answer
     refusing(fleet, "a", protocol.ManifestOrder, 10**6, FULL)
     assert brought(fleet, fleet.coordinator().conduct()) == []
@@ -494,10 +445,10 @@ def test_a_place_that_nobody_takes_has_its_run_by_resume(tmp_path: Path) -> None
 
 
 def test_a_fence_is_for_ever(tmp_path: Path) -> None:
-    fleet = Fleet(tmp_path, ["a", "spare"], ["a"])
+    fleet = Fleet(tmp_path, ["a", "b"])
     refusing(fleet, "a", BeginOrder, 1, protocol.Refusal(why="the number 7 was begun here", fenced=True))
     state = fleet.coordinator().conduct()
-    assert brought(fleet, state) == ["spare"]
+    assert brought(fleet, state) == ["b"]
     assert state.assignments[1].forgotten and fleet.left() == []
 
 
@@ -516,25 +467,8 @@ def test_commands_may_run_in_another_folder_after_a_resume(tmp_path: Path) -> No
     assert (brought(fleet, state), fleet.host("a").starts) == (["a"], 1)
 
 
-def test_an_order_to_begin_that_comes_late_begins_nothing(tmp_path: Path) -> None:
-    """It was swallowed, and is carried out after the coordinator has given it up."""
-    fleet = Fleet(tmp_path, ["a", "spare"], ["a"], 'patience = "1s"\nwait = "1s"')
-    host = fleet.host("a")
-    host.lost = True
-    state = fleet.coordinator().conduct()
-    assert brought(fleet, state) == ["spare"]
-    host.lost = False
-    again = fleet.coordinator().conduct()
-    assert again.assignments[1].forgotten
-    begun = host.answer(
-        BeginOrder(assignment=protocol.Assignment(again.opened.fleet, 1), question=again.opened.question)
-    )
-    assert isinstance(begun, protocol.Refusal) and begun.fenced
-    assert host.starts == 0
-
-
 def test_what_a_host_says_begins_no_line(tmp_path: Path) -> None:
-    fleet = Fleet(tmp_path, ["a", "b"], table="replace = false")
+    fleet = Fleet(tmp_path, ["a", "b"])
     fleet.host("a").fails = "x\nb: the check passed\n\x1b]0;title\x07"
     state = fleet.coordinator().conduct()
     said = [*fleet.lines, *folder.status_lines(fleet.folder.path)]
@@ -543,43 +477,9 @@ def test_what_a_host_says_begins_no_line(tmp_path: Path) -> None:
     assert brought(fleet, state) == ["a", "b"]
 
 
-def test_a_coordinator_that_slept_asks_before_it_replaces(tmp_path: Path) -> None:
-    fleet = Fleet(tmp_path, ["a", "spare"], ["a"], 'patience = "60s"')
-    calls = 0
-
-    def sleeps(host: str, order: HostOrder) -> None:
-        nonlocal calls
-        calls += host == "a"
-        if host == "a" and calls == 2:
-            raise HostLostError("a: No route to host")
-        if host == "a" and calls == 3:
-            fleet.calls.now += 3600.0  # the lid is closed, and opened
-            raise HostLostError("a: No route to host")
-
-    fleet.engine.before = sleeps
-    state = fleet.coordinator().conduct()
-    assert brought(fleet, state) == ["a"]
-    assert fleet.host("spare").starts == 0
-
-
-def test_where_most_hosts_are_gone_it_is_the_coordinators_link(tmp_path: Path) -> None:
-    fleet = Fleet(tmp_path, ["a", "b", "c", "spare"], ["a", "b", "c"], 'patience = "1s"\nwait = "20s"')
-    since = fleet.calls.now
-
-    def cut(host: str, order: HostOrder) -> None:
-        if host != "spare" and isinstance(order, protocol.LookOrder) and fleet.calls.now < since + 4:
-            raise HostLostError(f"{host}: Network is unreachable")
-
-    fleet.engine.before = cut
-    state = fleet.coordinator().conduct()
-    assert brought(fleet, state) == ["a", "b", "c"]
-    assert fleet.host("spare").starts == 0
-
-
-def test_an_order_over_ssh_has_a_minute_whatever_the_patience(tmp_path: Path) -> None:
+def test_an_order_has_a_minute_whatever_is_waited(tmp_path: Path) -> None:
     """A login that hangs holds up no other host for as long as a host may be out of reach."""
-    fleet = Fleet(tmp_path, ["a"], table='patience = "2h"\nwait = "3h"')
-    assert fleet.inventory.fleet.engine == "ssh"
+    fleet = Fleet(tmp_path, ["a"], table='wait = "3h"')
     given: dict[str, float] = {}
     call = fleet.engine.call
 
@@ -634,20 +534,19 @@ def test_closed_is_the_last_word_until_something_comes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", [1, 2, pytest.param(3, marks=pytest.mark.soak)])
 def test_no_run_is_lost_or_counted_twice_when_hosts_are_killed(tmp_path: Path, seed: int) -> None:
-    played = placement.played(tmp_path, seed, hosts=20, spare=6, killed=6)
+    played = placement.played(tmp_path, seed, hosts=20, killed=6)
     assert (played.lost, played.doubled) == (0, 0)
 
 
 @pytest.mark.soak  # it waits for as long as a host may be away
 def test_what_is_lost_is_seen(tmp_path: Path) -> None:
-    """No host stands by, and two never come back: their places are what is missing."""
-    played = placement.played(tmp_path, 4, hosts=8, spare=0, killed=4, wait=20.0)
+    played = placement.played(tmp_path, 4, hosts=8, killed=4, gone=2, wait=20.0)
     assert (played.lost, played.doubled) == (2, 0)
 
 
 def test_the_figures_are_shown() -> None:
-    one = {"lost": 0, "doubled": 0, "late": 1, "decided": 0.2, "usual": 0.001, "gap": 0.3, "usual_gap": 0.05}
+    one = {"lost": 0, "doubled": 0, "decided": 0.2, "usual": 0.001, "gap": 0.3, "usual_gap": 0.05}
     told = placement.show([one | {"seconds": 2.0, "peak": 50 << 20}], 200)
     assert "a decision: 1.0 ms, at most 200.0 ms, target at most 1 s" in told
-    assert "runs lost: 0, counted twice: 0, late and kept aside: 1 -> met" in told
+    assert "runs lost: 0, counted twice: 0 -> met" in told
     assert "MISSED" in placement.show([one | {"seconds": 2.0, "peak": 50 << 20, "lost": 1}], 200)

@@ -17,8 +17,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hugewise.fleet.folder import FleetFolder
-from hugewise.fleet.records import HostGone, HostReturned
 from hugewise.model.fleet import FleetResults
 from tests.fleet.driven import Driven, study, whole
 from tests.fleet.harness import HOSTS, Rack
@@ -220,32 +218,3 @@ def test_a_disk_that_is_full_stops_a_run_until_there_is_room(taken: Taken) -> No
     assert "No space left on device" in told or f"no room is left in the spool {taken.spool}" in told
     assert any("session 2" in said for said in results.disturbances) or results.blocks_incomplete == 0
     assert taken.spool_left == []
-
-
-def test_what_comes_back_late_is_kept_and_not_counted(rack: Rack) -> None:
-    """A host that was replaced returns with its old run: that is brought as evidence, and the number is a fence."""
-    blocks = 8
-    rules = f'{QUICK}\nhosts_per_stratum = 2\npatience = "4s"'
-    fleet = Driven.run(rack, study(rack, blocks=blocks, name="late", held=True), rack.inventory(rules))
-    fleet.until("the study is begun (number 2)")
-    lot = {each for line in fleet.lines for each in HOSTS if line.startswith(f"{each}: the study is begun")}
-    (spare,) = {*HOSTS} - lot  # who measures is drawn
-    lost, other = sorted(lot)
-    rack.hold(spare)  # the fleet is not over before the old run is there
-    log = fleet.in_a_block(lost)
-    rack.cut(lost)
-    try:
-        fleet.until(f"{spare}: the study is begun (number 3, in the place of {lost})")
-    finally:
-        rack.mend(lost)
-    fleet.until("which is late: another host took its place")
-    rack.release(spare)
-    fleet.end()
-    results = whole(fleet, blocks, {}, (other, spare))
-    assert len(results) == 2
-    late = [*(fleet.folder / "late" / lost).iterdir()]
-    assert len(late) == 1
-    assert (late[0] / "run.jsonl").read_bytes().startswith(log.rpartition(b"\n")[0])
-    gone = [record for record in FleetFolder(fleet.folder).records() if isinstance(record, HostGone | HostReturned)]
-    assert [(type(each).__name__, each.host) for each in gone][:2] == [("HostGone", lost), ("HostReturned", lost)]
-    assert left_behind(rack, lost) == []

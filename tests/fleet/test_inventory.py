@@ -24,7 +24,7 @@ WHOLE = """
 [fleet]
 engine = "ssh"
 installation = "/opt/hugewise"
-patience = "5m"
+wait = "5m"
 
 [[host]]
 name = "rack1-a"
@@ -44,7 +44,7 @@ def test_what_hosts_are(tmp_path: Path) -> None:
     (tmp_path / "hosts.toml").write_text(WHOLE)
     hosts = inventory.load(tmp_path / "hosts.toml")
     first, second = hosts.host
-    assert (hosts.fleet.patience, first.labels, first.root) == (300.0, {"rack": "r1"}, True)
+    assert (hosts.fleet.wait, first.labels, first.root) == (300.0, {"rack": "r1"}, True)
     assert [hosts.installation(host) for host in hosts.host] == ["/opt/hugewise", "/home/me/hugewise"]
     assert [hosts.spool(host) for host in hosts.host] == [None, "/var/tmp/hw"]
     assert hosts.entry("rack1-b") is second
@@ -73,7 +73,7 @@ HOST = '[[host]]\nname = "a"\nssh = "a"\n'
         (HOST + 'spool = "/tmp/$(reboot)"\n', ["host[1].spool", "is not an absolute folder"]),
         (HOST + "rot = true\n", ["host[1].rot", "unknown key", "did you mean root"]),
         (HOST + '[fleet]\nengine = "ray"\n', ["fleet.engine = 'ray'", "is not one of the choices"]),
-        (HOST + '[fleet]\npatience = "0s"\n', ["fleet.patience", "is out of range"]),
+        (HOST + '[fleet]\nwait = "0s"\n', ["fleet.wait", "is out of range"]),
         (HOST.replace('name = "a"', 'name = "../a"'), ["host[1].name = '../a'", "is not a name"]),
         ("[[host]\n", ["it is not TOML"]),
     ],
@@ -226,7 +226,7 @@ def test_all_its_examples_together_are_an_inventory(engine: str) -> None:
     fleet = examples(FleetTable).replace('engine = "dask"', f'engine = "{engine}"')
     text = f"[fleet]\n{fleet}\n[[host]]\n{examples(HostEntry)}\n[[client]]\n{examples(ClientEntry)}\n"
     hosts = parse(text, "examples")
-    assert (hosts.fleet.engine, hosts.fleet.patience, hosts.host[0].root) == (engine, 600.0, True)
+    assert (hosts.fleet.engine, hosts.fleet.wait, hosts.host[0].root) == (engine, 3600.0, True)
     assert hosts.client_of(hosts.host[0]) is hosts.client[0]
     smallest = reference.text("inventory").split("```toml\n")[1].split("```")[0]
     assert parse(smallest, "smallest").host[0].name == tomllib.loads(smallest)["host"][0]["name"]

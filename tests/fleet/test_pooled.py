@@ -91,16 +91,11 @@ def test_who_was_left_out_and_why(tmp_path: Path) -> None:
     path = a_fleet(
         tmp_path,
         hosts,
-        records=(
-            HostGone(t=6.0, host="gone", reason="no route"),
-            Assigned(t=6.0, number=9, host="b", purpose="study", place="gone", replaces=3),
-        ),
+        records=(HostGone(t=6.0, host="gone", reason="no route"),),
     )
     results = pooled_results(path)
     assert [(left.host, left.why, left.reason) for left in results.left_out] == [("odd", "quarantined", "its A/A")]
-    # Whoever is late took long: it has its part, as the host has that took its place.
     assert [host.host for host in results.hosts] == ["a", "b", "gone"]
-    assert "another host had taken the place of gone, and both have part" in results.warnings
     assert any("1 host was not fit" in warning for warning in results.warnings)
 
 
@@ -121,7 +116,7 @@ def test_before_a_fleet_has_ended_nothing_is_claimed_over_its_hosts(tmp_path: Pa
 def test_hosts_that_are_lost_count_as_hosts_without_any_effect(tmp_path: Path) -> None:
     hosts = [FleetHostMade(f"h{number:02d}", FAST, -0.10) for number in range(12)]
     whole = pooled_results(a_fleet(tmp_path / "whole", hosts)).comparisons[0].strata[0]
-    begun = [Assigned(t=6.0, number=13, host="x", purpose="study", place="x")]
+    begun = [Assigned(t=6.0, number=13, host="x", purpose="study")]
     lacking = [*hosts, FleetHostMade("x", quarantined="it gave no answer any more")]
     (comparison,) = pooled_results(a_fleet(tmp_path / "one", lacking, records=begun)).comparisons
     (lost,) = comparison.strata
@@ -137,7 +132,7 @@ def test_hosts_that_are_lost_count_as_hosts_without_any_effect(tmp_path: Path) -
             a_fleet(
                 tmp_path / "more",
                 more,
-                records=[begun[0].__class__(t=6.0, number=6, host="x", purpose="study", place="x")],
+                records=[begun[0].__class__(t=6.0, number=6, host="x", purpose="study")],
             )
         ).withheld
     )

@@ -49,8 +49,7 @@ ANSWERS = [
 HOSTS = b"""
 [fleet]
 engine = "ssh"
-patience = "5m"
-hosts_per_stratum = 3
+wait = "5m"
 
 [[host]]
 name = "rack1-a"

@@ -15,8 +15,6 @@ An engine that is new is added to `engine_of`.
 
 from __future__ import annotations
 
-import random
-import secrets
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -43,7 +41,7 @@ from hugewise.fleet.protocol import (
     installed,
     study_of_question,
 )
-from hugewise.fleet.records import FleetOpened, FleetState, HostGreeted, Placement
+from hugewise.fleet.records import FleetOpened, FleetState, HostGreeted
 from hugewise.plan.cells import resolve
 from hugewise.quantity import format_duration
 from hugewise.stats import heterogeneity
@@ -258,18 +256,6 @@ def remarks(there: Sequence[GatheredHost], now: float) -> list[str]:
     return lines
 
 
-def place_hosts(there: Sequence[GatheredHost], per_stratum: int | None, t: float, seed: str) -> Placement:
-    """Choose by lot the hosts that measure, `per_stratum` of each stratum (None: all); the others stand by."""
-    lot = random.Random(seed)  # noqa: S311  (nobody gains by knowing it)
-    chosen: set[str] = set()
-    for stratum in sorted({gathered.stratum for gathered in there}):
-        members = [gathered.host for gathered in there if gathered.stratum == stratum]
-        chosen.update(members if per_stratum is None else lot.sample(members, min(per_stratum, len(members))))
-    measuring = tuple(gathered.host for gathered in there if gathered.host in chosen)
-    spare = tuple(gathered.host for gathered in there if gathered.host not in chosen)
-    return Placement(t=t, measuring=measuring, spare=spare, seed=seed)
-
-
 ERROR = 0.35
 """Standard error assumed for a host that ended by its own verdict, as a part of the effect."""
 
@@ -362,23 +348,20 @@ def begin(
     with connect(hosts, folder.fleet, say) as engine:
         there, refusals = examine_hosts(engine, hosts, wanted, say)
         refuse_problems(refusals, len(hosts.host))
-        placement = place_hosts(there, hosts.fleet.hosts_per_stratum, time.time(), secrets.token_hex(8))
-        for line in plan_lines(there, placement, wanted.study, hosts):
+        for line in plan_lines(there, wanted.study, hosts):
             say(printable(line))
         if dry_run:
             return None, None
         folder.make(study_toml=wanted.question.text, hosts_toml=hosts_toml)
         with closing(folder):
             folder.hold()
-            _write_down(folder, wanted, hosts, there, placement)
+            _write_down(folder, wanted, hosts, there)
             say(f"fleet {folder.fleet} in {folder.path}")
             begun(folder.path)
             return folder, Coordinator(folder, engine, hosts, rules_of(hosts), say).conduct()
 
 
-def _write_down(
-    folder: FleetFolder, wanted: AskedStudy, hosts: Inventory, there: Sequence[GatheredHost], placement: Placement
-) -> None:
+def _write_down(folder: FleetFolder, wanted: AskedStudy, hosts: Inventory, there: Sequence[GatheredHost]) -> None:
     folder.append(
         FleetOpened(
             t=time.time(),
@@ -392,7 +375,6 @@ def _write_down(
     )
     for gathered in there:
         folder.append(gathered.record(time.time(), hosts.entry(gathered.host).labels))
-    folder.append(placement)
 
 
 def go_on(
@@ -430,13 +412,13 @@ def go_on(
         if hosts is not None:
             with storing(str(path / "hosts.toml"), RESUME):
                 write_whole(path / "hosts.toml", reading.content(hosts))
-        if state.placement is None:
+        if any(host.greeted is None for host in state.hosts.values()):
             raise UserError(f"{path}: the fleet was broken off before any host was told", hint="hugewise fleet run")
         with engine_of(kept, state.opened.fleet, say) as engine:
             return Coordinator(folder, engine, kept, rules_of(kept, ending=ending), say).conduct()
 
 
-def plan_lines(there: Sequence[GatheredHost], placement: Placement, study: Study, hosts: Inventory) -> Iterator[str]:
+def plan_lines(there: Sequence[GatheredHost], study: Study, hosts: Inventory) -> Iterator[str]:
     """Yield lines with the cost of a fleet: strata with their hosts and differences, hosts and hours."""
     names = inventory.strata_names(gathered.stratum for gathered in there)
     by_stratum: Mapping[inventory.Stratum, list[str]] = {
@@ -445,13 +427,10 @@ def plan_lines(there: Sequence[GatheredHost], placement: Placement, study: Study
     first = next(iter(names), None)
     yield f"{len(there)} hosts in {len(names)} {'stratum' if len(names) == 1 else 'strata'}"
     for stratum, name in names.items():
-        members = by_stratum[stratum]
-        measuring = [host for host in members if host in placement.measuring]
-        spare = len(members) - len(measuring)
-        yield f"  {name}: {', '.join(measuring)}{f' ({spare} more stand by)' if spare else ''}"
+        yield f"  {name}: {', '.join(by_stratum[stratum])}"
         if first is not None and stratum != first:
             yield from (f"    {line}" for line in inventory.differences(first, stratum))
-    budget, count = study.budget.time, len(placement.measuring)
+    budget, count = study.budget.time, len(there)
     check = f", after a check of {hosts.fleet.check} blocks on each host" if hosts.fleet.check else ""
     if budget is None:
         yield f"{count} hosts measure, each until the study is decided: it has no time budget{check}"

@@ -117,7 +117,6 @@ _MOST_AT_ONCE = 32
 _READ_S = 120.0
 _ANSWER_S = 60.0
 _MOST_PASSED_S = 45.0  # time that one failed call stands for, at most
-_SEVERAL = 3  # hosts, of which more than half are not gone by chance
 _LONGEST = 1000
 
 CallResult = HostAnswer | ShippedRun | str | None
@@ -127,9 +126,7 @@ def rules_of(inventory: Inventory, *, ending: bool = False) -> FleetRules:
     """Return the rules from the inventory."""
     table = inventory.fleet
     return FleetRules(
-        replace=table.replace,
-        patience=table.patience,
-        wait=max(table.wait, table.patience),
+        wait=table.wait,
         look=table.look,
         check=table.check > 0,
         ending=ending,
@@ -192,19 +189,9 @@ class Coordinator:
                 self._start(decision)
             case Assign():
                 number = self.state.next_number
-                self._append(
-                    Assigned(
-                        t=self._t(),
-                        number=number,
-                        host=decision.host,
-                        purpose=decision.purpose,
-                        place=decision.place,
-                        replaces=decision.replaces,
-                    )
-                )
+                self._append(Assigned(t=self._t(), number=number, host=decision.host, purpose=decision.purpose))
                 what = "a check" if decision.purpose == "check" else "the study"
-                instead = f", in the place of {decision.place}" if decision.place not in (None, decision.host) else ""
-                self._say(f"{decision.host}: {what} is begun (number {number}{instead})")
+                self._say(f"{decision.host}: {what} is begun (number {number})")
             case Quarantine():
                 self._append(HostQuarantined(t=self._t(), host=decision.host, reason=decision.reason))
                 self._say(f"{decision.host} is quarantined: {decision.reason}")
@@ -287,8 +274,7 @@ class Coordinator:
         return msgspec.structs.replace(self.state.opened.question, directory=entry.directory)
 
     def _place(self, work: AssignmentState) -> Path:
-        below = "checks" if work.assigned.purpose == "check" else "hosts" if work.replaced is None else "late"
-        return self.folder.path / below / work.assigned.host
+        return self.folder.path / ("checks" if work.assigned.purpose == "check" else "hosts") / work.assigned.host
 
     # -- results
 
@@ -320,9 +306,6 @@ class Coordinator:
         self._failed[host] = now
         new = host not in self.view.out
         self.view.out[host] = self.view.out.get(host, 0.0) + passed
-        self.view.alone[host] = self.view.alone.get(host, 0.0) + passed
-        if len(self.state.hosts) >= _SEVERAL and 2 * len(self.view.out) > len(self.state.hosts):
-            self.view.alone.clear()  # the link of this machine failed: no host failed alone
         if new:
             self._reasons[host] = error.message
             if self.state.hosts[host].out is None:
@@ -331,7 +314,6 @@ class Coordinator:
 
     def _returned(self, host: str) -> None:
         self.view.out.pop(host, None)
-        self.view.alone.pop(host, None)
         self._failed.pop(host, None)
         self._reasons.pop(host, None)
         self._say(f"{host} is back")
@@ -366,7 +348,7 @@ class Coordinator:
                 self.view.due[act.host] = now + min(_SOON_S, self.rules.look)
             case "ship":
                 assert isinstance(came, ShippedRun)
-                self._shipped(act, work, came)
+                self._shipped(act, came)
             case "judge":
                 assert came is None or isinstance(came, str)
                 self._append(Checked(t=self._t(), number=act.number, reason=came))
@@ -398,10 +380,9 @@ class Coordinator:
         else:
             self.view.due[act.host] = now + self.rules.look
 
-    def _shipped(self, act: Act, work: AssignmentState, came: ShippedRun) -> None:
+    def _shipped(self, act: Act, came: ShippedRun) -> None:
         why = foreign(came.path, self.state.hosts[act.host].greeted, self.state.seeds)
         folder = came.path.relative_to(self.folder.path)
-        late = folder.parts[0] == "late"
         self._append(
             RunShipped(
                 t=self._t(),
@@ -410,15 +391,13 @@ class Coordinator:
                 digest=came.digest,
                 files=came.files,
                 size=came.size,
-                late=late,
                 foreign=None if why is None else printable(why)[:_LONGEST],
                 seed_hash=seed_hash(came.path),
             )
         )
-        late_words = ", which is late: another host took its place" if late or work.replaced is not None else ""
         if why is not None:
             self._say(f"{act.host}: its run is kept and does not count: {why}")
-        self._say(f"{act.host}: its run is at {folder} ({came.files} files, {came.size >> 10:,} KiB){late_words}")
+        self._say(f"{act.host}: its run is at {folder} ({came.files} files, {came.size >> 10:,} KiB)")
 
     def _show(self, now: float) -> None:
         if self._snapshots.due(now):

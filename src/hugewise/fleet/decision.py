@@ -2,7 +2,7 @@
 
 Time is seconds of a clock that nobody sets. Nothing is decided by a wall's clock, here or on a host.
 
-`Decider` decides for one host or place at a time. `Agenda` knows which hosts have to be looked at: those that were
+`Decider` decides for one host at a time. `Agenda` knows which hosts have to be looked at: those that were
 changed (`mark_changed`), and those that are due. So a decision costs as much with ten thousand hosts as with ten.
 """
 
@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from hugewise.fleet.inventory import Stratum
 from hugewise.fleet.protocol import ENDED, AssignmentSeen
 from hugewise.fleet.records import (
     Assigned,
@@ -43,8 +41,6 @@ Step = Literal["begin", "look", "end", "ship", "judge", "forget"]
 class FleetRules:
     """Rules from the inventory; see `inventory.FleetTable`. `ending`: nothing is begun, and what runs is ended."""
 
-    replace: bool = True
-    patience: float = 600.0
     wait: float = 3600.0
     look: float = 60.0
     check: bool = True
@@ -60,7 +56,6 @@ class Observations:
     due      when a host is to be asked next; one that is not listed: now
     busy     hosts that are being asked
     out      seconds for which a host is known to give no answer, by calls that failed
-    alone    the same, while it was not one of many that gave none
     ended    numbers that were ordered to end
     """
 
@@ -69,7 +64,6 @@ class Observations:
     due: dict[str, float] = field(default_factory=dict)
     busy: set[str] = field(default_factory=set)
     out: dict[str, float] = field(default_factory=dict)
-    alone: dict[str, float] = field(default_factory=dict)
     ended: set[int] = field(default_factory=set)
 
 
@@ -88,8 +82,6 @@ class Assign:
 
     host: str
     purpose: Purpose
-    place: str | None = None
-    replaces: int | None = None
 
 
 @dataclass(frozen=True)
@@ -120,7 +112,7 @@ Decision = Act | Assign | Quarantine | GiveUp | Close
 
 @dataclass(frozen=True)
 class Decider:
-    """Decisions about one host or one place; `Agenda` knows which of them need one."""
+    """Decisions about one host; `Agenda` knows which hosts need one."""
 
     state: FleetState
     view: Observations
@@ -128,13 +120,29 @@ class Decider:
 
     # -- records
 
-    def of_host(self, name: str) -> Quarantine | Assign | None:
+    def of_host(self, name: str) -> Quarantine | Assign | GiveUp | None:
+        """Return the record due for a host, or None."""
         host = self.state.hosts[name]
         if host.quarantined is None and (reason := self.unfit_reason(host)) is not None:
             return Quarantine(name, reason)
-        if self.rules.ending or not self.rules.check or host.check != "not yet" or host.quarantined is not None:
+        if self.rules.ending:
             return None
-        return Assign(name, "check") if self._idle(name) and name not in self.view.out else None
+        work, gone = self.study_of(name), self.view.out.get(name, 0.0)
+        if host.quarantined is None and name not in self.view.out and self._idle(name):
+            if self.rules.check and host.check == "not yet":
+                return Assign(name, "check")
+            if work is None:
+                return Assign(name, "study")
+        if gone < self.rules.wait:
+            return None
+        why = f"{name} was out of reach for {gone:.0f} s"
+        if work is None:
+            return Quarantine(name, why) if host.quarantined is None else None
+        return GiveUp(work.number, why) if work.given_up is None and work.settled is None else None
+
+    def study_of(self, name: str) -> AssignmentState | None:
+        """Return the host's assignment of the study."""
+        return next((work for work in self.state.of_host(name) if work.assigned.purpose == "study"), None)
 
     def unfit_reason(self, host: HostState) -> str | None:
         for work in self.state.of_host(host.name):
@@ -144,8 +152,6 @@ class Decider:
                 return f"{what}: {work.checked.reason}"
             if work.shipped is not None and work.shipped.foreign is not None:
                 return f"{what}: {work.shipped.foreign}"
-            if work.replaced is not None:
-                continue
             if settled is not None and settled.state != "ended" and settled.reason != ENDED:
                 return f"{what} has {settled.state} there: {settled.reason or 'nobody knows why'}"
             if work.given_up is not None and settled is None:
@@ -154,47 +160,6 @@ class Decider:
 
     def _idle(self, host: str) -> bool:
         return not any(work.open for work in self.state.of_host(host))
-
-    def _ready(self, host: HostState) -> bool:
-        checked = host.check == "passed" or not self.rules.check
-        return host.quarantined is None and checked and host.name not in self.view.out and self._idle(host.name)
-
-    def in_place(self, place: str, free: Callable[[Stratum], str | None]) -> Assign | GiveUp | Quarantine | None:
-        """Return the record due for a host's place, or None; `free` names a host of a stratum that stands by."""
-        if self.rules.ending:
-            return None
-        work, host = self.current(place)
-        if work is None and self._ready(host):
-            return Assign(host.name, "study", place=place)
-        if work is not None and work.settled is not None and work.settled.state == "ended" and work.shipped is not None:
-            return None
-        if work is not None and work.began and work.settled is not None and work.settled.state != "ended":
-            return None  # the treatment may be the cause: another host's result does not replace it
-        gone, alone = self.view.out.get(host.name, 0.0), self.view.alone.get(host.name, 0.0)
-        over = work is None or work.settled is not None or work.given_up is not None
-        failed = host.quarantined is not None and over
-        if not failed and max(alone, gone if gone >= self.rules.wait else 0.0) < self.rules.patience:
-            return None
-        replace = self.rules.replace and (failed or alone >= self.rules.patience)
-        spare = free(host.greeted.stratum) if replace and host.greeted is not None else None
-        if spare is not None:
-            return Assign(spare, "study", place=place, replaces=None if work is None else work.number)
-        if gone < self.rules.wait:
-            return None
-        why = f"{host.name} was out of reach for {gone:.0f} s, and no other host of its stratum was free"
-        if work is None:
-            return Quarantine(host.name, why) if host.quarantined is None else None
-        return GiveUp(work.number, why) if work.given_up is None and work.settled is None else None
-
-    def current(self, place: str) -> tuple[AssignmentState | None, HostState]:
-        """Return the assignment that now measures in a place, and the host that has it, or is to have it."""
-        work = self.state.places.get(place)
-        return work, self.state.hosts[place if work is None else work.assigned.host]
-
-    def free(self, name: str) -> bool:
-        unused = all(work.assigned.purpose == "check" for work in self.state.of_host(name))
-        host = self.state.hosts[name]
-        return unused and self._ready(host) and self.unfit_reason(host) is None
 
     # -- orders
 
@@ -210,10 +175,9 @@ class Decider:
         if work.given_up is not None and work.given_up.over:
             return "forget"
         if settled is None:
-            wanted = work.replaced is None and not self.rules.ending
-            if wanted and work.number not in self.view.begun:
-                return "begin"
-            return "look" if wanted or work.number in self.view.ended else "end"
+            if self.rules.ending:
+                return "look" if work.number in self.view.ended else "end"
+            return "look" if work.number in self.view.begun else "begin"
         if settled.run is not None and work.shipped is None:
             return "ship"
         if work.assigned.purpose == "check" and work.shipped is not None and work.checked is None:
@@ -225,12 +189,12 @@ class Decider:
     def to_ask(self, name: str) -> bool:
         return name not in self.view.out and not self._idle(name)
 
-    def awaited(self, place: str) -> bool:
+    def awaited(self, name: str) -> bool:
         if self.rules.ending:
             return False
-        work, host = self.current(place)
+        work = self.study_of(name)
         over = work is not None and (work.settled is not None or work.given_up is not None)
-        if host.name in self.view.out and host.quarantined is None and not over:
+        if name in self.view.out and self.state.hosts[name].quarantined is None and not over:
             return True
         return work is not None and self._to_come(work)
 
@@ -241,7 +205,6 @@ class Decider:
 
     def told(self) -> str:
         """Describe how the fleet ended, in a sentence; names the hosts whose runs did not end regularly."""
-        places = () if self.state.placement is None else self.state.placement.measuring
         counted = self.state.counted()
         whole = sum(work.settled is not None and work.settled.state == "ended" for work in counted)
         others = [
@@ -251,7 +214,7 @@ class Decider:
         ]
         more = f" and {len(others) - _MOST_NAMED} more" if len(others) > _MOST_NAMED else ""
         unfinished = f"; before its end: {', '.join(others[:_MOST_NAMED])}{more}" if others else ""
-        return f"{whole} of {len(places)} hosts have measured{unfinished}"
+        return f"{whole} of {len(self.state.hosts)} hosts have measured{unfinished}"
 
 
 class Agenda:
@@ -260,16 +223,9 @@ class Agenda:
     def __init__(self, state: FleetState, view: Observations, rules: FleetRules) -> None:
         self._state, self._view = state, view
         self._moment = Decider(state, view, rules)
-        placement = state.placement
-        self._measuring = frozenset(() if placement is None else placement.measuring)
-        self._spare = frozenset(() if placement is None else placement.spare)
-        # In the order of their numbers, then hosts without a part.
-        named = () if placement is None else (*placement.measuring, *placement.spare)
-        self._touched: dict[str, None] = dict.fromkeys((*named, *state.hosts))
+        self._touched: dict[str, None] = dict.fromkeys(state.hosts)
         self._to_ask: set[str] = set()
         self._awaited: set[str] = set()
-        self._free: defaultdict[Stratum, dict[str, None]] = defaultdict(dict)
-        self._wanting: defaultdict[Stratum, dict[str, None]] = defaultdict(dict)
         self._due: list[tuple[float, int, str]] = []
         self._count = itertools.count()
 
@@ -280,8 +236,6 @@ class Agenda:
         match record:
             case Assigned():
                 self.mark_changed(record.host)
-                if record.replaces is not None:
-                    self.mark_changed(self._state.assignments[record.replaces].assigned.host)
             case RunSettled() | Checked() | RunShipped() | RunForgotten() | RunGivenUp():
                 self.mark_changed(self._state.assignments[record.number].assigned.host)
             case FleetOpened() | Placement() | FleetClosed():
@@ -293,7 +247,7 @@ class Agenda:
         """Return the decisions due now: one record, or an order for each idle host of `most`; empty: wait."""
         while self._touched:
             name = next(iter(self._touched))
-            if (record := self._written(name)) is not None:
+            if (record := self._moment.of_host(name)) is not None:
                 return [record]
             del self._touched[name]
             self._known(name, now)
@@ -311,50 +265,11 @@ class Agenda:
 
     # -- of one host
 
-    def _places(self, name: str) -> Iterator[str]:
-        if name in self._measuring:
-            yield name
-        for work in self._state.of_host(name):
-            if work.assigned.place not in (None, name):
-                yield work.assigned.place
-
-    def _written(self, name: str) -> Decision | None:
-        if self._state.placement is None:
-            return None
-        if (name in self._measuring or name in self._spare) and (record := self._moment.of_host(name)) is not None:
-            return record
-        for place in self._places(name):
-            if written := self._moment.in_place(place, lambda stratum, place=place: self._free_host(place, stratum)):  # type: ignore[misc]
-                return written
-        return None
-
-    def _free_host(self, place: str, stratum: Stratum) -> str | None:
-        for name in self._free[stratum]:
-            if self._moment.free(name):
-                return name
-        self._wanting[stratum][place] = None
-        return None
-
     def _known(self, name: str, now: float) -> None:
         _set_member(self._to_ask, name, holds=self._moment.to_ask(name))
-        for place in self._places(name):
-            _set_member(self._awaited, place, holds=self._moment.awaited(place))
-        if name in self._spare:
-            self._note_spare(name)
+        _set_member(self._awaited, name, holds=self._moment.awaited(name))
         if any(work.open for work in self._state.of_host(name)) and name not in self._view.busy:
             self._ask(name, max(now, self._view.due.get(name, now)))
-
-    def _note_spare(self, name: str) -> None:
-        greeted = self._state.hosts[name].greeted
-        if greeted is None:
-            return
-        known = self._free[greeted.stratum]
-        if not self._moment.free(name):
-            known.pop(name, None)
-        elif name not in known:
-            known[name] = None
-            for place in self._wanting.pop(greeted.stratum, {}):
-                self.mark_changed(self._moment.current(place)[1].name)
 
     # -- orders
 

@@ -7,7 +7,6 @@
       hosts.toml     the inventory
       hosts/NAME/RUN the run of a host, as its own `results/STUDY/RUN`: any verb that takes a run takes it
       checks/NAME/RUN  its comparison of the same with the same, before
-      late/NAME/RUN  what came of a host after another took its place
       lock           held by the one coordinator that works on it
 
 A run is brought by its manifest into `.NUMBER.part` beside its place, and renamed when every file is there and has its
@@ -78,7 +77,7 @@ class FleetFolder:
             own(results, f"results = {str(results)!r}")
             made_folder(self.path.parent)
             made_folder(self.path)
-            for below in ("hosts", "checks", "late"):
+            for below in ("hosts", "checks"):
                 (self.path / below).mkdir()
             write_whole(self.path / "study.toml", study_toml.encode())
             write_whole(self.path / "hosts.toml", hosts_toml.encode())
@@ -223,21 +222,19 @@ def _how(state: FleetState, snapshot: FleetSnapshot) -> str:
 def _of_host(state: FleetState, host: HostState, snapshot: FleetSnapshot) -> str:
     assignments = state.of_host(host.name)
     work = assignments[-1] if assignments else None
-    spare = state.placement is not None and host.name in state.placement.spare
     parts = []
     if host.quarantined is not None:
         parts.append(f"quarantined ({host.quarantined})")
     if host.out is not None:
         parts.append(f"out of reach ({host.out.reason})")
     if work is None or (work.assigned.purpose == "check" and work.forgotten):
-        parts.append("stands by" if spare else "nothing begun yet" if work is None else "checked")
+        parts.append("nothing begun yet" if work is None else "checked")
         return "; ".join(parts)
     what = "check" if work.assigned.purpose == "check" else "study"
     seen = snapshot.seen.get(host.name)
     if work.shipped is not None:
-        late = "; late: another host took its place" if not work.counted and what == "study" else ""
         ended = "" if work.settled is None or work.settled.state == "ended" else f" ({work.settled.state})"
-        parts.append(f"{what} brought{ended}: {work.shipped.folder}{late}")
+        parts.append(f"{what} brought{ended}: {work.shipped.folder}")
     elif work.given_up is not None:
         parts.append(f"{what} given up: {work.given_up.reason}")
     elif work.settled is not None:

@@ -196,28 +196,11 @@ class FleetTable(msgspec.Struct, frozen=True, kw_only=True):
     housekeeping_cpu: Annotated[
         int | None, keys.integer(0, 4095), Key("The CPU that workers are bound to.", "housekeeping_cpu = 0")
     ] = None
-    hosts_per_stratum: Annotated[
-        int | None,
-        keys.integer(1, 10_000),
-        Key(
-            "How many hosts of each stratum measure; the others of it stand by to replace one that is lost.",
-            "hosts_per_stratum = 5",
-            default="all",
-        ),
-    ] = None
-    replace: Annotated[
-        bool, Key("Whether a host that is lost is replaced by another one of its stratum.", "replace = false")
-    ] = True
-    patience: Annotated[
-        float,
-        keys.duration(1.0),
-        Key("How long a host may be out of reach before it is replaced.", 'patience = "10m"', default='`"10m"`'),
-    ] = 600.0
     wait: Annotated[
         float,
         keys.duration(1.0),
         Key(
-            "How long one that nobody replaces is waited for before the fleet ends without it.",
+            "How long a host that is out of reach is waited for before the fleet ends without it.",
             'wait = "1h"',
             default='`"1h"`',
         ),

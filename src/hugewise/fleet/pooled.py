@@ -237,18 +237,15 @@ def _left_out(state: FleetState) -> Iterator[LeftOutHost]:
         elif work is not None:
             yield LeftOutHost(host=host.name, why="not measured", reason="its run has not come back yet")
         else:
-            why = "it did not answer yet" if host.greeted is None else "it stands by"
+            why = "it did not answer yet" if host.greeted is None else "nothing was begun on it"
             yield LeftOutHost(host=host.name, why="not measured", reason=why)
 
 
 def _shipped(state: FleetState) -> list[AssignmentState]:
-    # A late run took long, which means that its effect is small: a fleet without late runs shows too large an effect.
     by_host: dict[str, AssignmentState] = {}
     for work in state.assignments.values():
         if work.assigned.purpose == "study" and work.shipped is not None and work.shipped.foreign is None:
-            before = by_host.get(work.assigned.host)
-            if before is None or (work.counted and not before.counted):
-                by_host[work.assigned.host] = work
+            by_host.setdefault(work.assigned.host, work)
     return sorted(by_host.values(), key=lambda work: work.number)
 
 
@@ -356,8 +353,6 @@ def _facts(stratum: Stratum) -> dict[str, str]:
 def _warnings(
     state: FleetState, measured: Sequence[MeasuredHost], names: Mapping[str, Stratum], weights: Mapping[str, float]
 ) -> Iterator[str]:
-    if late := [work.assigned.host for work in _shipped(state) if not work.counted]:
-        yield f"another host had taken the place of {', '.join(late)}, and both have part"
     if unfit := sum(host.quarantined is not None for host in state.hosts.values()):
         hosts = "1 host was" if unfit == 1 else f"{unfit} hosts were"
         yield f"{hosts} not fit to measure: what is said of the next host speaks of hosts that are"

@@ -53,24 +53,15 @@ class HostGreeted(_Record, frozen=True, kw_only=True, tag="host_greeted"):
 
 
 class Placement(_Record, frozen=True, kw_only=True, tag="stood"):
-    """Hosts that measure, and hosts that stand by; `seed` is that of the lot that chose them."""
-
-    measuring: tuple[str, ...]
-    spare: tuple[str, ...]
-    seed: str = ""
+    """Record of fleets of before, some hosts of which stood by."""
 
 
 class Assigned(_Record, frozen=True, kw_only=True, tag="assigned"):
-    """A host is to run: written before it is told. `place`: of a study, the host that was to measure it first.
-    `replaces`: the number before it in that place, whose host is out of reach or has failed: what still comes of it is
-    late.
-    """
+    """A host is to run: written before it is told."""
 
     number: int
     host: str
     purpose: Purpose
-    place: str | None = None
-    replaces: int | None = None
 
 
 class HostGone(_Record, frozen=True, kw_only=True, tag="host_gone"):
@@ -113,8 +104,8 @@ class Checked(_Record, frozen=True, kw_only=True, tag="checked"):
 class RunShipped(_Record, frozen=True, kw_only=True, tag="run_shipped"):
     """A run's folder lies whole in the fleet's folder, at `folder` (relative). `digest`: SHA-256 over its manifest.
 
-    `late`: another host took its place before; both have part in the report. `foreign`: why it is not a run of that
-    host as it was greeted; such a run has no part. `seed_hash` is that of the run: each run has coins of its own.
+    `foreign`: why it is not a run of that host as it was greeted; such a run has no part. `seed_hash` is that of the
+    run: each run has coins of its own.
     """
 
     number: int
@@ -122,7 +113,6 @@ class RunShipped(_Record, frozen=True, kw_only=True, tag="run_shipped"):
     digest: str
     files: int
     size: int
-    late: bool = False
     foreign: str | None = None
     seed_hash: str = ""
 
@@ -179,7 +169,7 @@ class HostState:
 
 @dataclass
 class AssignmentState:
-    """An assignment. `replaced`: the number that took its place: what still comes of it is late."""
+    """An assignment."""
 
     assigned: Assigned
     settled: RunSettled | None = None
@@ -187,16 +177,10 @@ class AssignmentState:
     checked: Checked | None = None
     given_up: RunGivenUp | None = None
     forgotten: bool = False
-    replaced: int | None = None
 
     @property
     def number(self) -> int:
         return self.assigned.number
-
-    @property
-    def began(self) -> bool:
-        """True if the run had a folder when it came to its end: its first attempt may have begun."""
-        return self.settled is not None and self.settled.run is not None
 
     @property
     def open(self) -> bool:
@@ -206,21 +190,16 @@ class AssignmentState:
     @property
     def counted(self) -> bool:
         """True if the run is one of those that are judged together."""
-        whole = self.shipped is not None and not self.shipped.late and self.shipped.foreign is None
-        return self.assigned.purpose == "study" and whole and self.replaced is None
+        return self.assigned.purpose == "study" and self.shipped is not None and self.shipped.foreign is None
 
 
 @dataclass
 class FleetState:
-    """The fleet's state. `places`: the assignment now in each host's place; `seeds`: host by the hash of its run's
-    seed.
-    """
+    """The fleet's state. `seeds`: host by the hash of its run's seed."""
 
     opened: FleetOpened
     hosts: dict[str, HostState] = field(default_factory=dict)
     assignments: dict[int, AssignmentState] = field(default_factory=dict)
-    places: dict[str, AssignmentState] = field(default_factory=dict)
-    placement: Placement | None = None
     closed: FleetClosed | None = None
     seeds: dict[str, str] = field(default_factory=dict)
     _highest: int = 0
@@ -261,14 +240,12 @@ class FleetState:
             case RunShipped():
                 assignment = self.assignments[record.number]
                 assignment.shipped = record
-                if record.seed_hash:
+                if record.seed_hash and record.foreign is None:
                     self.seeds.setdefault(record.seed_hash, assignment.assigned.host)
             case RunForgotten():
                 self.assignments[record.number].forgotten = True
             case RunGivenUp():
                 self.assignments[record.number].given_up = record
-            case Placement():
-                self.placement = record
             case FleetClosed():
                 self.closed = record
 
@@ -276,10 +253,6 @@ class FleetState:
         assignment = self.assignments[record.number] = AssignmentState(record)
         self._by_host[record.host].append(assignment)
         self._highest = max(self._highest, record.number)
-        if record.place is not None:
-            self.places[record.place] = assignment
-        if record.replaces is not None:
-            self.assignments[record.replaces].replaced = record.number
         self.closed = None
 
     @property
@@ -290,5 +263,5 @@ class FleetState:
         return self._by_host.get(host, ())
 
     def counted(self) -> list[AssignmentState]:
-        """Return the runs that are judged together, the first ones first: each place has one at most."""
+        """Return the runs that are judged together, the first ones first: each host has one at most."""
         return [work for work in self.assignments.values() if work.counted]

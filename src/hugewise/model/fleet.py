@@ -43,7 +43,7 @@ class LeftOutHost(msgspec.Struct, frozen=True, kw_only=True):
     lost          it gave no answer, or nothing was brought back of it
     copy          it is a run that another host has too, or the machine of another host
     unreadable    its run cannot be read, or is of another study
-    not measured  it stood by, or the fleet has not come to it
+    not measured  the fleet has not come to it
     """
 
     host: str
