@@ -147,7 +147,7 @@ def test_a_small_package_of_another_architecture_is_had(tmp_path: Path, monkeypa
     assert not (tmp_path / "root/usr/share/doc").exists()
     with pytest.raises(UserError, match="has no package for arm64 named redis-serverr") as raised:
         debian.resolve(["redis-serverr"], "trixie", "arm64")
-    assert "redis-server" in str(raised.value.hint)
+    assert "apt-cache search" in str(raised.value.hint)
     assert machines_own() == before
 
 

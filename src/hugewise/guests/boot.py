@@ -19,7 +19,6 @@ from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
@@ -49,46 +48,19 @@ _ESCAPE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
-class QemuEnd(NamedTuple):
-    """End of a QEMU. `description`: in words, empty where it ended as it should; `cure`: where one is known."""
-
-    description: str
-    cure: str | None = None
-
-
-def exit_status(serving: Serving, kills_before: int | None = None) -> QemuEnd | None:
-    """Return how QEMU ended; None where it lives, or the end is unknown.
-
-    `kills_before`: `oom_kills` when QEMU was started, as anybody may send the signal of a kernel's kill.
-    """
+def exit_status(serving: Serving) -> str | None:
+    """Return how QEMU ended, empty where as it should; None where it lives, or the end is unknown."""
     select.select([serving.launcher], [], [], _TO_EXIT_S)
     end = next((event for event in serving.events() if isinstance(event, probe.Exit)), None)
     if end is None:
         return None
     if end.exceeded is not None:
-        return QemuEnd(f"was ended: {end.exceeded}")
+        return f"was ended: {end.exceeded}"
     if end.signal == _KILLED:
-        kills = oom_kills()
-        if kills is not None and kills_before is not None and kills > kills_before:
-            return QemuEnd(
-                f"was killed (signal 9), as {kills - kills_before} process(es) were by this host's kernel meanwhile,"
-                " for want of memory",
-                "give the guests less memory, or this host (or the limit that it runs under) more: see dmesg",
-            )
-        return QemuEnd("was killed (signal 9): somebody ended it, and no want of memory did (see dmesg)")
+        return "was killed (signal 9): see dmesg, whether for want of memory"
     if end.signal is not None:
-        return QemuEnd(f"ended by signal {end.signal}")
-    return QemuEnd("" if end.code == 0 else f"failed (exit status {end.code})")
-
-
-def oom_kills(vmstat: Path = Path("/proc/vmstat")) -> int | None:
-    """Return the kernel's count of OOM kills, cgroup limits included (proc(5): oom_kill, since Linux 4.13), or None."""
-    with suppress(OSError, ValueError):
-        for line in vmstat.read_text().splitlines():
-            name, _, count = line.partition(" ")
-            if name == "oom_kill":
-                return int(count)
-    return None
+        return f"ended by signal {end.signal}"
+    return "" if end.code == 0 else f"failed (exit status {end.code})"
 
 
 def emulator_at_fault(outputs: Path) -> bool:
@@ -104,16 +76,16 @@ def emulator_at_fault(outputs: Path) -> bool:
     return bool(causes) and _HALF_PATCHED.search(causes[0]) is not None and "Fatal exception" in panic
 
 
-def exit_error(message: str, outputs: Path, end: QemuEnd | None = None) -> MachineError:
+def exit_error(message: str, outputs: Path, end: str | None = None) -> MachineError:
     """Return the message, how QEMU ended, its own last words and the console's. `outputs`: the folder that has them."""
     lines = [f"QEMU: {line}" for line in _last_lines(outputs / "qemu.stderr", 3)]
     console = _last_lines(outputs / "console.txt", _MOST_LINES)
     # A panic is followed by more lines than are told.
     causes = [line for line in console[:-_LAST_LINES] if _CAUSE.search(line)]
     lines += [f"console: {line}" for line in (*causes[-2:], *console[-_LAST_LINES:])]
-    if end is not None and end.description:
-        message += f"; QEMU {end.description}"
-    return MachineError("\n  ".join([message, *(lines or ["it said nothing"])]), hint=None if end is None else end.cure)
+    if end:
+        message += f"; QEMU {end}"
+    return MachineError("\n  ".join([message, *(lines or ["it said nothing"])]))
 
 
 def plain_lines(text: str) -> list[str]:
@@ -172,7 +144,6 @@ class BootedGuest:
     agent  connected to the agent; the hello has not been read
     qmp    QEMU's monitor
     pid    QEMU's, as this process sees it
-    oom_kills  how many processes this host's kernel had killed for want of memory before it was started
     """
 
     guest: Guest
@@ -181,7 +152,6 @@ class BootedGuest:
     agent: socket.socket
     qmp: Qmp
     copies: tuple[Path, ...] = field(default=(), repr=False)
-    oom_kills: int | None = None
     _closed: bool = field(default=False, repr=False)
 
     @property
@@ -197,7 +167,7 @@ class BootedGuest:
         return self._closed or self.serving.ended()
 
     def error(self, message: str) -> MachineError:
-        error = exit_error(message, self.hosting.outputs, exit_status(self.serving, self.oom_kills))
+        error = exit_error(message, self.hosting.outputs, exit_status(self.serving))
         several = self.guest.accelerator == "tcg" and self.guest.cpus > 1
         error.emulator = several and emulator_at_fault(self.hosting.outputs)
         return error
@@ -258,7 +228,7 @@ def boot(
     cannot be (`qemu.argv`), ProbeError, StorageError.
     """
     patience = (PATIENCE_S[guest.accelerator] if timeout is None else timeout) + filling_s(guest)
-    end, kills = time.monotonic() + patience, oom_kills()
+    end = time.monotonic() + patience
     with ExitStack() as undo:
         places, copies = _places(guest, initramfs, hosting, undo)
         listening = {name: _listen(hosting, name, undo) for name in ("agent", "qmp")}
@@ -270,7 +240,7 @@ def boot(
         except ProbeError as error:
             raise exit_error(f"QEMU did not start: {error.message}", hosting.outputs) from None
         undo.callback(serving.close)
-        waiting = _Waiting(serving, hosting.outputs, end, patience, kills, guest)
+        waiting = _Waiting(serving, hosting.outputs, end, patience, guest)
         monitor = undo.enter_context(waiting.connected(listening["qmp"]))
         agent = undo.enter_context(waiting.connected(listening["agent"]))
         waiting.hello(agent)
@@ -282,7 +252,7 @@ def boot(
             listener.close()
         _discard([hosting.run / name for name in listening])
         undo.pop_all()
-    return BootedGuest(guest, hosting, serving, agent, qmp, copies, kills)
+    return BootedGuest(guest, hosting, serving, agent, qmp, copies)
 
 
 def filling_s(guest: Guest) -> float:
@@ -390,7 +360,6 @@ class _Waiting:
     outputs: Path
     end: float
     patience: float
-    oom_kills: int | None
     guest: Guest
 
     def connected(self, listener: socket.socket) -> socket.socket:
@@ -431,8 +400,8 @@ class _Waiting:
 
     def _over(self, *, began: bool) -> MachineError:
         select.select([self.serving.launcher], [], [], _TO_LEAVE_S)
-        end = exit_status(self.serving, self.oom_kills)
-        if end is None or end.description:
+        end = exit_status(self.serving)
+        if end is None or end:
             return exit_error("the guest did not say hello", self.outputs, end)
         if began:
             hint = f"a kernel with too little memory ends so: give the guest more than {format_size(self.guest.memory)}"

@@ -9,7 +9,6 @@ that a study resolves to the same versions again; remove `apt/` there to have th
 
 from __future__ import annotations
 
-import difflib
 import errno
 import functools
 import os
@@ -81,7 +80,6 @@ _URI: Final = re.compile(r"'(?P<uri>[^']+)' (?P<file>\S+) (?P<size>\d+) SHA256:(
 _UNKNOWN: Final = re.compile(
     r"E: (?:Unable to locate package|Unable to find a source package for|Package '?) ?(?P<name>[a-z0-9.+-]+)"
 )
-_KEYS: Final = ("NO_PUBKEY", "is not signed", "Missing key")
 
 # apt's proxies.
 _PASSED: Final = ("http_proxy", "https_proxy", "ftp_proxy", "no_proxy")
@@ -320,20 +318,11 @@ def configuration(sandbox: Sandbox, lists: Path, arch: str) -> str:
 
 def _refusal(apt: _Apt, stderr: str) -> HugewiseError:
     state = apt.state
-    unknown = sorted({missing_name["name"] for missing_name in _UNKNOWN.finditer(stderr)})
-    if unknown and state.sources:
+    if unknown := sorted({match["name"] for match in _UNKNOWN.finditer(stderr)}):
+        kind = "source package" if state.sources else f"package for {state.arch}"
         return UserError(
-            f"Debian {state.suite} has no source package named {' and '.join(unknown)}",
-            hint="a source package often has another name than its programs: apt-cache showsrc PROGRAM says it",
-        )
-    if unknown:
-        listed = apt.run("apt-cache", "pkgnames").stdout.split()
-        near = sorted(
-            {name for missing_name in unknown for name in difflib.get_close_matches(missing_name, listed, n=3)}
-        )
-        hint = f"names near it: {', '.join(near)}" if near else "search names with: apt-cache search WORD"
-        return UserError(
-            f"Debian {state.suite} has no package for {state.arch} named {' and '.join(unknown)}", hint=hint
+            f"Debian {state.suite} has no {kind} named {' and '.join(unknown)}",
+            hint="search names with: apt-cache search WORD; the source package of a program: apt-cache showsrc PROGRAM",
         )
     if os.strerror(errno.ENOSPC) in stderr or "enough free space" in stderr:
         return StorageError(f"apt: {_apt_reason(stderr)}", hint=f"free space at {apt.sandbox.own} (below /var/tmp)")
@@ -344,14 +333,11 @@ def _refusal(apt: _Apt, stderr: str) -> HugewiseError:
 
 
 def _unreadable(state: _State, stderr: str) -> UserError:
-    what = f"cannot read the package lists of Debian {state.suite}: {_apt_reason(stderr)}"
-    if any(word in stderr for word in _KEYS):
-        return UserError(
-            what,
-            hint="this machine's keyring lacks that suite's key: apt install --only-upgrade debian-archive-keyring",
-        )
-    readable = f", and can {NAME}, who runs apt for root, read what it needs of /etc/apt" if os.geteuid() == 0 else ""
-    return UserError(what, hint=f"is the network there, does `apt-get update` work on this machine{readable}?")
+    return UserError(
+        f"cannot read the package lists of Debian {state.suite}: {_apt_reason(stderr)}",
+        hint=f"is the network there, does `apt-get update` work, also as {NAME}, who runs apt for root? where a key is"
+        " missing: apt install --only-upgrade debian-archive-keyring",
+    )
 
 
 def _apt_reason(stderr: str) -> str:

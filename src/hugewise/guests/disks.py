@@ -1,17 +1,15 @@
 """Disks of the user's own: the files that QEMU opens, and whether it may.
 
 The disks are never written: a guest has an overlay of each, which is thrown away with it. A disk that another process
-has open for writing is refused: the guest would see a torn file system. QEMU shows its own writers by locks on bytes of
-the file.
+has open for writing is refused: the guest would see a torn file system. QEMU itself refuses a
+disk that another QEMU writes, by locks on bytes of the file.
 
-Sources: QEMU, docs/interop/qcow2.txt (header) and block/file-posix.c (RAW_LOCK_PERM_BASE, BLK_PERM_WRITE);
-fcntl(2), open file description locks.
+Sources: QEMU, docs/interop/qcow2.txt (header) and block/file-posix.c (RAW_LOCK_PERM_BASE, BLK_PERM_WRITE).
 """
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import re
 import stat
@@ -31,10 +29,6 @@ _MOST_LAYERS = 16
 _MOST_NAME = 1023  # the format's own limit
 _FORMAT_EXTENSION = 0xE2792ACA
 _EXTERNAL_DATA, _CORRUPT = 1 << 2, 1 << 1
-# QEMU locks byte 100 + n of a file for the permission n (1: to write); a reader locks no such byte.
-_WRITES = 101
-_OFD_GETLK = 36
-_FLOCK = struct.Struct("hhxxxxqqixxxx")  # struct flock of 64 bits: type, whence, start, length, pid
 _PROGRAM = re.compile(rf"{PROGRAM.pattern}|qemu-nbd|qemu-img|qemu-storage-daemon")
 
 
@@ -190,26 +184,12 @@ def absent(path: str) -> str | None:
 
 
 def writer_of(path: str) -> str | None:
-    """Return who writes the file, as far as known: a QEMU by its locks, a mount of a block device, or None."""
+    """Return who writes the file, as far as this account may see: a QEMU, a mount of a block device, or None. A QEMU
+    that it may not see has a lock on the file, and QEMU itself then refuses to open the file for the guest.
+    """
     with suppress(OSError):
-        opened = _opened(path)
-        try:
-            if _locked(opened, _WRITES):
-                return next(_writers(path), "a QEMU")
-        finally:
-            os.close(opened)
-    return next(_writers(path), None) or _mounted(path)
-
-
-def _locked(descriptor: int, byte: int) -> bool:
-    asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
-    try:
-        lock = fcntl.fcntl(descriptor, _OFD_GETLK, asked)
-    except OSError as error:
-        if error.errno in (errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP):
-            return False
-        raise
-    return bool(_FLOCK.unpack(lock)[0] != fcntl.F_UNLCK)
+        return next(_writers(path), None) or _mounted(path)
+    return None
 
 
 def _writers(path: str) -> Iterator[str]:

@@ -6,12 +6,10 @@ That KVM's device opens, and that vCPUs can be made, proves nothing: a guest is 
 from __future__ import annotations
 
 import functools
-import grp
 import os
 import pwd
 import re
 import shutil
-import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -110,7 +108,7 @@ def qemu_version(program: str) -> str:
 # Limit on the time until the tried guest says hello.
 TRIAL_S = 10.0
 _MEMORY = 512 << 20
-_DEVICE = Path("/dev/kvm")
+_ACCESS = "be in the group of /dev/kvm: sudo usermod -aG kvm USER, then log in again; in a container: --device /dev/kvm"
 _VIRTUALISATION = re.compile(r"^flags\s*:.*\b(vmx|svm)\b", re.MULTILINE)
 _MODULES = {"vmx": "kvm_intel", "svm": "kvm_amd"}
 _known: dict[tuple[str, str, Architecture], Choice] = {}
@@ -157,27 +155,13 @@ def refusal(arch: Architecture, root: Path = Path("/"), machine: str | None = No
         except OSError as error:
             return NoKvm(f"/proc/cpuinfo cannot be read: {error.strerror}", "mount /proc")
         match = _VIRTUALISATION.search(flags)
-        if match is None:
-            return _without_the_processor(root)
+        if match is None:  # modules that do without it (kvm_pvm) have a /dev/kvm, too
+            return NoKvm(
+                "this processor shows neither vmx nor svm, which a guest with a stock kernel needs to boot with KVM",
+                "measure on a KVM host, or turn virtualisation on: in the firmware, or nested in this machine's host",
+            )
         module = _MODULES[match[1]]
     return _device(root / "dev/kvm", module)
-
-
-def _without_the_processor(root: Path) -> NoKvm:
-    # Modules that do without the processor's virtualisation (kvm_pvm) have a /dev/kvm, too.
-    lacking = "this processor shows neither vmx nor svm"
-    if not (root / "dev/kvm").exists():
-        return NoKvm(
-            f"{lacking}: it is a virtual machine's own, or the firmware hides them",
-            "measure on a KVM host, or turn virtualisation on: in the firmware, or nested in this machine's host",
-        )
-    loaded = sorted(path.name for path in (root / "sys/module").glob("kvm_*") if path.name not in _MODULES.values())
-    by = f"/dev/kvm is there by {' and '.join(loaded)}" if loaded else "/dev/kvm is there"
-    return NoKvm(
-        f"{by}, but {lacking}, which a guest with a stock kernel needs to boot with it",
-        "measure on a KVM host whose processor shows vmx or svm: bare metal, or a virtual machine that its host lends"
-        " them (nested)",
-    )
 
 
 def _device(path: Path, module: str) -> NoKvm | None:
@@ -186,35 +170,10 @@ def _device(path: Path, module: str) -> NoKvm | None:
     except FileNotFoundError:
         return NoKvm("there is no /dev/kvm", f"sudo modprobe {module}; in a container: --device /dev/kvm")
     except PermissionError:
-        return NoKvm(f"/dev/kvm may not be opened by {_name(os.geteuid())}", _device_access_cure(path))
+        return NoKvm("/dev/kvm may not be opened by this account", _ACCESS)
     except OSError as error:
         return NoKvm(f"/dev/kvm cannot be opened: {error.strerror}", f"see dmesg, then: sudo modprobe {module}")
     return None
-
-
-def _device_access_cure(path: Path) -> str:
-    try:
-        status = path.stat()
-    except OSError as error:
-        return f"see {path}: {error.strerror}"
-    if status.st_gid != 0 and status.st_mode & stat.S_IRGRP and status.st_mode & stat.S_IWGRP:
-        group = _group(status.st_gid)
-        return f"sudo usermod -aG {group} {_name(os.geteuid())}, then log in again (here alone: newgrp {group})"
-    return "sudo chgrp kvm /dev/kvm && sudo chmod 660 /dev/kvm, and be in that group; in a container: --device /dev/kvm"
-
-
-def _name(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return f"uid {uid}"
-
-
-def _group(gid: int) -> str:
-    try:
-        return grp.getgrgid(gid).gr_name
-    except KeyError:
-        return str(gid)
 
 
 def choose(
@@ -241,7 +200,7 @@ def _tried(kernel: Kernel, initramfs: Path, qemu: str, attempt: Callable[..., Bo
             message = "; ".join(line.strip() for line in error.message.splitlines())
             why = f"a guest does not boot with it within {TRIAL_S:g} s: {message}"
             if "Permission denied" in message:  # root may open it, and its QEMU runs as nobody
-                return NoKvm(why, _device_access_cure(_DEVICE))
+                return NoKvm(why, _ACCESS)
             return NoKvm(why, error.hint or f"see what {qemu} -accel kvm says here, and dmesg")
     return None
 

@@ -222,10 +222,8 @@ class _Wrapper(NamedTuple):
     valued: frozenset[str] = frozenset()
     words: int = 0
     of_others: frozenset[str] = frozenset()
-    first: frozenset[str] = frozenset()
 
 
-_MACHINE_WORDS = frozenset({"x86_64", "i386", "i686", "aarch64", "arm64", "linux64", "linux32", "uname26"})
 _WRAPPERS = {
     "nice": _Wrapper(frozenset({"-n", "--adjustment"})),
     "nohup": _Wrapper(),
@@ -260,16 +258,6 @@ _WRAPPERS = {
         ),
         of_others=frozenset({"-d", "--dump"}),
     ),
-    "prlimit": _Wrapper(frozenset({"-o", "--output"}), of_others=frozenset({"-p", "--pid"})),
-    "setarch": _Wrapper(first=_MACHINE_WORDS),
-    "linux64": _Wrapper(),
-    "gosu": _Wrapper(words=1),
-    "su-exec": _Wrapper(words=1),
-    "cgexec": _Wrapper(frozenset({"-g"})),
-    # These stay as parents, and the started program counts all the same.
-    "tini": _Wrapper(frozenset({"-p", "-e"})),
-    "dumb-init": _Wrapper(frozenset({"-r", "--rewrite"})),
-    "catatonit": _Wrapper(),
     "hugewise-exec": _Wrapper(frozenset({"--pages", "--tunable", "--report"}), of_others=frozenset({"--check"})),
 }
 
@@ -358,7 +346,6 @@ def _behind_shell(words: list[str], given: dict[str, str]) -> list[str] | None:
 
 def _behind(name: str, rest: list[str]) -> list[str]:
     wrapper = _WRAPPERS[name]
-    rest = rest[1:] if rest and rest[0] in wrapper.first else rest
     while rest and rest[0].startswith("-") and rest[0] != "-":
         word = rest.pop(0)
         if word == "--":
