@@ -123,10 +123,6 @@ def test_backings_are_judged_by_counts_that_repeat_and_else_by_the_coin() -> Non
     """The defect: a fixed number of 3 blocks, of which counts without any spread were undecided."""
     made, study = restated(DB1.read_text())
     assert (study.method, study.confidence, study.budget.blocks, len(made.arms)) == ("exact", 0.99, 22, 4)
-    reason = made.text.replace("\n# ", " ")
-    assert "# For 3 comparisons together, at 99%." in made.text
-    assert "after 11 blocks where they differ, and 10 where they do not" in reason
-    assert "the sequential test judges: after 13 that all point one way" in reason
     constant = {"domain": 65_536.0, "ram-4k": 65_536.0, "ram-2m": 128.0, "ram-1g": 70_000.0}
     assert judged(study, lambda _: constant) == {
         "ram-4k": ("equivalent", "exact", 10),
@@ -145,15 +141,11 @@ def test_backings_are_judged_by_counts_that_repeat_and_else_by_the_coin() -> Non
 
 
 def test_blocks_that_are_asked_for_are_had_with_what_they_can_decide() -> None:
-    few, study = restated(DB1.read_text(), msgspec.structs.replace(FAULT, blocks=8))
+    _, study = restated(DB1.read_text(), msgspec.structs.replace(FAULT, blocks=8))
     assert (study.method, study.budget.blocks) == ("exact", 8)
-    reason = few.text.replace("\n# ", " ")
-    assert "the sequential test judges: 8 blocks are too few for it, 11 the fewest." in reason
     poor = msgspec.structs.replace(OFFER, backs=lambda b: None if b.pages == "base" else "no")
     two, study = restated(DB1.read_text(), offer=poor)
     assert (two.arms, study.budget.blocks) == (("domain", "ram-4k"), 18)
-    assert "# For one comparison, at 99%." in two.text
-    assert "after 9 blocks where they differ, and 8 where they do not" in two.text.replace("\n# ", " ")
 
 
 def test_two_nodes_virtiofs_and_a_balloon_become_a_study() -> None:
@@ -214,8 +206,7 @@ def test_a_node_that_this_host_does_not_have_is_not_cured_by_root() -> None:
     with pytest.raises(UserError, match=r"db1.xml:\d+: of the backings this host has too few") as caught:
         restated(bound, offer=offer)
     assert caught.value.hint is not None
-    assert "write nodes of this host (0) in place of 2 into nodeset= of <numatune>" in caught.value.hint
-    assert "root" not in caught.value.hint
+    assert caught.value.hint == "change nodeset= of <numatune>, or call it on the host that has node 2"
     poor = msgspec.structs.replace(OFFER, backs=lambda b: "a pool of this host needs root, which fills it")
     with pytest.raises(UserError) as caught:
         restated(DB1.read_text(), offer=poor)
@@ -318,12 +309,10 @@ def test_arms_that_have_their_pages_before_the_guest_starts_are_told_from_one_th
     """The defect: of a domain without <memoryBacking>, ram-thp differs from it in that alone, which nothing said."""
     plain = re.sub(r"<memoryBacking>.*?</memoryBacking>", "", DB1.read_text(), flags=re.DOTALL)
     text = restated(plain)[0].text
-    assert "# And when: domain has each page as it is touched, the other arms all before the guest starts" in text
-    assert "# ram-thp against domain is that alone: their pages are the same.\n" in text
-    assert "ram-4k against domain is that alone" in restated(DB1.read_text())[0].text  # shared: it has base pages
+    assert "# domain has each page as it is touched, the other arms all before the guest starts." in text
     early = plain.replace("<cputune>", "<memoryBacking><allocation mode='immediate'/></memoryBacking><cputune>", 1)
     assert early != plain
-    assert "And when" not in restated(early)[0].text
+    assert "as it is touched" not in restated(early)[0].text
 
 
 @pytest.mark.parametrize(

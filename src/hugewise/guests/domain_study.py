@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
@@ -19,33 +18,18 @@ import msgspec
 from hugewise.errors import UserError
 from hugewise.model.guest import PAGE_OF, Architecture, Backing, Domain, DomainDisk, Pages
 from hugewise.quantity import format_size
-from hugewise.stats.exact import fewest, least_budget
+from hugewise.stats.exact import least_budget
 
 _CONFIDENCE = 0.99  # for a study that names none; written down, as the blocks follow from it
 _SLACK = 2  # times the fewest blocks that can decide: a pair or two may point the other way
-_WIDTH = 116
 
 
 def budget_lines(comparisons: int, asked: int | None) -> Iterator[str]:
-    """Yield the study's budget lines: blocks for counts that repeat and for noisy values; `asked` overrides both."""
-    share = (1 - _CONFIDENCE) / comparisons
-    blocks = _SLACK * least_budget(share) if asked is None else asked
-    least = fewest(share, blocks)
-    several = "one comparison" if comparisons == 1 else f"{comparisons} comparisons together"
-    if least.varied is None:
-        coin = f"{blocks} blocks are too few for it, {least_budget(share)} the fewest."
-    else:
-        coin = f"after {least.varied} that all point one way, later where some do not."
-    reason = (
-        f"For {several}, at {_CONFIDENCE:.0%}. Counts that are the same in every boot are a verdict after"
-        f" {least.differ} blocks where they differ, and {least.equal} where they do not. What varies, as times"
-        f" under KVM, the sequential test judges: {coin}"
-    )
+    """Yield the study's budget lines; `asked` blocks in place of those that the comparisons need."""
+    blocks = _SLACK * least_budget((1 - _CONFIDENCE) / comparisons) if asked is None else asked
     yield "# Counts may be the same in every boot, and are judged by that; what varies is judged by the coin alone."
     yield from ('method = "exact"', f"confidence = {_CONFIDENCE}", "")
-    yield "[budget]"
-    yield from (f"# {line}" for line in textwrap.wrap(reason, _WIDTH))
-    yield from (f"blocks = {blocks}  # at most: what is decided is over", "")
+    yield from ("[budget]", f"blocks = {blocks}  # at most: what is decided is over", "")
 
 
 def file_name(text: str) -> str:
@@ -262,7 +246,7 @@ class _Writer:
         for name, pages in _ARMS:
             backing = self.of(pages)
             if backing == self.backing and arms:
-                self.note(self.line("memoryBacking") or self.line("memory"), f"{name} is what the domain has already")
+                self.note(self.memory_line(), f"{name} is what the domain has already")
                 continue
             why = self.not_whole(pages) or self.offer.backs(backing)
             if why is None:
@@ -272,7 +256,7 @@ class _Writer:
         if len(arms) < 2:
             reasons = "; ".join(f"{name}: {why}" for name, _, why in refused)
             raise UserError(
-                f"{self.domain.at(self.cause())}: of the backings this host has too few to compare: {reasons}",
+                f"{self.domain.at(self.memory_line())}: of the backings this host has too few to compare: {reasons}",
                 hint=self.cure(reasons),
             )
         for wish in self.domain.huge:
@@ -280,7 +264,8 @@ class _Writer:
                 default = f"this host's default, {self.backing.pages}, and another's may not be"
                 self.note(wish.line, f"<hugepages/> names no size: it is {default}")
         yield "# In the guest pages are as its kernel has them. What differs is what its memory is made of on the host."
-        yield from self.early(dict(arms))
+        if not self.backing.preallocate and arms[0][0] == _AS_IS:
+            yield f"# {_AS_IS} has each page as it is touched, the other arms all before the guest starts."
         yield "policies = ["
         for name, backing in arms:
             yield f'    {{ name = "{name}", from = "as-is", {backing_toml(backing)} }},'
@@ -292,37 +277,19 @@ class _Writer:
         yield f'baseline = "{arms[0][0]}"'
         yield from budget_lines(len(arms) - 1, self.request.blocks)
 
-    def absent(self) -> list[int]:
-        return [node for node in self.backing.nodes or () if node not in self.offer.nodes]
-
-    def cause(self) -> int:
-        tags = ("numatune",) if self.absent() else ("memoryBacking", "memory")
-        return next((line for tag in tags if (line := self.line(tag)) is not None), 1)
+    def memory_line(self) -> int:
+        return self.line("memoryBacking") or self.line("memory") or 1
 
     def cure(self, why: str) -> str:
-        if absent := self.absent():
-            here = ", ".join(map(str, self.offer.nodes))
-            there = ", ".join(map(str, absent))
-            own = f"write nodes of this host ({here}) in place of {there} into nodeset= of <numatune>"
-            return f"{own}, remove <numatune>, or call it on the host that has them"
-        if "needs root" in why:
-            return "call it as root"
-        return "change what the reasons name, or call it on a host that has it"
-
-    def early(self, arms: Mapping[str, Backing]) -> Iterator[str]:
-        if self.backing.preallocate or _AS_IS not in arms:
-            return
-        yield f"# And when: {_AS_IS} has each page as it is touched, the other arms all before the guest starts:"
-        yield '# as libvirt has pools, and others by <allocation mode="immediate"/> (preallocate = false: as touched).'
-        before = msgspec.structs.replace(self.backing, preallocate=True)
-        for name in (name for name, backing in arms.items() if backing == before):
-            yield f"# {name} against {_AS_IS} is that alone: their pages are the same."
+        if absent := [node for node in self.backing.nodes or () if node not in self.offer.nodes]:
+            return f"change nodeset= of <numatune>, or call it on the host that has node {absent[0]}"
+        return "call it as root" if "needs root" in why else "change what the reasons name, or call it elsewhere"
 
     def within(self) -> Iterator[str]:
         arms, refused = self.own()
         if not arms:
             hint = f"{self.cure(refused[0][2])}; or compare what can be had"
-            raise UserError(f"{self.domain.at(self.cause())}: {refused[0][2]}", hint=hint)
+            raise UserError(f"{self.domain.at(self.memory_line())}: {refused[0][2]}", hint=hint)
         yield "# On the host, memory is as the domain has it. What differs is what the guest's kernel is told."
         yield "policies = ["
         for name in self.request.within:
@@ -333,7 +300,7 @@ class _Writer:
 
     def own(self) -> tuple[list[tuple[str, Backing]], list[tuple[str, Backing, str]]]:
         why = self.not_whole(None) or self.offer.backs(self.backing)
-        line = self.line("memoryBacking") or self.line("memory")
+        line = self.memory_line()
         if why is not None and self.backing.kinds == ("thp",):
             # The guest starts all the same, of base pages: that is the baseline.
             small = msgspec.structs.replace(self.backing, pages="base", by_node=())

@@ -19,7 +19,7 @@ count the same set, so that pairs stay pairs.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
@@ -62,14 +62,6 @@ class PmuEvent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     code: int
     umask: int = 0
     cmask: int = 0
-
-
-class Described(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A vendor's events that are not counted here, and where they are described."""
-
-    event: str
-    what: str
-    source: str
 
 
 class ProcessorFamily(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -132,15 +124,8 @@ def _config(vendor: Vendor, event: PmuEvent) -> int:
 @cache
 def every() -> tuple[ProcessorFamily, ...]:
     """Return all families, in the order in which their patterns are tried."""
-    return tuple(family for vendor in vendors() for family in _read(vendor)[0])
-
-
-@cache
-def vendors() -> Mapping[str, tuple[Described, ...]]:
-    """Return the vendors, by the names of their files, with what is described there and not counted."""
-    files = resources.files(__package__).iterdir()
-    names = sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml"))
-    return {name: _read(name)[1] for name in names}
+    names = sorted(file.name for file in resources.files(__package__).iterdir() if file.name.endswith(".toml"))
+    return tuple(family for name in names for family in _read(name))
 
 
 def of(cpu: Mapping[str, Any]) -> ProcessorFamily | None:
@@ -160,15 +145,12 @@ def processor(cpu: Mapping[str, Any]) -> str:
     return f"{vendor or '?'}-{family or '?'}-{number}-{stepping or '?'}"
 
 
-@cache
-def _read(vendor: str) -> tuple[tuple[ProcessorFamily, ...], tuple[Described, ...]]:
-    data = msgspec.toml.decode(resources.files(__package__).joinpath(f"{vendor}.toml").read_bytes())
-    found = []
+def _read(name: str) -> Iterator[ProcessorFamily]:
+    data = msgspec.toml.decode(resources.files(__package__).joinpath(name).read_bytes())
+    common = {"vendor": data["vendor"], "no_bound": data.get("no_bound", "")}
     for entry in data["family"]:
         events = {role: tuple(what if isinstance(what, list) else [what]) for role, what in entry["events"].items()}
-        common = {"vendor": data["vendor"], "no_bound": data.get("no_bound", "")}
-        found.append(msgspec.convert({**common, **entry, "events": events}, ProcessorFamily))
-    return tuple(found), msgspec.convert(data.get("described", []), tuple[Described, ...])
+        yield msgspec.convert({**common, **entry, "events": events}, ProcessorFamily)
 
 
 ASSUMED_SLOTS = 4
