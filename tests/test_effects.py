@@ -116,7 +116,6 @@ PROGRAMS = {
         "fleet/dask/engine",
         "fleet/dask/worker",
     ),
-    "hugewise itself, by this interpreter and from no folder: it draws what its stdin says": ("report/images",),
     "the probe": (
         "host/local_machine",
         "host/memory_state",

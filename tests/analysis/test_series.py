@@ -12,7 +12,6 @@ from hugewise.analysis.analysis import (
     series_by_arm,
     shared_facts,
     steady_arms,
-    throughput_unit,
 )
 from hugewise.model.results import FactDifference
 from hugewise.model.trial import Attempt
@@ -51,12 +50,6 @@ def test_each_arm_with_series_is_told_to_be_steady_or_not() -> None:
     ]
     found = steady_arms("chase", [*ARMS, "asis"], attempts)
     assert [(one.arm, one.settled) for one in found] == [("base", True), ("thp", False)]
-
-
-def test_the_unit_is_that_of_a_first_metric_that_is_a_rate() -> None:
-    assert throughput_unit("pgbench") == "transactions/s"
-    assert throughput_unit("chase") == "work a second"  # ns a load
-    assert throughput_unit("no such workload") == "work a second"
 
 
 def test_shared_facts_are_those_of_every_accepted_attempt() -> None:

@@ -310,7 +310,7 @@ def test_reports_are_whole_escaped_and_self_contained(tmp_path: Path) -> None:
     document = json.loads(paths["json"].read_bytes())
     assert document["metrics"][0]["arms"][0]["figures"]["n"] == 30
     assert json.loads(json_of(results)) == document
-    for key in ("1-histogram.svg", "1-qq.png"):
+    for key in ("1-histogram.svg", "1-qq.svg"):
         assert paths[key].stat().st_size > 1000
 
 

@@ -7,8 +7,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -88,17 +86,8 @@ class Pages:
             # How long the path of a folder is, which the page tells, is this machine's matter.
             results = replace(results, folder=f"results/{results.study}/{results.run}")
             keys = frozenset(each.key for each in figures(report(results)))
-            with without_png():
-                self._made[name] = Page(write(results, self._folder / name)["html"], keys)
+            self._made[name] = Page(write(results, self._folder / name)["html"], keys)
         return self._made[name]
-
-
-@contextmanager
-def without_png() -> Iterator[None]:
-    """Reports that are written meanwhile have empty PNG, for tests that look at none: they are a third of the work."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(images, "png", lambda svg: b"")
-        yield
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -115,13 +104,12 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 
 SVGS: dict[bytes, str] = {}
-PNG = cache(images.png)
 
 
 @pytest.fixture(scope="package", autouse=True)
 def drawn_once() -> Iterator[None]:
     """Figures of equal specifications are drawn once, here: most tests write reports of the same few runs, and drawing
-    is nearly all that it takes. `test_drawing.py` draws them where they are drawn otherwise, and compares.
+    is nearly all that it takes.
     """
     render = images.render
 
@@ -133,8 +121,6 @@ def drawn_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(images, "render", rendered)
-        patch.setattr(images, "png", PNG)
-        patch.setattr(images, "_MANY", 1_000)
         yield
 
 

@@ -14,7 +14,7 @@ from hugewise.report.cell_answers import ranked
 from hugewise.report.data_files import comparisons_csv
 from hugewise.report.document import Heading, Line, Points, Verdicts
 from hugewise.report.remarks import earlier
-from hugewise.report.sections.effects import effects_table, reach_table, sensitivity_table, spread_table
+from hugewise.report.sections.effects import effects_table, reach_table, sensitivity_table
 from hugewise.report.sections.run import run_table
 from hugewise.report.sentences import EXACT_LEGEND, LEGEND_TITLE, TIER_LEGEND, findings, legend, sentence
 from hugewise.report.summary import summary
@@ -97,16 +97,6 @@ def test_findings_stand_with_their_verdict() -> None:
     assert [one.text[:80] for one in blocks(summary(results), Line)].count(leading[:80]) == 1
     (row, _) = reading.DictReader(io.StringIO(comparisons_csv(results)))
     assert (row["spread.shown"], row["spread.ratio"], row["spread.pairs"]) == ("wider", "9.8", "40")
-
-
-def test_the_table_of_spreads_has_what_was_not_shown_too() -> None:
-    cell = run(replace(FOUND["thp"], spread=WIDER), replace(FOUND["mthp-64k"], spread=NOT_SHOWN)).cells[0]
-    table = known(spread_table(cell))
-    assert table.rows == (
-        ("thp", "wider", "9.8 times", "40", "0.01"),
-        ("mthp-64k", "no difference shown", "1.3 times", "–", "0.01"),
-    )
-    assert spread_table(plain().cells[0]) is None
 
 
 def test_the_bias_that_a_covariate_may_have_brought() -> None:

@@ -21,7 +21,7 @@ from tests.browser import Browser
 from tests.build.few_blocks import demo, two_blocks
 from tests.build.operations import with_operations
 from tests.build.restated import lkml, lpc
-from tests.report.conftest import REAL, Page, Pages, without_png
+from tests.report.conftest import REAL, Page, Pages
 from tests.report.test_fleet import of_many_hosts
 
 SHOWN = Path(__file__).with_name("shown.js").read_text(encoding="utf-8")
@@ -54,8 +54,7 @@ REPORTS: dict[str, Callable[[Path], dict[str, Path]]] = {
     params=[*(pytest.param(name, marks=pytest.mark.soak) for name in list(REPORTS)[:2]), *list(REPORTS)[2:]],
 )
 def paths(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    with without_png():
-        return REPORTS[request.param](tmp_path_factory.mktemp("run"))
+    return REPORTS[request.param](tmp_path_factory.mktemp("run"))
 
 
 def look(shown: Browser, path: Path, width: int = WIDTHS[-1]) -> dict[str, Any]:

@@ -13,10 +13,10 @@ from hugewise.model.over_time import ArmOverTime
 from hugewise.model.results import Results
 from hugewise.report.document import figures
 from hugewise.report.figures.coverage import coverage, kind_label, kind_order
-from hugewise.report.figures.distribution import distribution, histogram, means
-from hugewise.report.figures.effects import effects, overview
+from hugewise.report.figures.distribution import distribution
+from hugewise.report.figures.effects import overview
 from hugewise.report.figures.levels import FactorGroup, bars, groups, level, levels, lines, numeric, setting
-from hugewise.report.figures.over_time import latencies, pages, within
+from hugewise.report.figures.over_time import latencies, pages
 from hugewise.report.figures.tail import time_order
 from hugewise.report.figures.theme import MOST, Point, arm_marks, arrows, colours, fit, points, span, thinned, thinning
 from hugewise.report.images import inline, render
@@ -25,7 +25,6 @@ from tests.build.few_blocks import demo, two_blocks
 from tests.build.restated import OPS, lpc, percona_2018, run
 from tests.build.restated import cell as made_cell
 from tests.build.results import HOSTILE, example
-from tests.report.test_within import with_series
 
 
 @pytest.fixture(scope="module")
@@ -55,16 +54,6 @@ def test_colours_stay_with_a_policy_and_stand_out_on_white_and_black(results: Re
         assert (luminance(colour) + 0.05) / (luminance("#14171b") + 0.05) >= 3
 
 
-def test_means_carry_their_margins(results: Results) -> None:
-    cell = results.cells[0]
-    spec = means(cell, colours(results), 0.95)
-    for row, arm in zip(data(spec), cell.arms, strict=True):
-        assert arm.mean is not None
-        assert arm.margin is not None
-        assert row["mean"] == pytest.approx(arm.mean)
-        assert row["high"] - row["low"] == pytest.approx(2 * arm.margin)
-
-
 def test_every_attempt_that_ended_is_a_point(results: Results) -> None:
     for cell in results.cells:
         found = points(results, cell)
@@ -82,20 +71,12 @@ def test_failed_attempts_stand_at_the_bad_edge(results: Results) -> None:
     assert {row["value"] for row in rows if row["state"] == "failed"} == {min(row["value"] for row in rows)}
 
 
-def test_effects_show_ratios_and_the_margin(results: Results) -> None:
-    cell = results.cells[0]
-    spec = effects(cell, colours(results), 0.005)
-    for row, one in zip(data(spec), cell.comparisons, strict=True):
-        assert (row["ratio"], row["low"], row["high"]) == (one.ratio, one.low, one.high)
-        assert (row["bandlow"], row["bandhigh"]) == (0.995, 1.005)
-
-
 def test_wide_effects_use_a_logarithmic_axis(results: Results) -> None:
     cell = results.cells[0]
     wide = tuple(replace(one, ratio=0.1, low=0.09, high=0.11) for one in cell.comparisons)
-    spec = effects(replace(cell, comparisons=wide), colours(results), 0.005)
+    spec = overview(replace(results, cells=(replace(cell, comparisons=wide),)), colours(results))
     assert spec is not None
-    assert spec["layer"][0]["encoding"]["x"]["scale"]["type"] == "log"
+    assert spec["spec"]["layer"][0]["encoding"]["x"]["scale"]["type"] == "log"
     assert "svg" in render(spec)
 
 
@@ -130,9 +111,7 @@ def test_time_order_marks_the_first_block_and_holds_each_arm_to_its_median(resul
 def test_no_data_gives_no_figure(results: Results) -> None:
     empty = replace(results.cells[2], arms=(), comparisons=())
     bare = replace(results, cells=(empty,), attempts=())
-    assert means(empty, {}, 0.95) is None
     assert distribution(points(bare, empty), empty, {}) is None
-    assert effects(empty, {}, 0.005) is None
     assert coverage(empty) is None
     assert time_order(points(bare, empty), empty, {}) is None
     assert overview(bare, {}) is None
@@ -149,18 +128,6 @@ def titles(spec: Any) -> list[str]:
     return re.findall(r"<title>(.*?)</title>", inline(render(spec), name="f", title="figure"))
 
 
-def test_a_second_says_its_median_and_quartiles() -> None:
-    results = with_series()
-    spec = within(results, results.cells[0], colours(results))
-    told = titles(spec)
-    assert "base: second 1, median 109.5, quartiles 104.8 to 114.2 work a second" in told, told[:3]
-    assert sum(one.startswith("base: second ") for one in told) == 8
-
-
-def test_several_seconds_are_said_as_such() -> None:
-    results = with_series(length=700)
-    spec = within(results, results.cells[0], colours(results))
-    assert any(one.startswith("base: seconds 4 to 6, median ") for one in titles(spec))
 
 
 def test_an_interval_of_a_load_says_its_operations_and_its_latency() -> None:
@@ -251,19 +218,19 @@ def test_arrows_are_drawn_where_a_row_leaves_and_nowhere_else() -> None:
 
 def test_two_blocks_do_not_set_the_scale() -> None:
     results = two_blocks()
-    palette, cell = colours(results), results.cells[0]
+    palette = colours(results)
     largest = max(arm.mean for one in results.cells for arm in one.arms if arm.mean is not None)
     (group,) = groups(results.cells)
-    figures = [means(cell, palette, 0.99), lines(group, "clients", palette, 0.99), bars(group, palette, 0.99)]
+    figures = [lines(group, "clients", palette, 0.99), bars(group, palette, 0.99)]
     for spec in figures:
         assert spec is not None
         for panel in spec.get("concat", [spec]):
             rows = panel["data"]["values"]
             assert all(0 <= one["low"] <= one["mean"] <= one["high"] <= 2 * largest for one in rows)
             assert any("triangle-" in str(layer["mark"]) for layer in panel["layer"])
-    effect = effects(cell, palette, 0.005)
+    effect = overview(replace(results, cells=results.cells[:1]), palette)
     assert effect is not None
-    low, high = effect["layer"][0]["encoding"]["x"]["scale"]["domain"]
+    low, high = effect["spec"]["layer"][0]["encoding"]["x"]["scale"]["domain"]
     assert 0.3 < low < high < 4
 
 
@@ -448,35 +415,8 @@ def test_words_make_bars_and_no_lines() -> None:
     assert kinds == ["across-1-bars"]
 
 
-def test_a_histogram_counts_every_attempt_and_marks_the_mean() -> None:
-    results = lpc()
-    one = results.cells[0]
-    spec = histogram(points(results, one), one, colours(results))
-    rows = values_of(spec)
-    for arm in one.arms:
-        mine = [row for row in rows if row["arm"] == arm.arm]
-        assert sum(row.get("count", 0) for row in mine) == arm.n
-        (line,) = [row for row in mine if "mean" in row]
-        assert line["mean"] == pytest.approx(arm.mean)
-        assert line["text"].endswith(f"n {arm.n}")
-    assert spec is not None
-    bar = spec["spec"]["layer"][0]["encoding"]
-    assert (bar["y2"], bar["x2"]) == ({"datum": 0}, {"field": "to"})
-    assert "svg" in render(spec)
-
-
-def test_few_attempts_have_no_histogram_and_equal_ones_have_one_bin() -> None:
-    results = lpc()
-    one = results.cells[0]
-    few = tuple(a for a in results.attempts if a.cell == one.cell and a.block < 19)
-    assert histogram(points(replace(results, attempts=few), one), one, colours(results)) is None
-    equal = tuple(replace(a, metrics={**a.metrics, "ops_per_s": 5.0}) for a in results.attempts)
-    rows = values_of(histogram(points(replace(results, attempts=equal), one), one, colours(results)))
-    assert [row["count"] for row in rows if "count" in row] == [24, 24, 24]
-
-
 def test_the_report_holds_them(of_levels: Results) -> None:
     keys = [one.key for one in figures(report(of_levels))]
     assert keys[:4] == ["overview", "across-1-lines-database_share", "across-1-lines-clients", "across-1-bars"]
-    assert "1-histogram" in keys
+    assert "1-distribution" in keys
     assert len(keys) == len(set(keys))

@@ -22,7 +22,6 @@ from hugewise.report.write import write
 from hugewise.visible import printable
 from tests.build.pages import scriptless
 from tests.build.results import plain
-from tests.report.conftest import without_png
 
 NAMES = (
     *("constructor", "__proto__", "hasOwnProperty", "toString", "valueOf", "isPrototypeOf", "__defineGetter__"),
@@ -64,8 +63,7 @@ FIVES = [NAMES[at : at + 5] for at in range(0, len(NAMES), 5)]
 def ordinary(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[int]]:
     """How often each of five ordinary names stands in each figure."""
     names = {arm: f"qz{number}z" for number, arm in enumerate(ARMS)}
-    with without_png():
-        paths = write(renamed(one_cell(), names), tmp_path_factory.mktemp("ordinary"))
+    paths = write(renamed(one_cell(), names), tmp_path_factory.mktemp("ordinary"))
     return {
         key: [texts(path).count(name) for name in names.values()] for key, path in paths.items() if key.endswith(".svg")
     }
@@ -76,8 +74,7 @@ def test_arms_of_any_names_are_in_every_report(
     five: tuple[str, ...], ordinary: dict[str, list[int]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     results = renamed(one_cell(), dict(zip(ARMS, five, strict=False)))
-    with without_png():
-        paths = write(results, tmp_path)
+    paths = write(results, tmp_path)
     page = paths["html"].read_text(encoding="utf-8")
     scriptless(page)
     for key in ("html", "markdown", "json", "attempts", "comparisons"):
@@ -99,7 +96,7 @@ def test_all_names_of_a_cell_may_be_such(tmp_path: Path) -> None:
     names = {cell.cell: "__proto__", cell.workload: "toString", cell.metric.name: "url(#x)", "base": "constructor"}
     paths = write(renamed(whole, names), tmp_path)
     assert "__proto__" in texts(paths["overview.svg"])
-    assert any(key.endswith(".png") for key in paths)
+    assert any(key.endswith(".svg") for key in paths)
 
 
 EIGHTS = [NAMES[at : at + 8] for at in range(0, len(NAMES), 8)]
@@ -113,8 +110,7 @@ def test_a_file_whose_arms_have_any_names_is_analysed(eight: tuple[str, ...], tm
         rows.writerow(["round", "arm", "seconds"])
         rows.writerows([number, arm, 1 + number % 7 / 10] for number in range(12) for arm in eight)
     results = analyze([path], ask=Ask(value="seconds"))
-    with without_png():
-        paths = write_external(results, report(results), tmp_path / "out")
+    paths = write_external(results, report(results), tmp_path / "out")
     scriptless(paths["html"].read_text(encoding="utf-8"))
     drawn = " ".join(texts(path) for key, path in paths.items() if key.endswith(".svg"))
     for name in eight:

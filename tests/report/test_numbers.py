@@ -21,7 +21,7 @@ from hugewise.report import images, numbers
 from hugewise.report import terminal as renderer
 from hugewise.report.data_files import comparisons_csv, report_json
 from hugewise.report.document import table
-from hugewise.report.figures.effects import effects, overview
+from hugewise.report.figures.effects import overview
 from hugewise.report.figures.theme import colours
 from hugewise.report.reasons import in_words
 from hugewise.report.sections.effects import changes_table, effects_table, reach_table
@@ -287,40 +287,32 @@ def layers(spec: Any) -> list[Any]:
 
 
 def test_an_open_end_reaches_to_the_edge_with_an_arrow(results: Results) -> None:
-    (cell,) = results.cells
-    palette = colours(results)
-    for spec in (effects(cell, palette, results.margin), overview(results, palette)):
-        assert spec is not None
-        rows = {row["arm"]: row for row in spec["data"]["values"]}
-        low, high = layers(spec)[0]["encoding"]["x"]["scale"]["domain"]
-        assert low < rows["mthp-64k"]["low"] < 0.55
-        assert rows["mthp-64k"]["high"] == 0.7
-        assert 1.5 < rows["thp"]["high"] < high
-        assert [(row["under"], row["over"]) for row in rows.values()] == [
-            *((True, False), (False, True), (False, True), (False, False))
-        ]
-        assert rows["hugetlb-2m"]["ratio"] is None  # drawn without a point
-        assert rows["hugetlb-2m"]["low"] == 1.12
-        assert rows["hugetlb-1g"]["low"] == rows["hugetlb-1g"]["high"] == 0.97
-        arrows = [layer for layer in layers(spec) if "shape" in layer["mark"]]
-        assert [(one["mark"]["shape"], one["transform"][0]["filter"]) for one in arrows] == [
-            ("triangle-left", "datum.under"),
-            ("triangle-right", "datum.over"),
-        ]
-        drawn = images.render(spec)
-        assert "−45% (at most −30%)" in drawn
-        assert "NaN" not in drawn
-
-
-def test_intervals_with_both_ends_have_no_arrow() -> None:
-    results = run(BOTH)
-    spec = effects(results.cells[0], colours(results), results.margin)
-    assert not [layer for layer in layers(spec) if "shape" in layer["mark"]]
+    spec = overview(results, colours(results))
+    assert spec is not None
+    rows = {row["arm"]: row for row in spec["data"]["values"]}
+    low, high = layers(spec)[0]["encoding"]["x"]["scale"]["domain"]
+    assert low < rows["mthp-64k"]["low"] < 0.55
+    assert rows["mthp-64k"]["high"] == 0.7
+    assert 1.5 < rows["thp"]["high"] < high
+    assert [(row["under"], row["over"]) for row in rows.values()] == [
+        *((True, False), (False, True), (False, True), (False, False))
+    ]
+    assert rows["hugetlb-2m"]["ratio"] is None  # drawn without a point
+    assert rows["hugetlb-2m"]["low"] == 1.12
+    assert rows["hugetlb-1g"]["low"] == rows["hugetlb-1g"]["high"] == 0.97
+    arrows = [layer for layer in layers(spec) if "shape" in layer["mark"]]
+    assert [(one["mark"]["shape"], one["transform"][0]["filter"]) for one in arrows] == [
+        ("triangle-left", "datum.under"),
+        ("triangle-right", "datum.over"),
+    ]
+    drawn = images.render(spec)
+    assert "−45% (at most −30%)" in drawn
+    assert "NaN" not in drawn
 
 
 def test_nothing_finite_is_not_drawn() -> None:
     results = run(replace(FAILING, low=None))
-    assert effects(results.cells[0], colours(results), results.margin) is None
+    assert overview(results, colours(results)) is None
 
 
 def fixed(n: int, ratio: float = 1 / 16, planned: int = 12) -> Comparison:
@@ -454,7 +446,7 @@ def test_the_recorded_run_reads_well_everywhere() -> None:
         "64k": ("−93.75%, the same in all 3 blocks", "0.0625"),
         "small-pages": ("0%, the same in all 3 blocks", "1.000"),
     }
-    spec = known(effects(cell, colours(results), results.margin))
+    spec = known(overview(results, colours(results)))
     assert "−93.75%, the same in all 3 blocks  ? undecided" in str(spec)
     assert "-93.75%" in terminal(results)
     for text in (terminal(results), scriptless(page(replace(results, disturbances=())))):

@@ -29,7 +29,6 @@ from tests.analysis.test_forecast import normal, the_study, write_run
 from tests.build import known
 from tests.build.results import EARLIER, HOSTILE, LATENCY, attempt, example, plain
 from tests.golden import GOLDEN
-from tests.report.conftest import without_png
 from tests.report.test_answers import judged
 from tests.report.told import blocks, printed
 
@@ -294,8 +293,7 @@ NEAR = "session 1: the lock of this host reaches only as far as /run/hugewise.lo
 def test_a_run_without_a_last_record_says_that_its_end_may_be_missing(tmp_path: Path, state: str) -> None:
     for integrity in (SAID[0][0], SAID[1][0]):
         results = replace(plain(), integrity=integrity, state=state)
-        with without_png():
-            paths = write(results, tmp_path)
+        paths = write(results, tmp_path)
         terminal = StringIO()
         show(summary(results), console=Console(file=terminal, width=400), width=400)
         for text in (terminal.getvalue(), *(paths[name].read_text(encoding="utf-8") for name in ("markdown", "html"))):
@@ -308,8 +306,7 @@ def test_every_form_says_whether_the_records_are_what_was_written(
     tmp_path: Path, integrity: Integrity, said: str
 ) -> None:
     results = replace(plain(), integrity=integrity, disturbances=(ANYWAY, NEAR))
-    with without_png():
-        paths = write(results, tmp_path)
+    paths = write(results, tmp_path)
     terminal = StringIO()
     show(summary(results), console=Console(file=terminal, width=400), width=400)
     assert (f"Last hash: {HASH}" if integrity.state == "consistent" else said) in terminal.getvalue()

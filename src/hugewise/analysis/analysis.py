@@ -234,16 +234,6 @@ def steady_arms(cell: str, arms: Iterable[str], attempts: Iterable[Attempt]) -> 
     return tuple(steadiness(arm, several) for arm, several in series_by_arm(cell, arms, attempts).items())
 
 
-def throughput_unit(workload: str) -> str:
-    """Return the unit of a workload's series: that of its first metric where this is a rate, else `work a second`.
-
-    A series is the workload's own throughput, whichever metric a study judges.
-    """
-    known = workloads.discover().get(workload)
-    unit = known.metrics[0].unit if known is not None and known.metrics else ""
-    return unit if unit.endswith("/s") else "work a second"
-
-
 def shared_facts(cell: str, attempts: Iterable[Attempt]) -> dict[str, Fact]:
     """The facts that all accepted attempts of `cell` have, with one value: the same data, versions, place."""
     told = [attempt.facts for attempt in _told(cell, attempts)]

@@ -80,7 +80,6 @@ class Table:
     """A caption, a head, and rows; the columns from `numeric` on are aligned to the right.
 
     swatch  the first column names arms, which are shown with their colours
-    metrics the first column names metrics, so that one can be chosen (what a row says of one stands behind a colon)
     titled  the caption stands above as a heading already, and Markdown leaves it out
     turned  a terminal shows rows as columns: for many figures of few arms
     linked  columns in which names of pages beside this one (`redhat-2021.md`) and addresses (https) are links in
@@ -94,7 +93,6 @@ class Table:
     swatch: bool = False
     titled: bool = False
     turned: bool = False
-    metrics: bool = False
     linked: tuple[int, ...] = ()
 
 

@@ -20,7 +20,7 @@ from hugewise.external.compare import ArmFigures, ExternalComparison, ExternalRe
 from hugewise.report import document as doc
 from hugewise.report import numbers, reasons
 from hugewise.report.document import Table, file_name, table
-from hugewise.report.figures.distribution import autocorrelations, in_time_order, qq_plot, sample_histogram
+from hugewise.report.figures.distribution import in_time_order, qq_plot, sample_histogram
 from hugewise.report.figures.theme import palette
 from hugewise.report.numbers import NOTHING, Scale
 from hugewise.report.sentences import EXACT_LEGEND, LEGEND_TITLE, better_direction, interval_words, tier_name
@@ -502,10 +502,6 @@ def _drawings(metric: MetricResults, number: int) -> Iterator[doc.Figure]:
         "time-order": (
             in_time_order(metric.arms, colour, unit, name),
             f"{name} in the order in which it was measured.",
-        ),
-        "autocorrelation": (
-            autocorrelations(metric.arms, colour),
-            "How values depend on those before them, by distance.",
         ),
     }
     stem = file_name(number, metric.metric.name)

@@ -1,6 +1,6 @@
-"""Figures as SVG and PNG files, and as SVG inside a page. Nothing is fetched: data and fonts are at hand.
+"""Figures as SVG files, and as SVG inside a page. Nothing is fetched: data and fonts are at hand.
 
-Rendered by vl-convert (Vega in an embedded engine, resvg for PNG), which is told that no address may be loaded.
+Rendered by vl-convert (Vega in an embedded engine), which is told that no address may be loaded.
 
 `arimo.woff2`, which travels with the figures, is Arimo Regular 1.33 (Debian's fonts-croscore; SIL Open Font License):
 its widths are those of Liberation Sans, with which the renderer measures. It was reduced to Latin-1 and the signs of
@@ -8,11 +8,6 @@ the reports by `pyftsubset Arimo-Regular.ttf --flavor=woff2 --no-hinting --layou
 --drop-tables+=DSIG,GDEF,GSUB --name-IDs=0,1,2,3,4,5,6,13,14 --unicodes=U+0020-007E,U+00A0-00FF,U+03BC,U+2010-2015,
 U+2018-201E,U+2022,U+2026,U+2190-2193,U+2212,U+221E,U+2248,U+2260,U+2264,U+2265,U+25B2,U+25BC,U+FFFD`. Other characters
 come from the reader's fonts, whose widths nobody knows.
-
-Drawing takes 35 ms a figure and a PNG 25 ms, with the interpreter's lock held. Where there are many, one process beside
-this one (130 MiB) draws every SVG and the PNG of every second figure. It reads all specifications from stdin, and
-writes to stdout, for each in order, the length of its SVG and that of its PNG (0 where it makes none), and the two. It
-takes half a second to start: where many figures are expected it is started before they are known.
 """
 
 from __future__ import annotations
@@ -21,24 +16,13 @@ import base64
 import functools
 import itertools
 import mmap
-import os
 import re
-import signal
-import struct
-import subprocess
-import sys
 import xml.etree.ElementTree as ET
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Mapping
 from importlib import resources
-from typing import IO, Any, NamedTuple
-
-import msgspec
+from typing import Any
 
 from hugewise.errors import StorageError
-from hugewise.processes import die_with_parent
 from hugewise.report.figures.theme import BY
 
 SOURCE = "data:"
@@ -127,13 +111,6 @@ def standalone(svg: str) -> str:
     return ET.tostring(root, encoding="unicode") + "\n"
 
 
-def png(svg: str, *, scale: float = 2.0) -> bytes:
-    """Return a `standalone` figure as PNG, `scale` pixels a unit."""
-    import vl_convert  # noqa: PLC0415
-
-    return bytes(vl_convert.svg_to_png(svg, scale=scale))
-
-
 def inline(svg: str, *, name: str, title: str) -> str:
     """Return the figure for an HTML page, which brings the font: ids are made unique with `name`, `title` is its text.
 
@@ -172,18 +149,15 @@ def inline(svg: str, *, name: str, title: str) -> str:
 
 
 def _titles(root: ET.Element, *, whose: bool = False) -> None:
-    """Turn a mark's text into its title, which browsers show under the pointer; `whose`: attributes for its arm and,
-    where it has one, its metric.
-    """
+    # a mark's text becomes its title, which browsers show under the pointer; `whose`: with an attribute for its arm
     for element in root.iter():
-        arm, known, told = element.attrib.pop("aria-label", "").partition(BY)
-        text, _, metric = told.partition(BY)
+        arm, known, text = element.attrib.pop("aria-label", "").partition(BY)
         if known and text:
             title = ET.Element(f"{_SVG}title")
             title.text = text
             element.insert(0, title)
         if known and whose:
-            element.attrib |= {"data-arm": arm, **({"data-metric": metric} if metric else {})}
+            element.attrib["data-arm"] = arm
 
 
 def _renamed(key: str, value: str, ids: Mapping[str, str]) -> str:
@@ -220,111 +194,3 @@ def _prune(element: ET.Element) -> None:
         )
         if nothing or (tag == "g" and len(child) == 0):
             element.remove(child)
-
-
-class DrawnFigure(NamedTuple):
-    """A figure as `render` makes it, and as `png` does where its process had the time: else empty."""
-
-    svg: str
-    png: bytes = b""
-
-
-Drawing = subprocess.Popen[bytes]
-"""The process that draws."""
-
-_MANY = 24  # figures that are worth the start of a process, half a second
-_LENGTHS = struct.Struct("<QQ")
-_NOTHING = {"data": {"values": []}, "mark": "bar"}
-
-
-@contextmanager
-def start_drawing(expected: int) -> Iterator[Drawing | None]:
-    """The process that is to draw about so many figures; None where they are not worth its start, or there is none."""
-    process = _beside() if expected >= _MANY and len(os.sched_getaffinity(0)) > 1 else None
-    if process is None:
-        yield None
-        return
-    with process:
-        try:
-            yield process
-        finally:
-            process.kill()  # its work is done, or nobody waits for it
-
-
-@contextmanager
-def drawn(specs: Sequence[Mapping[str, Any]], process: Drawing | None = None) -> Iterator[Iterator[DrawnFigure]]:
-    """The figure of each specification, in their order; to ask for the next one raises StorageError where there can be
-    none. `process`: the one that has `begun`, which draws these alone.
-    """
-    with ExitStack() as stack:
-        process = process or stack.enter_context(start_drawing(len(specs)))
-        if process is None:
-            yield (DrawnFigure(render(spec)) for spec in specs)
-            return
-        assert process.stdin is not None
-        assert process.stdout is not None
-        reader = stack.enter_context(ThreadPoolExecutor(1))  # so that no pipe is ever full
-        stack.callback(process.kill)  # so that no thread waits for it
-        reader.submit(_ask, process.stdin, msgspec.msgpack.encode(specs))
-        answers = deque(reader.submit(_answer, process.stdout) for _ in specs)  # none is kept that was asked for
-        yield (answers.popleft().result() or _here(process, spec) for spec in specs)
-
-
-def _beside() -> Drawing | None:
-    """Return the process; None where none can be started, or nobody knows which interpreter this is."""
-    command = [sys.executable, "-P", "-m", "hugewise.report.images"]
-    pipe = subprocess.PIPE
-    try:  # what it says of its end is said here
-        return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL) if sys.executable else None
-    except OSError:
-        return None
-
-
-def _ask(stdin: IO[bytes], specs: bytes) -> None:
-    with suppress(BrokenPipeError), stdin:  # then no answer comes, which says enough
-        stdin.write(specs)
-
-
-def _answer(stdout: IO[bytes]) -> DrawnFigure | None:
-    """Return the next figure; None where it ends before."""
-    lengths = stdout.read(_LENGTHS.size)
-    if len(lengths) < _LENGTHS.size:
-        return None
-    sizes = _LENGTHS.unpack(lengths)
-    svg, png = (stdout.read(size) for size in sizes)
-    return DrawnFigure(svg.decode(), png) if (len(svg), len(png)) == sizes else None
-
-
-def _here(process: Drawing, spec: Mapping[str, Any]) -> DrawnFigure:
-    """Return a figure that the process owes: drawn here where it has ended by itself, as one does that does not find
-    hugewise (whose modules this process may have from another place), or that has an error of which more is known here.
-
-    Raises StorageError where it was killed, as for want of memory: it would be no other here.
-    """
-    if process.wait() >= 0:
-        return DrawnFigure(render(spec))
-    raise StorageError(
-        "the report cannot be written: the process that draws its figures was killed",
-        hint="free some memory, then: hugewise report RUN",
-    )
-
-
-def main() -> None:
-    """Draw what stdin asks for."""
-    die_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all: who began this process ends it
-    render(_NOTHING)  # the engine is there when the figures are
-    # A pipe has room for 64 KiB, less than many a figure, and who reads it may be long at another: it draws meanwhile.
-    with ThreadPoolExecutor(1) as writer:
-        for number, spec in enumerate(msgspec.msgpack.decode(sys.stdin.buffer.read())):
-            svg = render(spec)
-            writer.submit(_say, svg.encode(), png(standalone(svg)) if number % 2 else b"")
-
-
-def _say(svg: bytes, png: bytes) -> None:
-    sys.stdout.buffer.write(_LENGTHS.pack(len(svg), len(png)) + svg + png)
-    sys.stdout.buffer.flush()
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-// What a page can do more where scripts run: values under the pointer, policies and a metric to choose, tables to sort
+// What a page can do more where scripts run: values under the pointer, policies to choose, tables to sort
 // and to filter, and an address that links to what is shown. All of it works by keyboard, and everything is on the page
 // without it. What was measured is only ever handled as text.
 (() => {
@@ -11,17 +11,13 @@
   };
   const visible = element => element.getClientRects().length > 0;
 
-  // ---- What is shown: in the address behind the section, as #cell-2?without=thp&metric=page_faults&t4=2m&s4=-3
+  // ---- What is shown: in the address behind the section, as #cell-2?without=thp&t4=2m&s4=-3
 
   const without = new Set();
-  let metric = '';
   const tables = all('table').map(grid);
-  // The marks of each figure that has several metrics.
-  const several = all('figure svg').map(svg => all('[data-metric]', svg)).filter(marks => marks.length);
 
   function remember() {
     const told = new URLSearchParams([...without].map(arm => ['without', arm]));
-    if (metric) told.set('metric', metric);
     for (const one of tables) {
       if (one.wanted) told.set(`t${one.number}`, one.wanted);
       if (one.order) told.set(`s${one.number}`, one.order);
@@ -39,7 +35,6 @@
       const told = new URLSearchParams(query);
       without.clear();
       told.getAll('without').forEach(arm => without.add(arm));
-      metric = told.get('metric') ?? '';
       for (const one of tables) {
         one.wanted = told.get(`t${one.number}`) ?? '';
         one.order = Number(told.get(`s${one.number}`)) || 0;
@@ -51,43 +46,30 @@
 
   function show() {
     for (const one of all('[data-arm]')) one.toggleAttribute('data-off', without.has(one.dataset.arm));
-    for (const marks of several) {
-      // A figure that does not have the metric stays as it is.
-      if (metric && marks.some(one => one.dataset.metric === metric)) {
-        for (const one of marks) if (one.dataset.metric !== metric) one.setAttribute('data-off', '');
-      }
-    }
     tables.forEach(one => one.show());
     for (const one of all('input', tools)) one.checked = !without.has(one.value);
-    choice.value = metric;
-    const hidden = without.size > 0 || metric || tables.some(one => one.wanted || one.order);
+    const hidden = without.size > 0 || tables.some(one => one.wanted || one.order);
     again.hidden = !hidden;
     remember();
   }
 
-  // ---- Policies and metric
+  // ---- Policies
 
   const tools = document.querySelector('.tools'), again = tools.querySelector('button');
-  const choice = tools.querySelector('select');
-  const metrics = [...new Set(all('tr[data-metric]').map(row => row.dataset.metric))].sort();
-  choice.append(...metrics.map(name => new Option(name, name)));
-  choice.parentElement.hidden = metrics.length < 2;
   const arms = tools.querySelector('fieldset');
   arms.hidden = all('input', arms).length < 2;
-  tools.hidden = arms.hidden && choice.parentElement.hidden && tables.every(one => !one.sorts);
+  tools.hidden = arms.hidden && tables.every(one => !one.sorts);
   tools.addEventListener('submit', event => event.preventDefault());
   tools.addEventListener('change', ({ target }) => {
-    if (target === choice) metric = choice.value;
-    else if (target.checked) without.delete(target.value);
+    if (target.checked) without.delete(target.value);
     else without.add(target.value);
     show();
   });
   again.addEventListener('click', () => {
     without.clear();
-    metric = '';
     for (const one of tables) [one.wanted, one.order] = ['', 0];
     show();
-    (all('input, select', tools).find(visible) ?? document.body).focus();
+    (all('input', tools).find(visible) ?? document.body).focus();
   });
 
   // ---- Tables
@@ -131,8 +113,7 @@
       let shown = 0;
       for (const row of rows) {
         const text = words.length ? row.textContent.toLowerCase() : '';
-        const off = without.has(row.dataset.arm) || (metric && row.dataset.metric && row.dataset.metric !== metric)
-          || !words.every(word => text.includes(word));
+        const off = without.has(row.dataset.arm) || !words.every(word => text.includes(word));
         row.toggleAttribute('data-off', Boolean(off));
         shown += !off;
       }

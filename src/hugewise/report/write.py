@@ -38,7 +38,7 @@ def report(results: Results) -> Document:
             *settings(results),
             *left_out(results),
             *guests.guests(results.guests),
-            *beside.beside(results.beside, colours(results)),
+            *beside.beside(results.beside),
             *levels(results),
             *(cell(results, number, one) for number, one in enumerate(results.cells, 1)),
             trouble(results),
@@ -66,14 +66,13 @@ def _records(results: Results) -> Iterator[Block]:
 
 
 FIGURES = "figures"
-_OF_A_CELL = 9  # figures, about
 
 
 def write(results: Results, folder: Path | str) -> dict[str, Path]:
     """Write every report of the run into `folder`, each file whole or not at all.
 
     Returns the paths: `html`, `markdown`, `json`, `attempts`, `comparisons`, `published` where the study restates a
-    published experiment, and for each figure its key with `.svg` and with `.png`. Raises StorageError when they cannot
+    published experiment, and for each figure its key with `.svg`. Raises StorageError when they cannot
     be written, and UserError to root where the folder is another account's.
     """
     from hugewise.report import data_files  # noqa: PLC0415  (as the engines below: only for those who write a report)
@@ -85,20 +84,16 @@ def write(results: Results, folder: Path | str) -> dict[str, Path]:
     }
     if results.beside is not None:
         data["published"] = ("published.csv", (data_files.published_csv(results.beside).encode(),))
-    with images.start_drawing(len(results.cells) * _OF_A_CELL) as drawing:
-        return write_document(report(results), folder, data, drawing)
+    return write_document(report(results), folder, data)
 
 
 def write_document(
-    document: Document,
-    folder: Path | str,
-    data: Mapping[str, tuple[str, Iterable[bytes]]],
-    drawing: images.Drawing | None = None,
+    document: Document, folder: Path | str, data: Mapping[str, tuple[str, Iterable[bytes]]]
 ) -> dict[str, Path]:
     """Write the files of `data` (key -> name and content in pieces), the document's figures, report.md and report.html.
 
-    Each is written as it is made: of a large run none has to stay in memory beside what draws the figures (`drawing`,
-    where that is `begun`). Returns the path of each by its key. Raises StorageError, UserError.
+    Each is written as it is made, so that memory does not hold all of a large run. Returns the path of each by its
+    key. Raises StorageError, UserError.
     """
     from hugewise.report.html import html  # noqa: PLC0415
     from hugewise.report.markdown import markdown  # noqa: PLC0415
@@ -106,25 +101,21 @@ def write_document(
     place, several = Path(folder), list(figures(document))
     with _errors(place), held_folder(place) as held:
         images.need_room()
-        inline: dict[str, str] = {}
-        # Maybe beside this process, which has other things to write meanwhile.
-        narrow = list(narrow_figures(document))
-        with images.drawn([dict(figure.spec) for figure in (*several, *narrow)], drawing) as drawings:
-            paths = _written(held, place, data)
-            paths |= _written(held, place, {"markdown": ("report.md", (markdown(document).encode(),))})
-            if several:
-                with _below(held, FIGURES) as below:
-                    for figure, made in zip(several, drawings, strict=False):
-                        inline[figure.key] = images.inline(made.svg, name=f"figure-{figure.key}", title=figure.text)
-                        alone = images.standalone(made.svg)
-                        files = {
-                            f"{figure.key}.{kind}": (f"{figure.stem}.{kind}", (content,))
-                            for kind, content in (("svg", alone.encode()), ("png", made.png or images.png(alone)))
-                        }
-                        paths |= _written(below, place / FIGURES, files)
-                    _sync(below)
-            for figure, made in zip(narrow, drawings, strict=True):
-                inline[figure.key] = images.inline(made.svg, name=f"figure-{figure.key}", title=figure.text)
+        paths = _written(held, place, data)
+        paths |= _written(held, place, {"markdown": ("report.md", (markdown(document).encode(),))})
+        drawn = {figure.key: images.render(figure.spec) for figure in (*several, *narrow_figures(document))}
+        if several:
+            with _below(held, FIGURES) as below:
+                files = {
+                    f"{figure.key}.svg": (f"{figure.stem}.svg", (images.standalone(drawn[figure.key]).encode(),))
+                    for figure in several
+                }
+                paths |= _written(below, place / FIGURES, files)
+                _sync(below)
+        inline = {
+            figure.key: images.inline(drawn[figure.key], name=f"figure-{figure.key}", title=figure.text)
+            for figure in (*several, *narrow_figures(document))
+        }
         paths |= _written(held, place, {"html": ("report.html", (html(document, inline).encode(),))})
         _sync(held)
         return paths

@@ -1,14 +1,12 @@
-"""The distribution of values, by arm: points with quartiles, histograms, means with their confidence intervals.
+"""The distribution of values, by arm: points with quartiles.
 
-Of measurements made elsewhere: histograms with outliers, normal Q-Q plots, values in time order, autocorrelation.
+Of measurements made elsewhere: histograms with outliers, normal Q-Q plots, values in time order.
 """
 
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from hugewise.external.compare import ArmFigures
 from hugewise.model.results import CellResult
@@ -19,21 +17,17 @@ from hugewise.report.figures.theme import (
     WIDTH,
     Point,
     Spec,
-    arrows,
     chart,
-    fit,
     layer,
     mark_label,
-    mean_of,
     nominal,
     quantitative,
     row_axis,
-    rows_with_axis,
     state_shape,
     strips,
     thinned,
 )
-from hugewise.report.numbers import Scale, percent, scale
+from hugewise.report.numbers import Scale, scale
 from hugewise.report.sentences import better_direction
 from hugewise.visible import printable
 
@@ -94,110 +88,7 @@ def _rows(points: list[Point], unit: Scale, worst: float) -> Iterator[dict[str, 
         } | told
 
 
-_FEWEST = 20  # attempts of an arm below which points tell more than bins
-_MOST_BINS = 60
-
-
-def histogram(found: Sequence[Point], cell: CellResult, palette: Mapping[str, str]) -> Spec | None:
-    """Counts by value in common bins, a strip for each arm, with a line at the mean of its counted attempts."""
-    counted = {"counted", "flagged as disturbed"}
-    found = [point for point in found if point.value is not None and point.state in counted]
-    values = {arm.arm: [p.value for p in found if p.arm == arm.arm and p.value is not None] for arm in cell.arms}
-    values = {arm: several for arm, several in values.items() if several}
-    if max(map(len, values.values()), default=0) < _FEWEST:
-        return None
-    everything = [value for several in values.values() for value in several]
-    unit = scale(cell.metric.unit, everything)
-    low, width, count = _bins(list(values.values()))
-    rows, lines = [], []
-    for arm, several in values.items():
-        counts = [0] * count
-        for value in several:
-            counts[min(int((value - low) / width), count - 1)] += 1
-        rows += [
-            {
-                "arm": printable(arm),
-                "from": (low + number * width) * unit.factor,
-                "to": (low + (number + 1) * width) * unit.factor,
-                "count": held,
-                **mark_label(arm, _bin(held, low + number * width, low + (number + 1) * width, unit)),
-            }
-            for number, held in enumerate(counts)
-            if held
-        ]
-        mean = statistics.fmean(several)
-        text = f"mean {unit.text(mean, _half_width(several))}, n {len(several)}"
-        lines.append({"arm": printable(arm), "mean": mean * unit.factor, "text": text, **mark_label(arm, text)})
-    names = {printable(arm): palette[arm] for arm in values}
-    title = f"{printable(cell.metric.name)} of every counted attempt, {unit.unit} ({better_direction(cell.metric)})"
-    x = quantitative("from", title=printable(title), scale=VALUES)
-    y = quantitative("count", title=None, axis={**COUNTS, "format": "d"})
-    of_bins = {"x": x, "x2": {"field": "to"}, "y": y, "y2": {"datum": 0}, "color": nominal(names, names)}
-    at = {"x": {"value": WIDTH}, "y": {"value": 0}, "text": {"field": "text"}}
-    middle = {"x": {**x, "field": "mean"}}
-    layers = [
-        layer("bar", of_bins, "isValid(datum.count)", tells=True, opacity=0.75, binSpacing=0),
-        layer("rule", middle, "isValid(datum.mean)", tells=True, strokeWidth=1.5, strokeDash=[4, 3], color=INK),
-        layer("text", at, "isValid(datum.mean)", align="right", baseline="bottom", dy=-2),
-    ]
-    return strips([*rows, *lines], names, "attempts", {}, layers, 70)
-
-
-def _bins(samples: Sequence[Sequence[float]]) -> tuple[float, float, int]:
-    """Start, width and number of common bins: the narrowest width that an arm asks for (Freedman and Diaconis 1981,
-    Z. Wahrscheinlichkeitstheorie 57:453), but no more than `_MOST_BINS`.
-    """
-    everything = [value for several in samples for value in several]
-    low, high = min(everything), max(everything)
-    if high <= low:
-        half = abs(low) * 0.01 or 0.5
-        return low - half, 2 * half, 1
-    wanted = []
-    for several in samples:
-        if len(several) >= _FEWEST:
-            first, _, third = statistics.quantiles(several, n=4)
-            if third > first:
-                wanted.append(2 * (third - first) / len(several) ** (1 / 3))
-    width = max(min(wanted, default=0.0), (high - low) / _MOST_BINS)
-    count = max(1, math.ceil((high - low) / width))
-    return low, (high - low) / count, count
-
-
-def _bin(held: int, low: float, high: float, unit: Scale) -> str:
-    width = high - low
-    return f"{held} attempt{'' if held == 1 else 's'} from {unit.number(low, width)} to {unit.text(high, width)}"
-
-
-def _half_width(values: Sequence[float]) -> float | None:
-    """About the half-width of the mean's interval: only for the number of digits."""
-    return 2 * statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
-
-
-def means(cell: CellResult, palette: Mapping[str, str], confidence: float) -> Spec | None:
-    """Return a dot at each mean, a whisker for its t interval at `confidence`, the number above it."""
-    arms = [arm for arm in cell.arms if arm.mean is not None]
-    if not arms:
-        return None
-    unit = scale(cell.metric.unit, [arm.mean for arm in arms])
-    rows = [{**mean_of(arm, unit), "text": unit.number(arm.mean, arm.margin)} for arm in arms]
-    names = {printable(arm.arm): palette[arm.arm] for arm in arms}
-    interval = f"with {percent(confidence)} interval"
-    title = f"mean {cell.metric.name} {interval}, {unit.unit} ({better_direction(cell.metric)})"
-    color = nominal(names, names)
-    scaled = {"zero": False, "nice": False, "domain": fit(rows), "padding": 36}
-    x = quantitative("mean", title=printable(title), scale=scaled)
-    whisker = {"x": {**x, "field": "low"}, "x2": {"field": "high"}, "color": color}
-    layers = [
-        layer("rule", whisker, whose=True, strokeWidth=3, strokeCap="butt"),
-        *arrows(rows, "x", x, {"color": color}),
-        layer("point", {"x": x, "color": color}, tells=True, filled=True, size=70, opacity=1),
-        layer("text", {"x": x, "text": {"field": "text"}}, whose=True, dy=-11),
-    ]
-    return rows_with_axis(names, rows, layers, 32)
-
-
 _MOST_SAMPLE_BINS = 150
-_SHOWN_LAGS = 100
 
 
 def sample_histogram(arms: Sequence[ArmFigures], colour: Mapping[str, str], unit: Scale, title: str) -> Spec | None:
@@ -270,33 +161,6 @@ def in_time_order(arms: Sequence[ArmFigures], colour: Mapping[str, str], unit: S
     }
     layers = [layer("point", None, tells=True, filled=True, size=10, opacity=0.6)]
     return strips(rows, _names(known), _title(title, unit), encoding, layers)
-
-
-def autocorrelations(arms: Sequence[ArmFigures], colour: Mapping[str, str]) -> Spec | None:
-    """Autocorrelation by lag; the band is what independent values would keep to, 95 of 100 times at each lag."""
-    rows: list[dict[str, Any]] = []
-    bands: list[dict[str, Any]] = []
-    known = [arm for arm in arms if arm.figures.dependence is not None]
-    for arm in known:
-        told = arm.figures.dependence
-        if told is None:
-            continue
-        name, lags = printable(arm.arm), told.lags[:_SHOWN_LAGS].tolist()
-        rows += [
-            {"arm": name, "lag": lag, "value": value, **mark_label(arm.arm, f"{arm.arm}: {value:+.3f} at lag {lag}")}
-            for lag, value in enumerate(lags, 1)
-        ]
-        bands.append({"arm": name, "first": 0, "last": len(lags) + 1, "low": -told.limit, "high": told.limit})
-    if not rows:
-        return None
-    x = quantitative("lag", title="lag, in values", scale={"nice": False, "padding": 8})
-    y = quantitative("value", title=None, axis=COUNTS)
-    band = {"x": {**x, "field": "first"}, "x2": {"field": "last"}, "y": {**y, "field": "low"}, "y2": {"field": "high"}}
-    layers = [
-        layer("rect", band, "isValid(datum.low)", color=INK, opacity=0.12),
-        layer("bar", {"x": x, "y": y, "color": _color(known, colour)}, "isValid(datum.value)", tells=True, width=2),
-    ]
-    return strips([*rows, *bands], _names(known), "autocorrelation (band: independent values)", {}, layers)
 
 
 def _sample_bins(arm: ArmFigures, unit: Scale) -> Iterator[dict[str, object]]:

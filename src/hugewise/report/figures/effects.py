@@ -1,20 +1,14 @@
-"""Effects with their intervals and the margin band: of one cell, of the whole run, and of the hosts of a fleet.
-
-The heat map has every metric's change under every arm: blue is lower, orange higher, and the fill says how large the
-change is. Fills are half transparent, so that the page's ink keeps its contrast on them.
-"""
+"""Effects with their intervals and the margin band: of a run, and of the hosts of a fleet."""
 
 from __future__ import annotations
 
 import copy
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from hugewise.analysis.changes import Change, Values, changes
 from hugewise.model.fleet import FleetComparison, HostEffect, PooledEffect
-from hugewise.model.results import VERDICTS, CellResult, Comparison, Results
-from hugewise.report import numbers
+from hugewise.model.results import VERDICTS, Comparison, Results
 from hugewise.report.cell_answers import Also, also_judged
 from hugewise.report.figures.theme import (
     INK,
@@ -28,7 +22,6 @@ from hugewise.report.figures.theme import (
     mark_label,
     nominal,
     row_axis,
-    rows_with_axis,
     span,
 )
 from hugewise.report.numbers import effect, ends, interval, percent
@@ -44,29 +37,6 @@ _VERDICT_SHAPES = {verdict: words.shape for verdict, words in VERDICTS.items()}
 _TOUCHING = {"paddingInner": 0, "paddingOuter": 0}  # so that the band has no gaps
 _BEYOND = 0.25  # how far an open end reaches beyond all that is known, as a part of the whole span
 _LEAST = math.log(2)  # as far beyond the estimates an interval's end is shown in any case
-
-
-def effects(cell: CellResult, palette: Mapping[str, str], margin: float) -> Spec | None:
-    """Each arm's ratio to the baseline as a change in percent, its interval, and the band of equivalence.
-
-    An interval that has one end reaches to the edge of the figure on the other side, where an arrow stands; so does
-    one whose end lies far beyond all estimates.
-    """
-    rows = [row for comparison in cell.comparisons if (row := _row(comparison, margin))]
-    if not rows:
-        return None
-    names = {
-        printable(comparison.arm): palette[comparison.arm]
-        for comparison in cell.comparisons
-        if comparison.ratio is not None
-    }
-    good = {"lower": "← better", "higher": "better →", "neutral": "not judged"}[cell.metric.better]
-    title = (
-        f"{printable(cell.metric.name)}: change against {printable(cell.baseline)}, band ±{percent(margin)} ({good})"
-    )
-    return rows_with_axis(
-        names, rows, _layers(rows, ratio_axis(rows, title), nominal(names, names), WIDTH), 36, scale=_TOUCHING
-    )
 
 
 def narrowed(spec: Spec) -> Spec:
@@ -101,7 +71,11 @@ def _ticks(steps: Sequence[float], low: float, high: float) -> list[float]:
 
 
 def overview(results: Results, palette: Mapping[str, str]) -> Spec | None:
-    """All that was judged in the run, cell below cell: by its own metric, then by what was declared beside it."""
+    """All that was judged in the run, cell below cell: by its own metric, then by what was declared beside it.
+
+    An interval that has one end reaches to the edge of the figure on the other side, where an arrow stands; so does
+    one whose end lies far beyond all estimates.
+    """
     rows: list[dict[str, Any]] = []
     for number, cell in enumerate(results.cells):
         own = [Also(printable(cell.metric.name), cell.metric, comparison) for comparison in cell.comparisons]
@@ -331,117 +305,3 @@ def _forest_layers(rows: Sequence[dict[str, Any]], axis: Spec, colour: str) -> l
         *arrows(rows, "x", axis, {"color": {"value": colour}}),
         layer("text", {"x": {"value": WIDTH}, "text": {"field": "text"}}, align="left", dx=8),
     ]
-
-
-_MOST = 24  # metrics in the figure: all are in the table below it
-_FULL = math.log(2)  # a change from which on the colour is full: twice, or half
-_OPACITY = 0.5
-_COLOURS = {"lower": "#2a78d6", "higher": "#d2700a"}
-_STEP, _WIDEST, _LETTER, _ROW, _NAMES = 104, 158, 7, 24, 230
-
-MetricRow = Mapping[str, Change]
-
-
-class HeatRows(NamedTuple):
-    """The metrics of the figure, each with its arms, and how many there are in all."""
-
-    shown: Mapping[str, MetricRow]
-    of: int
-
-
-def heat_rows(cell: CellResult, values: Values) -> HeatRows:
-    """Judged metrics first, then the others, those that changed most before those that changed less."""
-    found: dict[tuple[str, str], dict[str, Change]] = {}
-    for one in changes(cell, values):
-        if one.ratio is not None and 0 < one.ratio < math.inf:
-            found.setdefault((one.metric, one.estimand), {})[one.arm] = one
-    judged = [key for key, several in found.items() if any(one.verdict is not None for one in several.values())]
-    others = sorted((key for key in found if key not in judged), key=lambda key: -_largest(found[key]))
-    several = {key[0] for key in judged if sum(other[0] == key[0] for other in judged) > 1}
-    names = {key: f"{key[0]}: {key[1]}" if key[0] in several else key[0] for key in [*judged, *others]}
-    return HeatRows({names[key]: found[key] for key in [*judged, *others][:_MOST]}, len(found))
-
-
-def _largest(row: MetricRow) -> float:
-    return max(_size(change) for change in row.values())
-
-
-def _size(change: Change) -> float:
-    assert change.ratio is not None
-    return abs(math.log(change.ratio))
-
-
-def heat(cell: CellResult, found: HeatRows) -> Spec | None:
-    """A row for each metric, a column for each arm beside the baseline. None where fewer than two metrics changed."""
-    if len(found.shown) < 2:
-        return None
-    arms = [arm.arm for arm in cell.arms if any(arm.arm in row for row in found.shown.values())]
-    rows = [_heat_field(name, arm, row[arm]) for name, row in found.shown.items() for arm in arms if arm in row]
-    step = min(max(_STEP, *(_LETTER * len(printable(arm)) + 8 for arm in arms)), _WIDEST)
-    x: Spec = {
-        "field": "arm",
-        "type": "nominal",
-        "sort": [printable(arm) for arm in arms],
-        "title": None,
-        "axis": _axis("top", step - 8),
-    }
-    y: Spec = {
-        "field": "metric",
-        "type": "nominal",
-        "sort": [printable(name) for name in found.shown],
-        "title": None,
-        "axis": _axis("left", _NAMES),
-    }
-    colour: Spec = {
-        "field": "way",
-        "type": "nominal",
-        "title": None,
-        "scale": {"domain": list(_COLOURS), "range": list(_COLOURS.values())},
-        "legend": {"symbolType": "square", "symbolOpacity": _OPACITY},
-    }
-    weight: Spec = {"field": "weight", "type": "quantitative", "scale": None, "legend": None}
-    layers = [
-        layer("rect", {"color": colour, "opacity": weight}, tells=True),
-        layer("text", {"text": {"field": "text"}}, whose=True),
-    ]
-    looks = {"width": {"step": step}, "height": {"step": _ROW}, "encoding": {"x": x, "y": y}}
-    return chart({**looks, "data": {"values": rows}, "layer": layers})
-
-
-def _axis(orient: str, limit: int) -> dict[str, Any]:
-    bare = {"domain": False, "ticks": False, "grid": False, "labelAngle": 0, "labelOverlap": False}
-    return {**bare, "orient": orient, "labelLimit": limit}
-
-
-def _heat_field(name: str, arm: str, one: Change) -> dict[str, Any]:
-    assert one.ratio is not None
-    symbol = "" if one.verdict is None else f"{VERDICTS[one.verdict].symbol} "
-    change = numbers.exact(one.ratio) if one.constant else numbers.point(one.ratio, one.low, one.high)
-    return {
-        "metric": printable(name),
-        "arm": printable(arm),
-        "ratio": one.ratio,
-        "way": "lower" if one.ratio < 1 else "higher",
-        "weight": round(_OPACITY * min(_size(one) / _FULL, 1.0), 4),
-        "text": f"{symbol}{change}",
-        **mark_label(arm, f"{arm}, {name}: {_heat_words(one, change)}", one.metric),
-    }
-
-
-def _heat_words(one: Change, change: str) -> str:
-    if one.verdict is None:
-        return f"{change}, not judged, medians of {one.n} and {one.n_baseline} attempts"
-    span = "" if one.constant else numbers.interval(one.ratio, one.low, one.high)
-    level = numbers.percent(one.confidence)
-    interval = f"{level} interval {span}" if span else "the same in all" if one.constant else "no interval"
-    return f"{change}, {interval}, {one.n} pairs, {one.verdict}"
-
-
-def heat_caption(rows: HeatRows, baseline: str) -> str:
-    """Return the caption."""
-    few = len(rows.shown)
-    most = f" The {few} that were judged or changed most, of {rows.of}: the table has all." if few < rows.of else ""
-    return (
-        f"Change of every metric against {printable(baseline)}: blue is lower, orange higher, full colour from half or "
-        f"twice on. ▲▼=? are verdicts; what has none was not judged.{most}"
-    )

@@ -1,7 +1,5 @@
-"""The tail of times, and drift.
-
-The share of attempts or operations that took as long as a value or longer is on a logarithmic scale, on which one in a
-hundred has as much room as one in two. Drift is each attempt against its start, as a deviation from its arm's median.
+"""The tail of latencies on a logarithmic scale of shares; drift: each attempt against its start, as a deviation from
+its arm's median.
 """
 
 from __future__ import annotations
@@ -31,32 +29,13 @@ from hugewise.report.figures.theme import (
     thinned,
 )
 from hugewise.report.numbers import Scale, change, scale
-from hugewise.stats.classical import survival
 from hugewise.visible import printable
 
-_FEWEST = 10  # attempts of an arm below which there is no tail
 _LOG_FROM = 8.0  # largest value against the smallest from which the axis of values is logarithmic
-_TIMES = ("s", "ms", "us", "µs", "ns")
 _HEIGHT = 220
 _EDGE = 1.2  # room for marks at the ends of the scale of shares
 
 Curve = Sequence[tuple[float, float]]
-
-
-def of_attempts(found: Sequence[Point], cell: CellResult, palette: Mapping[str, str]) -> Spec | None:
-    """Return, for a cell that is judged by a time, a curve for each arm over its counted attempts."""
-    if cell.metric.unit not in _TIMES or cell.metric.better != "lower":
-        return None
-    counted = {"counted", "flagged as disturbed"}
-    found = [one for one in found if one.state in counted]
-    values = {
-        arm.arm: [one.value for one in found if one.arm == arm.arm and one.value is not None] for arm in cell.arms
-    }
-    if min((len(several) for several in values.values() if several), default=0) < _FEWEST:
-        return None
-    curves = {arm: survival((value, 1) for value in several) for arm, several in values.items() if several}
-    title = f"{printable(cell.metric.name)} of an attempt"
-    return _curves(curves, cell.metric.unit, title, "attempts", palette)
 
 
 def of_operations(cell: CellResult, palette: Mapping[str, str]) -> Spec | None:
@@ -68,24 +47,22 @@ def of_operations(cell: CellResult, palette: Mapping[str, str]) -> Spec | None:
         for series in cell.over_time
         if series.latency_us
     }
-    return _curves(curves, "us", "latency of an operation", "operations", palette) if curves else None
-
-
-def _curves(curves: Mapping[str, Curve], unit: str, title: str, of: str, palette: Mapping[str, str]) -> Spec:
+    if not curves:
+        return None
     every = [value for curve in curves.values() for value, _ in curve]
-    shown = scale(unit, every)
-    rows = [row for arm, curve in curves.items() for row in _rows(arm, curve, shown, of)]
+    shown = scale("us", every)
+    rows = [row for arm, curve in curves.items() for row in _rows(arm, curve, shown)]
     logarithmic = min(every) > 0 and max(every) / min(every) >= _LOG_FROM
     x = quantitative(
         "value",
-        title=f"{title}, {shown.unit}{', log scale' if logarithmic else ''}",
+        title=f"latency of an operation, {shown.unit}{', log scale' if logarithmic else ''}",
         scale={**VALUES, "type": "log" if logarithmic else "linear"},
         axis={"tickCount": 6, "offset": 8},
     )
     decades = math.ceil(-math.log10(min(share for curve in curves.values() for _, share in curve)) - 1e-9) or 1
     y = quantitative(
         "share",
-        title=f"{of} that took as long or longer",
+        title="operations that took as long or longer",
         scale={"type": "log", "domain": [10.0**-decades / _EDGE, _EDGE], "nice": False},
         axis={
             "grid": True,
@@ -102,13 +79,13 @@ def _curves(curves: Mapping[str, Curve], unit: str, title: str, of: str, palette
     return chart({**looks, "data": {"values": rows}, "layer": layers})
 
 
-def _rows(arm: str, curve: Curve, unit: Scale, of: str) -> list[dict[str, Any]]:
+def _rows(arm: str, curve: Curve, unit: Scale) -> list[dict[str, Any]]:
     return [
         {
             "arm": printable(arm),
             "value": value * unit.factor,
             "share": share,
-            **mark_label(arm, f"{arm}: {_share(share)} of the {of} took {unit.text(value)} or longer"),
+            **mark_label(arm, f"{arm}: {_share(share)} of the operations took {unit.text(value)} or longer"),
         }
         for value, share in curve
     ]

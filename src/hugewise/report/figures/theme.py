@@ -256,7 +256,7 @@ _CONFIG: Spec = {
 }
 
 BY = "\N{INVISIBLE SEPARATOR}"
-"""Between the arm of a mark, its words and its metric, in what `said` makes: no printable text has it."""
+"""Between the arm of a mark and its words, in what `mark_label` makes: no printable text has it."""
 
 COUNTS: Spec = {"tickCount": 3, "grid": True}  # the vertical axis of a strip
 VALUES: Spec = {"zero": False, "nice": False, "padding": 8}  # a horizontal axis that begins where the data do
@@ -270,12 +270,11 @@ def quantitative(field: str, **more: Any) -> Spec:
     return {"field": field, "type": "quantitative", **more}
 
 
-def mark_label(arm: str, text: str, metric: str = "") -> dict[str, str]:
+def mark_label(arm: str, text: str) -> dict[str, str]:
     """Return the labels of a row's marks for the pointer (`images` makes titles of them), and their arm: for layers
-    with `tells` and with `whose`. `metric`: the marks' metric, where a figure has several.
+    with `tells` and with `whose`.
     """
-    of = f"{BY}{printable(metric)}" if metric else ""
-    return {"said": f"{printable(arm)}{BY}{printable(text)[:_LONGEST]}{of}", "of": f"{printable(arm)}{BY}{of}"}
+    return {"said": f"{printable(arm)}{BY}{printable(text)[:_LONGEST]}", "of": f"{printable(arm)}{BY}"}
 
 
 def layer(
@@ -283,7 +282,7 @@ def layer(
 ) -> Spec:
     """Return a mark with its looks and channels; `where`: a Vega expression that chooses the rows.
 
-    `tells`, `whose`: see `said`.
+    `tells`, `whose`: see `mark_label`.
     """
     if tells or whose:
         description = {"field": "said" if tells else "of", "type": "nominal"}

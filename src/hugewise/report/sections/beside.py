@@ -6,7 +6,7 @@ published; a measured one is shown as everywhere else.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from hugewise.analysis.published import Size, size
 from hugewise.model.metric import NOT_IN_EMULATION
@@ -14,8 +14,7 @@ from hugewise.model.reason import Reason
 from hugewise.model.results import APART, Beside, CellResult, Level, Measured, PublishedFinding, PublishedPoint
 from hugewise.published import Sample
 from hugewise.report import numbers
-from hugewise.report.document import Block, Figure, Line, Section, Table, some, table
-from hugewise.report.figures.published import published
+from hugewise.report.document import Block, Line, Section, Table, table
 from hugewise.report.numbers import MINUS, NOTHING
 from hugewise.report.reasons import in_words
 from hugewise.report.sentences import effect_of, marked
@@ -67,31 +66,18 @@ _FINDINGS = (
 )
 
 
-def beside(
-    found: Beside | None, palette: Mapping[str, str] | None = None, *, introduced: bool = False
-) -> Iterator[Section]:
-    """Yield, for a study that restates a published experiment, its figures beside the measured ones. `palette`: the
-    colours of the study's policies, for a figure of both. `introduced`: its source and the exact reasons stand above.
+def beside(found: Beside | None, *, introduced: bool = False) -> Iterator[Section]:
+    """Yield, for a study that restates a published experiment, its figures beside the measured ones.
+
+    `introduced`: its source and the exact reasons stand above.
     """
     if found is not None:
         told: tuple[Block, ...] = (
             *(() if introduced else map(Line, introduction(found))),
-            *some(None if palette is None else _figure(found, palette)),
             *tables(found),
             *(Line(one, quiet=True) for one in remarks(found)),
         )
         yield Section(_TITLE, told, key="beside")
-
-
-def _figure(found: Beside, palette: Mapping[str, str]) -> Figure | None:
-    spec = published(found, palette)
-    caption = (
-        "Each quantity that was published and measured: the diamond is the published change, the mark in the policy's "
-        "colour the one measured here, with its interval where it was judged. Another machine and kernel: signs can be "
-        "compared, sizes need not agree. The dashed line is no change."
-    )
-    text = f"Changes published by {found.publisher} beside those measured here, on one axis."
-    return Figure("published", "published", text, spec, caption) if spec else None
 
 
 def introduction(beside: Beside) -> Iterator[str]:
