@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import hugewise
 from hugewise.cli.main import main
 from hugewise.errors import UserError
-from hugewise.report.data_files import attempts_csv, comparisons_csv, report_json
+from hugewise.report.data_files import attempt_lines, comparisons_csv, report_json
 from hugewise.report.markdown import markdown
 from hugewise.report.summary import summary
 from hugewise.report.write import report
@@ -38,7 +38,7 @@ def judged(folder: Path, *, salvage: bool) -> None:
             markdown(report(found))
             summary(found)
             report_json(found)
-            attempts_csv(found)
+            list(attempt_lines(found))
             comparisons_csv(found)
     except UserError as error:
         assert str(folder) in error.message and error.hint

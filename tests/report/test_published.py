@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 import re
 from collections.abc import Iterator
@@ -17,11 +15,11 @@ from msgspec.structs import replace
 from hugewise import published as sources
 from hugewise.model.reason import Crossed
 from hugewise.model.results import Beside, Results
-from hugewise.report.data_files import published_csv, report_json
+from hugewise.report.data_files import report_json
 from hugewise.report.document import Line, Table
 from hugewise.report.reasons import worded
 from hugewise.report.sections import beside
-from hugewise.report.write import report, write
+from hugewise.report.write import report
 from tests.build import known
 from tests.build.restated import EVERY, lkml, lpc, percona_2018, percona_2019, redhat
 from tests.build.results import HOSTILE
@@ -89,14 +87,6 @@ def test_the_section_names_the_source_and_both_machines() -> None:
     )
 
 
-def test_published_figures_are_a_file_where_there_are_some(tmp_path: Path) -> None:
-    results = replace(redhat(), cells=(), attempts=())
-    assert {"published"} <= set(write(results, tmp_path / "with"))
-    assert "published" not in write(replace(results, beside=None), tmp_path / "without")
-    assert not (tmp_path / "without" / "published.csv").exists()
-    assert "ublished" not in page(replace(redhat(), beside=None))
-
-
 def test_findings_are_marked_as_without_figures() -> None:
     assert "figures published: none: the TPS values are only in the pictures" in page(percona_2018())
     assert "figures published: none but what these words say" in page(lpc())
@@ -118,17 +108,6 @@ def test_a_setting_says_what_was_delivered() -> None:
     setting = replace(point, measured=replace(known(point.measured), judged="setting", delivered_share=0.031))
     (table,) = beside.tables(replace(found, points=(setting,), findings=()))
     assert "▲ better, of the setting (3.1% delivered)" in table.rows[0]
-
-
-def test_the_csv_has_a_row_for_each(tmp_path: Path) -> None:
-    for make in (lpc, percona_2018, redhat):
-        found = of(make())
-        rows = list(csv.DictReader(io.StringIO(published_csv(found))))
-        assert len(rows) == len(found.points) + sum(max(len(f.measured), 1) for f in found.findings)
-        for row, point in zip(rows, found.points, strict=False):
-            assert row["published.change_percent"] == ("" if point.percent is None else str(point.percent))
-            assert row["measured.ratio"] == ("" if point.measured is None else repr(point.measured.ratio))
-            assert row["agreement"] == point.agreement
 
 
 def test_the_terminal_shows_what_was_judged() -> None:

@@ -161,7 +161,7 @@ def test_hostile_text_stays_text(text: str, page: Page) -> None:
 
 def test_figures_have_their_words(page: Page) -> None:
     figures = [a for tag, a in page.tags if tag == "svg" and a.get("role") == "img"]
-    assert len(figures) == 20 + 3  # the overview and the effects of two cells have a narrow one too
+    assert len(figures) == 10 + 1  # the overview has a narrow one too
     assert {a["aria-labelledby"] for a in figures} <= set(page.values("id"))
 
 

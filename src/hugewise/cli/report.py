@@ -77,26 +77,25 @@ def report(
     show(summary(results), paths["html"])
 
 
-@click.command(short_help="Export attempts and verdicts as Parquet, CSV or OpenMetrics.")
+@click.command(short_help="Export attempts and verdicts as Parquet.")
 @options.RUN
 @click.option(
     "--to",
     required=True,
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="The file; its suffix selects the format: .parquet, .csv, .prom (OpenMetrics).",
+    help="The file; its name ends in .parquet.",
 )
 @click.option("--force", is_flag=True, help="Replace an existing FILE.")
 def export(run_: Path, to: Path, *, force: bool) -> None:
     """Write a row for each attempt and metric of the run in the folder RUN.
 
-    A row has cell, arm, block, unit and verdict; a missing value is null. Beside FILE.parquet or FILE.csv,
-    FILE.verdicts.parquet or .csv has a row for each comparison and end point. The run is not changed, and can still be
-    going on.
+    A row has cell, arm, block, unit and verdict; a missing value is null. Beside FILE.parquet,
+    FILE.verdicts.parquet has a row for each comparison and end point. The run is not changed, and can still be going
+    on.
     """
     from hugewise.report.export import export as write  # noqa: PLC0415  (each verb pays only for what it uses)
 
     done = write(run_, to, force=force)
     say(f"{done.rows} rows in {printable(to)}")
-    if done.verdicts is not None:
-        say(f"{done.comparisons} verdicts in {printable(done.verdicts)}")
+    say(f"{done.comparisons} verdicts in {printable(done.verdicts)}")

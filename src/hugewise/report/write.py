@@ -71,19 +71,16 @@ FIGURES = "figures"
 def write(results: Results, folder: Path | str) -> dict[str, Path]:
     """Write every report of the run into `folder`, each file whole or not at all.
 
-    Returns the paths: `html`, `markdown`, `json`, `attempts`, `comparisons`, `published` where the study restates a
-    published experiment, and for each figure its key with `.svg`. Raises StorageError when they cannot
-    be written, and UserError to root where the folder is another account's.
+    Returns the paths: `html`, `markdown`, `json`, `attempts`, `comparisons`, and for each figure its key with `.svg`.
+    Raises StorageError when they cannot be written, and UserError to root where the folder is another account's.
     """
     from hugewise.report import data_files  # noqa: PLC0415  (as the engines below: only for those who write a report)
 
     data: dict[str, tuple[str, Iterable[bytes]]] = {
         "json": ("report.json", (data_files.report_json(results),)),
-        "attempts": ("attempts.csv", (some.encode() for some in data_files.attempt_lines(results))),
+        "attempts": ("attempts.csv", (line.encode() for line in data_files.attempt_lines(results))),
         "comparisons": ("comparisons.csv", (data_files.comparisons_csv(results).encode(),)),
     }
-    if results.beside is not None:
-        data["published"] = ("published.csv", (data_files.published_csv(results.beside).encode(),))
     return write_document(report(results), folder, data)
 
 
