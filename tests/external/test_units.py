@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hugewise.external.units import told
+from hugewise.external.reader import unit_and_direction
 
 RATES = {
     "ops_per_s": "ops/s",
@@ -68,25 +68,25 @@ UNKNOWN = [
 
 @pytest.mark.parametrize(("name", "unit"), RATES.items())
 def test_a_rate_is_better_higher(name: str, unit: str) -> None:
-    assert told(name) == (unit, "higher")
+    assert unit_and_direction(name) == (unit, "higher")
 
 
 @pytest.mark.parametrize(("name", "unit"), TIMES.items())
 def test_a_time_is_better_lower(name: str, unit: str) -> None:
-    assert told(name) == (unit, "lower")
+    assert unit_and_direction(name) == (unit, "lower")
 
 
 @pytest.mark.parametrize("name", UNKNOWN)
 def test_anything_else_has_no_direction(name: str) -> None:
-    assert told(name)[1] == "neutral"
+    assert unit_and_direction(name)[1] == "neutral"
 
 
 @given(st.sampled_from(sorted(RATES)), st.sampled_from(["mean", "Stddev", "run 1", "thp"]))
 def test_what_stands_before_a_unit_is_not_the_unit(name: str, before: str) -> None:
-    assert told(f"{before}_{name}")[1] in ("higher", "neutral")
+    assert unit_and_direction(f"{before}_{name}")[1] in ("higher", "neutral")
 
 
 @given(st.text(max_size=40))
 def test_any_name_has_an_answer(name: str) -> None:
-    unit, better = told(name)
+    unit, better = unit_and_direction(name)
     assert better in ("lower", "higher", "neutral") and len(unit) <= len(name) + 6

@@ -20,7 +20,6 @@ from hugewise.report.reasons import in_words
 from hugewise.stats.changepoint import FEWEST_SECONDS, change_within, settled, steadiness
 from hugewise.stats.classical import (
     SUMMARY_QUANTILES,
-    chance_of_medians,
     describe,
     figures,
     margin_of_error,
@@ -85,25 +84,6 @@ def test_the_histogram_holds_every_value_once() -> None:
         assert found.edges[0] <= values.min() and found.edges[-1] >= values.max()
 
 
-def test_medians_of_k_are_what_drawing_them_gives() -> None:
-    values = RNG.gamma(2.0, size=1500)
-    drawn = np.median(RNG.choice(values, (40_000, 5)), axis=1)
-    five = figures(values).medians[1]
-    assert five.k == 5
-    assert five.mean == pytest.approx(drawn.mean(), rel=0.01)
-    assert five.sd == pytest.approx(drawn.std(), rel=0.02)
-    assert five.low == pytest.approx(np.quantile(drawn, 0.025), rel=0.03)
-
-
-def test_chance_of_medians() -> None:
-    """For equal sd and a shift of 0.114 sd, as the article's builds, a median of three names the faster arm in 55%."""
-    slow = stats.norm.ppf((np.arange(20_000) + 0.5) / 20_000)
-    fast = slow - 0.114
-    assert chance_of_medians(fast, slow, 3) == pytest.approx(0.547, abs=0.003)
-    assert chance_of_medians(slow, slow, 3) == pytest.approx(0.5, abs=1e-9)
-    assert chance_of_medians(np.array([1.0]), np.array([2.0]), 5) == 1.0
-
-
 def test_drift_and_modes_are_seen() -> None:
     noise = RNG.normal(0, 1, 5000)
     still, drifting = figures(noise), figures(noise + np.linspace(0, 6, 5000))
@@ -134,7 +114,6 @@ def test_units_change_nothing_but_the_unit(values: list[float], factor: float) -
     one, other = figures(np.array(values)), figures(np.array(values) * factor)
     assert other.mean == pytest.approx(one.mean * factor, rel=1e-9)
     assert other.robust_sd == pytest.approx(one.robust_sd * factor, rel=1e-6, abs=1e-9 * factor)
-    assert other.medians[0].mean == pytest.approx(one.medians[0].mean * factor, rel=1e-9)
 
 
 NORMALITY_RNG = np.random.default_rng(11)

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 import msgspec
 from numpy.random import Generator
 
-from hugewise.external import blocks
+from hugewise.external import compare
 from hugewise.model.metric import Metric
 from hugewise.model.pages import PageTarget
 from hugewise.model.trial import Attempt, Block, Delivery
@@ -49,7 +49,7 @@ _PROOFS = {
     "unproven": msgspec.structs.replace(_DELIVERED, delivered=None, share=None, reason="no proof"),
 }
 _ATTEMPT = msgspec.structs.replace(
-    blocks.ATTEMPT, run="r", session=1, cell=CONTRAST.cell, delivery=_DELIVERED, exit_code=0
+    compare.ATTEMPT, run="r", session=1, cell=CONTRAST.cell, delivery=_DELIVERED, exit_code=0
 )
 
 

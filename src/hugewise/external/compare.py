@@ -22,10 +22,12 @@ from numpy.typing import NDArray
 from hugewise.errors import UserError
 from hugewise.external.reader import Labels, Series
 from hugewise.model.metric import Metric
+from hugewise.model.pages import PageTarget
 from hugewise.model.reason import Crossed, Known, Reason
 from hugewise.model.results import Reach, Tier, Verdict
-from hugewise.stats.classical import Figures, chance_of_medians
-from hugewise.stats.method import Integers, Numbers
+from hugewise.model.trial import Attempt, Block, Delivery
+from hugewise.stats.classical import Figures
+from hugewise.stats.method import Contrast, Integers, Numbers
 
 LayoutKind = Literal["randomised blocks", "blocks", "unpaired"]
 Threat = Literal["drift", "coin", "replication", "confounded", "missing"]
@@ -301,8 +303,6 @@ class ExternalComparison(msgspec.Struct, frozen=True, kw_only=True):
 
     n            replicates that the statistic counts: pairs, or (for Welch) the smaller side's effective number
     verdict      better, worse, equivalent, undecided; `none` where the layout carries no verdict
-    medians      k -> chance that the median of k runs of the arm against the median of k of the baseline shows the arm
-                 on the side of the lower values
     shared       correlation of the logarithms within pairs: what pairing takes out
     """
 
@@ -320,7 +320,6 @@ class ExternalComparison(msgspec.Struct, frozen=True, kw_only=True):
     assumptions: tuple[str, ...]
     layout: DataLayout
     tiers: tuple[TierLine, ...] = ()
-    medians: dict[str, float] = {}
     shared: float | None = None
     failures_arm: int = 0
     failures_baseline: int = 0
@@ -401,7 +400,6 @@ def compare(
         baseline=str(base.arm),
         confidence=1 - alpha,
         layout=layout,
-        medians=_medians(arm, base),
         **own,
     )
 
@@ -424,14 +422,8 @@ def _dependent(known: Sequence[ArmFigures]) -> Iterator[Caveat]:
             )
 
 
-def _medians(arm: Series, base: Series) -> dict[str, float]:
-    first, second = (np.sort(side.values[usable(side)]) for side in (arm, base))
-    return {str(k): chance_of_medians(first, second, k) for k in (3, 5)}
-
-
 def _exact(sides: tuple[Series, Series], layout: DataLayout, plan: AnalysisPlan, alpha: float) -> dict[str, Any]:
     """Return what a run's sequential method says of these blocks."""
-    from hugewise.external import blocks  # noqa: PLC0415
     from hugewise.stats.sequential import Sequential  # noqa: PLC0415
 
     arm, base = sides
@@ -443,14 +435,14 @@ def _exact(sides: tuple[Series, Series], layout: DataLayout, plan: AnalysisPlan,
             hint=f"give the first {_MOST_BLOCKS:,} in the order in which they were run; or leave --randomised out, for"
             " an estimate",
         )
-    budget, played = plan.budget, list(blocks.closed(arm, base))
+    budget, played = plan.budget, list(closed_blocks(arm, base))
     if budget is not None and len(played) > budget:
         raise UserError(
             f"--budget {budget}: there are {len(played)} blocks of {arm.arm} and {base.arm}",
             hint="the budget is what was declared before the first block; leave it out if nothing was",
         )
     method = Sequential(
-        blocks.contrast(arm, base),
+        contrast(arm, base),
         planned=budget or len(played),
         alpha=alpha,
         margin=plan.margin,
@@ -484,6 +476,96 @@ def _exact(sides: tuple[Series, Series], layout: DataLayout, plan: AnalysisPlan,
         ),
         "tiers": tuple(_tier(tier, sessions=arm.session is not None) for tier in found.tiers),
     }
+
+
+# Randomised blocks of elsewhere as a study's closed blocks, so that a run's own method judges them.
+_CELL = "elsewhere"
+ATTEMPT = Attempt(
+    run="",
+    session=0,
+    block=0,
+    cell=_CELL,
+    arm="",
+    baseline=False,
+    policy="",
+    mechanism="process",
+    order=0,
+    slot=0,
+    number=1,
+    state="accepted",
+    reason=None,
+    started=0.0,
+    ended=0.0,
+    wall_s=None,
+    cpu_s=None,
+    overhead_s=None,
+    steal_s=0.0,
+    pressure={},
+    boot_id="",
+    delivery=Delivery(target=PageTarget("any", 0), delivered=None, share=None, coverage={}, proof="ranges", source=""),
+    knobs={},
+    metrics={},
+    absent={},
+    disturbances=(),
+    environment_pad=0,
+    peak_bytes=None,
+    pool_bytes=0,
+    exit_code=None,
+    signal=None,
+)
+
+
+def contrast(arm: Series, baseline: Series) -> Contrast:
+    """Return the comparison; of its pages nothing is known, and nothing is demanded."""
+    return Contrast(_CELL, str(arm.arm), str(baseline.arm), arm.metric, proof_demanded=False)
+
+
+def closed_blocks(arm: Series, baseline: Series) -> Iterator[Block]:
+    """Yield every block of the two series, in the order in which they began where that is known, else in that of their
+    labels. A value that is missing is absent, as is that of a side without a row: the coin drew both.
+    """
+    sides = [(series, _places(series)) for series in (arm, baseline)]
+    labels = list({label: None for _, places in sides for label in places})
+    if arm.order is not None and baseline.order is not None:
+        labels.sort(key=lambda label: (min(_began(*side, label) for side in sides), label))
+    else:
+        labels.sort()
+    for number, label in enumerate(labels, 1):
+        at = sides[0][1].get(label)
+        session = 0 if arm.session is None or at is None else int(arm.session[at])
+        yield Block(
+            number=number,
+            cell=_CELL,
+            state="complete",
+            reason=None,
+            attempts=tuple(_attempt(series, places.get(label), number, session) for series, places in sides),
+        )
+
+
+def _places(series: Series) -> dict[int, int]:
+    """Return the first place of each block in the series."""
+    assert series.block is not None
+    return {block: place for place, block in reversed([*enumerate(series.block.tolist())])}
+
+
+def _began(series: Series, places: dict[int, int], label: int) -> float:
+    assert series.order is not None
+    return float(series.order[places[label]]) if label in places else math.inf
+
+
+def _attempt(series: Series, place: int | None, block: int, session: int) -> Attempt:
+    failed = place is not None and series.failed is not None and bool(series.failed[place])
+    value = None if place is None or failed or not np.isfinite(series.values[place]) else float(series.values[place])
+    name = series.metric.name
+    return msgspec.structs.replace(
+        ATTEMPT,
+        arm=str(series.arm),
+        block=block,
+        session=session,
+        state="failed" if failed else "accepted",
+        metrics={name: value},
+        absent={} if value is not None else {name: "the files have no value"},
+    )
 
 
 def _tier(tier: Tier, *, sessions: bool) -> TierLine:

@@ -313,21 +313,6 @@ def outliers_table(metric: MetricResults, unit: Scale) -> Table:
     return table("values far from the mean", head, rows)
 
 
-def medians_table(metric: MetricResults, unit: Scale) -> Table:
-    """Return the figures of medians of a few runs."""
-    rows = [
-        (
-            f"{arm.arm}, median of {median.k}",
-            unit.number(median.mean, arm.figures.margin),
-            unit.number(median.sd, arm.figures.margin),
-            f"{unit.number(median.low, arm.figures.margin)} to {unit.number(median.high, arm.figures.margin)}",
-        )
-        for arm in metric.arms
-        for median in arm.figures.medians
-    ]
-    return table("the median of a few runs", ("", "mean", "sd", "95% of such medians"), rows)
-
-
 def sentence(comparison: ExternalComparison, metric: MetricResults, margin: float) -> str:
     """Return the result, or the estimate and why there is no verdict."""
     arm, base, name = (printable(text) for text in (comparison.arm, comparison.baseline, metric.metric.name))
@@ -387,7 +372,7 @@ def _sections(results: ExternalResults, metric: MetricResults, number: int) -> I
     yield doc.Section(f"{prefix}Figures", (figures_table(metric, unit), margins_table(metric, unit)), brief=True)
     yield doc.Section(f"{prefix}Three questions", tuple(_questions(metric, unit)), brief=True)
     yield doc.Section(f"{prefix}Comparisons", tuple(_comparisons(metric, results)))
-    tables = (quantiles_table(metric, unit), outliers_table(metric, unit), medians_table(metric, unit))
+    tables = (quantiles_table(metric, unit), outliers_table(metric, unit))
     yield doc.Section(f"{prefix}Shape, outliers and order", (*_drawings(metric, number), *tables))
 
 
@@ -450,15 +435,6 @@ def _comparisons(metric: MetricResults, results: ExternalResults) -> Iterator[do
                 for tier in comparison.tiers
             ]
             yield doc.table("how far it reaches", ("tier", "arm/baseline", ""), tiers, 3)
-        for k, chance in comparison.medians.items():
-            side = "higher" if metric.metric.better == "higher" else "lower"
-            value = 1 - chance if side == "higher" else chance
-            yield doc.Line(
-                f"The median of {k} runs of {comparison.arm} would come out {side} than that of {k} of "
-                f"{comparison.baseline} in "
-                f"{numbers.share(value)} of cases, if runs were independent draws from these values: so much does a "
-                f"comparison of medians of {k} say."
-            )
     if len(metric.comparisons) > 1 or len(results.metrics) > 1:
         judged = sum(len(metric.comparisons) for metric in results.metrics)
         yield doc.Line(

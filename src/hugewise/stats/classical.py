@@ -161,7 +161,6 @@ def missing_chances(skewness: float, n: float, confidence: float) -> tuple[float
 
 CONFIDENCES = (0.95, 0.99, 0.999, 0.9999)
 PROBABILITIES = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999)
-MEDIANS = (3, 5)
 _STEP = 1 << 20
 _GRID = 2000  # quantiles that stand for a large sample where its exact values do not matter
 
@@ -190,16 +189,6 @@ class Outliers(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def count(self) -> int:
         return self.below + self.above
-
-
-class MedianOf(msgspec.Struct, frozen=True, kw_only=True):
-    """The median of `k` independent runs drawn from these values: its mean, sd, and central 95% range."""
-
-    k: int
-    mean: float
-    sd: float
-    low: float
-    high: float
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
@@ -231,7 +220,6 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     margins: dict[str, float]
     misses: tuple[float, float] | None
     beyond: tuple[Outliers, ...]
-    medians: tuple[MedianOf, ...]
     normality: Normality | None
     dependence: Dependence | None
     slow_share: float | None
@@ -282,7 +270,6 @@ def figures(values: Numbers, confidence: float = 0.95, *, ordered_in_time: bool 
         else {str(c): margin_of_error(sd, n, c) for c in sorted({*CONFIDENCES, confidence}) if n > 1},
         misses=missing_chances(skewness, n, confidence) if varied and n >= 30 else None,
         beyond=tuple(_beyond(ordered, mean, squares, k, confidence) for k in (3, 6)) if varied and sd else (),
-        medians=tuple(_median_of(ordered, k) for k in MEDIANS) if n > 1 else (),
         normality=normality(ordered, mean, sd, plot.correlation) if plot is not None and sd else None,
         dependence=dependence(values) if ordered_in_time else None,
         slow_share=_slow_share(values) if ordered_in_time and varied else None,
@@ -298,19 +285,6 @@ def margin_of_error(sd: float, n: float, confidence: float) -> float:
     from scipy.special import stdtrit  # noqa: PLC0415  (slow to load)
 
     return -float(stdtrit(n - 1, (1 - confidence) / 2)) * sd / math.sqrt(n)
-
-
-def chance_of_medians(first: Numbers, second: Numbers, k: int) -> float:
-    """Return the chance that the median of `k` runs of the first sample lies below that of `k` runs of the second.
-
-    Both sorted, ties count half; runs drawn independently.
-    """
-    low, low_weights = _median_law(first, k)
-    high, high_weights = _median_law(second, k)
-    total = np.concatenate([[0.0], np.cumsum(high_weights)])
-    below = total[np.searchsorted(high, low, side="left")]
-    upto = total[np.searchsorted(high, low, side="right")]
-    return float(np.dot(low_weights, 1 - (below + upto) / 2))
 
 
 def _moments(ordered: Numbers, mean: float) -> tuple[float, float, float]:
@@ -372,31 +346,6 @@ def _beyond(ordered: Numbers, mean: float, squares: float, k: int, confidence: f
         sd=rest_sd,
         margin=margin_of_error(rest_sd, len(kept), confidence) if len(kept) > 1 else None,
         correlation=correlation(kept) if k == 3 and len(kept) > 2 and kept[0] < kept[-1] else None,
-    )
-
-
-def _median_law(ordered: Numbers, k: int) -> tuple[Numbers, Numbers]:
-    """Support and weights of the median of `k` (odd) draws (Maritz and Jarrett 1978, JASA 73:194)."""
-    from scipy.special import betainc  # noqa: PLC0415  (slow to load)
-
-    n = len(ordered)
-    if n > _GRID:
-        places = ((np.arange(_GRID) + 0.5) / _GRID * n).astype(np.int64)
-        ordered, n = ordered[places], _GRID
-    half = (k + 1) / 2
-    return ordered, np.diff(betainc(half, half, np.arange(n + 1) / n))
-
-
-def _median_of(ordered: Numbers, k: int) -> MedianOf:
-    support, weights = _median_law(ordered, k)
-    mean = float(np.dot(weights, support))
-    law = np.cumsum(weights)
-    return MedianOf(
-        k=k,
-        mean=mean,
-        sd=math.sqrt(float(np.dot(weights, (support - mean) ** 2))),
-        low=float(support[min(int(np.searchsorted(law, 0.025)), len(support) - 1)]),
-        high=float(support[min(int(np.searchsorted(law, 0.975)), len(support) - 1)]),
     )
 
 

@@ -15,9 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from hugewise.external.reader import Ask, DataError, Labels, Series, head_of
+from hugewise.external.reader import Ask, DataError, Labels, Series, head_of, unit_and_direction
 from hugewise.external.readers import google_benchmark
-from hugewise.external.units import told
 from hugewise.model.metric import Metric
 from hugewise.reading import UnreadableError, figure, shown
 from hugewise.stats.method import Numbers
@@ -190,7 +189,7 @@ def _series(connection: Any, names: Mapping[str, str], path: Path, ask: Ask) -> 
     _no_totals(connection, value, [name for name in names if name not in used], path)
     settings = {name: kind for name, kind in settings.items() if _plain(name) not in _OF_ARMS}
     _no_aggregates(connection, [name for name in names if name not in (value, ask.order)], used - {arm}, arm, path)
-    unit, better = told(ask.unit or value)
+    unit, better = unit_and_direction(ask.unit or value)
     if better != "neutral" and not _CHANGES.search(value) and (values < 0).any():
         row = int(np.flatnonzero(values < 0)[0]) + 1
         raise DataError(

@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from hugewise.external.reader import Ask, DataError, Rows, Series, readable, text_of
-from hugewise.external.units import told
+from hugewise.external.reader import Ask, DataError, Rows, Series, readable, text_of, unit_and_direction
 from hugewise.model.metric import Direction, Metric
 from hugewise.reading import figure, shown
 
@@ -71,7 +70,7 @@ def read(path: Path, ask: Ask) -> list[Series]:
             with readable(path, _CURE, f"line {number}"):
                 value_found = figure(value, f"the figure before {shown(unit)}")
             tidy = _tidy(unit)
-            direction = better.get(tidy) or _KNOWN.get(tidy) or told(unit)[1]
+            direction = better.get(tidy) or _KNOWN.get(tidy) or unit_and_direction(unit)[1]
             metric = Metric(f"{name} {unit}", unit, direction, f"{unit} of Benchmark{name}, each a mean")
             counts[metric.name] = counts.get(metric.name, -1) + 1
             same = {key: value for key, value in settings.items() if key in _MACHINE and key not in varied[words[0]]}

@@ -20,7 +20,6 @@ NAME = "hyperfine"
 DESCRIPTION = "hyperfine --export-json"
 
 _METRIC = Metric("wall_s", "s", "lower", "wall time of each run (hyperfine)")
-_STATED = ("mean", "median", "min", "max")
 _CURE = "export it again: hyperfine --export-json FILE COMMAND..."
 
 
@@ -47,11 +46,6 @@ def read(path: Path, ask: Ask) -> list[Series]:
             raise DataError(f"{reading.shown(codes)} is no list", file=path, where=f"{where}.exit_codes", hint=_CURE)
         if len(codes) != len(values):
             raise DataError(f"{len(codes)} exit codes of {len(values)} runs", file=path, where=where, hint=_CURE)
-        for key, own in zip(_STATED, (values.mean(), np.median(values), values.min(), values.max()), strict=True):
-            if result.get(key) is not None:
-                with readable(path, _CURE, f"{where}.{key}"):
-                    told = reading.number(result[key], f"the {key}")
-                gathered.agree((key, told), (f"the {key} of the times", float(own)), where, within=0.01 * float(own))
         for run, (value, code) in enumerate(zip(values.tolist(), codes, strict=True)):
             gathered.add(_METRIC, value, line=place, run=run, arm=name, failed=code != 0, where=where)
             place += 1

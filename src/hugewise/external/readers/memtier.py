@@ -89,7 +89,6 @@ def _take(gathered: Rows, totals_of_run: object, run: int, path: Path, name: str
         raise DataError("a run that was interrupted", file=path, where=f"{name}.Runtime.Interrupted", hint=cure)
     if lost := _optional(totals, "Connection Errors"):
         gathered.leave("connection errors", int(lost))
-    _check(gathered, totals_of_run, lasted, name)
     for key, metric in _TOTALS.items():
         value = totals.get(key, totals.get("Latency") if metric is _AVERAGE else None)  # memtier 1: Latency
         if metric is _AVERAGE and value == 0:  # memtier 2.2 leaves it out of totals
@@ -109,38 +108,6 @@ def _take(gathered: Rows, totals_of_run: object, run: int, path: Path, name: str
             continue
         found_there = row.get("Count") if isinstance(row, dict) else row
         add(_SECONDS, found_there, f"{where}.Count", at=start + at, kind="part")
-
-
-def _check(gathered: Rows, run: dict[str, Any], lasted: float | None, name: str) -> None:
-    """Check what the file states twice for each kind of operation, and for each second. Raises DataError."""
-    tables = {key: _table(run, key) for key in run if "Ops/sec" in _table(run, key)}
-    for key, table in tables.items():
-        where = f"{name}.{key}"
-        _check_mean(gathered, table, where)
-        for second, row in _table(table, "Time-Serie").items():
-            if isinstance(row, dict):
-                _check_mean(gathered, row, f"{where}.Time-Serie.{second}")
-        count, rate = (_optional(table, field) for field in ("Count", "Ops/sec"))
-        if count and rate is not None and lasted:
-            own = count / lasted * 1e3
-            gathered.agree(("Ops/sec", rate), ("Count / Total duration", own), where, within=0.1 * own)
-    parts = [_optional(table, "Ops/sec") or 0.0 for key, table in tables.items() if key != "Totals"]
-    total = _optional(tables.get("Totals", {}), "Ops/sec")
-    if sum(parts) and total is not None:
-        told = ("the sum of all kinds of operations", sum(parts))
-        gathered.agree(("Ops/sec of Totals", total), told, name, within=0.02 * sum(parts))
-
-
-def _check_mean(gathered: Rows, table: dict[str, Any], where: str) -> None:
-    count, spent, mean, latency = (
-        _optional(table, key) for key in ("Count", "Accumulated Latency", "Average Latency", "Latency")
-    )
-    if mean and count and spent:
-        own = spent / count  # milliseconds, of whole ones
-        told = ("Accumulated Latency / Count", own)
-        gathered.agree(("Average Latency", mean), told, where, within=0.002 + 1 / count + 0.05 * own)
-    if mean and latency:
-        gathered.agree(("Average Latency", mean), ("Latency", latency), where, within=0.002 + 0.05 * latency)
 
 
 def _table(of: dict[str, Any], key: str) -> dict[str, Any]:

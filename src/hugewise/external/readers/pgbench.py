@@ -22,7 +22,6 @@ NAME = "pgbench"
 DESCRIPTION = "pgbench's summary, its log (-l), or its aggregated log (--aggregate-interval)"
 
 _CURE = "give pgbench's own output, in English (LC_ALL=C): pgbench -l ..., or its summary on stdout"
-_LONG = 5  # seconds of a run from which on its rate is the number of transactions over its duration
 _EPOCH = 10**9  # seconds: a column above it is a time, not a count
 _LATENCY = Metric("latency_us", "us", "lower", "elapsed time of each transaction (pgbench -l)")
 _TPS = Metric("tps", "transactions/s", "higher", "transactions a second of each run, without connection time")
@@ -34,8 +33,6 @@ _FIGURE = r"([\d.]+|[+-]?nan)"
 _PROGRESS = re.compile(rf"progress: ([\d.]+) s, {_FIGURE} tps(?:, lat {_FIGURE} ms)?", re.IGNORECASE)
 _MEAN = re.compile(rf"latency average\s*[=:] {_FIGURE} ms", re.IGNORECASE)
 _RATE = re.compile(rf"tps = {_FIGURE} \((without|excluding|including re|including)", re.IGNORECASE)
-_COUNTED = re.compile(r"number of transactions actually processed: (\d+)")
-_LASTED = re.compile(r"duration: (\d+) s")
 _SETTING = re.compile(r"(transaction type|scaling factor|query mode|number of clients|number of threads): (.+?)\s*$")
 _LOST = re.compile(r"number of (?:(failed) transactions|transactions (skipped)): (\d{1,18})")
 _BEGINS = ("pgbench (", "starting vacuum", "transaction type: ", "progress: ")
@@ -126,22 +123,11 @@ def _aggregated(path: Path) -> list[Series]:
                 raise UnreadableError(f"no interval in {shown(line)}")
             rows.append([figure(part, "the figure", low=0) for part in parts])
     start, count, total = (np.array([row[column] for row in rows]) for column in range(3))
-    low, high = (np.array([row[column] for row in rows]) for column in (4, 5))
     length = _length(start, path)
     run = np.concatenate([[0], np.cumsum(np.diff(start) != length)])  # another log, put after the first
     note = "The intervals are cut from a run of pgbench: they are not replicates; the first and last may be cut short."
     with np.errstate(invalid="ignore", divide="ignore"):
         latency = np.where(count > 0, total / count, np.nan)
-    outside = np.flatnonzero((latency < low - 1) | (latency > high + 1))
-    if len(outside):
-        row = int(outside[0])
-        raise DataError(
-            f"the mean latency is {latency[row]:g} us, but the lowest is {low[row]:g} and the highest {high[row]:g}: "
-            "they contradict each other",
-            file=path,
-            where=f"line {row + 1}",
-            hint=_CURE,
-        )
     return [
         Series(
             arm=None,
@@ -195,7 +181,6 @@ class _Summaries:
         self._previous = -1.0
         self._over = False
         self._instead: tuple[float, int] | None = None  # a rate with connection time: for want of another
-        self._counted = self._lasted = 0.0
 
     def _close(self) -> None:
         if self._instead is not None and not self._rows.values(_TPS, self._run):
@@ -214,10 +199,6 @@ class _Summaries:
             self._interval(line, number)
         elif mean is not None:
             self._rows.add(_AVERAGE, self._rows.number(mean[1], number), line=number, run=self._run)
-        elif (match := _COUNTED.match(line)) is not None:
-            self._counted = self._rows.number(match[1], number)
-        elif (match := _LASTED.match(line)) is not None:
-            self._lasted = self._rows.number(match[1], number)
         elif (match := _RATE.match(line)) is not None:
             self._rate(self._rows.number(match[1], number), match[2].lower(), number)
         elif line.startswith(("tps = ", "latency average")):
@@ -258,10 +239,6 @@ class _Summaries:
         if kind == "including":  # before PostgreSQL 14 beside the rate without connection time
             self._instead = rate, number
             return
-        if self._counted and self._lasted >= _LONG and kind != "excluding":
-            own = self._counted / self._lasted
-            told = ("number of transactions actually processed / duration", own)
-            self._rows.agree(("tps", rate), told, f"line {number}", within=0.5 * max(rate, own))
         self._rows.add(_TPS, rate, line=number, run=self._run)
         self._kinds[_RECONNECTED if kind == "including re" else ""] = number
 
