@@ -361,7 +361,6 @@ Doing random read test
 Throughput:
          read:  IOPS=9747.42 152.30 MiB/s (159.70 MB/s)
 """
-TIMES = '{"results": [{"command": "a", "times": [0.101, 0.102, 0.109], "mean": 0.104, "median": %s}]}'
 INTERRUPTED = (
     '{"configuration": {"data_size": 1}, "ALL STATS": {"Runtime": {"Interrupted": "true"}, "Totals": {"Ops/sec": 5}}}'
 )

@@ -79,7 +79,7 @@ def _rows(points: list[Point], unit: Scale, worst: float) -> Iterator[dict[str, 
         value = worst if point.value is None else point.value
         # A low-discrepancy sequence spreads neighbours apart, the same way each time.
         offset = (index * _GOLDEN % 1 - 0.5) * 0.9
-        told = mark_label(point.arm, f"{unit.text(point.value)}, block {point.block}, {point.state}")
+        told = mark_label(point.arm, f"{point.arm}: {unit.text(point.value)}, block {point.block}, {point.state}")
         yield {
             "arm": printable(point.arm),
             "value": value * unit.factor,
