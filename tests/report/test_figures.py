@@ -15,15 +15,14 @@ from hugewise.report.document import figures
 from hugewise.report.figures.coverage import coverage, kind_label, kind_order
 from hugewise.report.figures.distribution import distribution
 from hugewise.report.figures.effects import overview
-from hugewise.report.figures.levels import FactorGroup, bars, groups, level, levels, lines, numeric, setting
+from hugewise.report.figures.levels import FactorGroup, groups, level, levels, lines, numeric, setting
 from hugewise.report.figures.over_time import latencies, pages
 from hugewise.report.figures.tail import time_order
 from hugewise.report.figures.theme import MOST, Point, arm_marks, arrows, colours, fit, points, span, thinned, thinning
 from hugewise.report.images import inline, render
 from hugewise.report.write import report
 from tests.build.few_blocks import demo, two_blocks
-from tests.build.restated import OPS, lpc, percona_2018, run
-from tests.build.restated import cell as made_cell
+from tests.build.restated import lpc, percona_2018
 from tests.build.results import HOSTILE, example
 
 
@@ -193,8 +192,6 @@ def test_what_is_far_longer_is_cut_and_told() -> None:
 def test_nothing_is_shown_below_zero_of_what_cannot_be() -> None:
     assert fit([row(10, 40), row(90, 200)]) == [0, 170]
     assert fit([row(-10, 40), row(90, 20)]) == [-50, 110]
-    assert fit([row(50, 1), row(90, 2)], zero=True) == [0, 92]
-    assert fit([row(-50, 1), row(-90, 2)], zero=True) == [-92, 0]
 
 
 @pytest.mark.parametrize("value", [0.0, 7.0])
@@ -221,7 +218,7 @@ def test_two_blocks_do_not_set_the_scale() -> None:
     palette = colours(results)
     largest = max(arm.mean for one in results.cells for arm in one.arms if arm.mean is not None)
     (group,) = groups(results.cells)
-    figures = [lines(group, "clients", palette, 0.99), bars(group, palette, 0.99)]
+    figures = [lines(group, "clients", palette, 0.99)]
     for spec in figures:
         assert spec is not None
         for panel in spec.get("concat", [spec]):
@@ -367,26 +364,11 @@ def test_panels_far_apart_have_axes_of_their_own(of_levels: Results, group: Fact
     assert len(set(own)) == len(own) > 1
 
 
-def test_bars_stand_on_zero_with_a_bar_for_each_policy_at_each_level(of_levels: Results, group: FactorGroup) -> None:
-    spec = bars(group, colours(of_levels), 0.99)
-    rows = values_of(spec)
-    assert len(rows) == 27
-    assert {(row["panel"], row["level"]) for row in rows} == {
-        (f"database_share={share}", clients) for share in (0.4, 0.8, 1.5) for clients in ("4", "16", "64")
-    }
-    assert spec is not None
-    for panel in spec["concat"]:
-        scale = panel["layer"][0]["encoding"]["y"]["scale"]
-        assert scale["zero"] is True
-        assert scale["domain"] == [0, max(row["high"] for row in rows)]
-    assert "svg" in render(spec)
-
-
 def test_axes_name_metric_unit_and_direction(of_levels: Results, group: FactorGroup) -> None:
-    for spec in (lines(group, "clients", colours(of_levels), 0.99), bars(group, colours(of_levels), 0.99)):
-        assert spec is not None
-        titles = [panel["layer"][0]["encoding"]["y"]["title"] for panel in spec["concat"]]
-        assert titles == [["tps, tx/s", "higher is better; mean with 99% interval"]] * len(titles)
+    spec = lines(group, "clients", colours(of_levels), 0.99)
+    assert spec is not None
+    titles = [panel["layer"][0]["encoding"]["y"]["title"] for panel in spec["concat"]]
+    assert titles == [["tps, tx/s", "higher is better; mean with 99% interval"]] * len(titles)
 
 
 def test_no_arm_is_told_by_its_colour_alone(of_levels: Results) -> None:
@@ -401,22 +383,10 @@ def test_one_level_or_no_data_gives_no_figure(of_levels: Results, group: FactorG
     assert lines(group._replace(varied=("mode",)), "mode", colours(of_levels), 0.99) is None
     bare = tuple(replace(one, arms=()) for one in group.cells)
     assert lines(group._replace(cells=bare), "clients", colours(of_levels), 0.99) is None
-    assert bars(group._replace(cells=bare), colours(of_levels), 0.99) is None
-
-
-def test_words_make_bars_and_no_lines() -> None:
-    parts = [
-        made_cell(
-            f"kv-popularity={word}", "kv", OPS, {"popularity": word}, {"base": (10.0, "none"), "thp": (11.0, "better")}
-        )
-        for word in ("uniform", "zipf")
-    ]
-    kinds = [one.key for one in figures(report(run(parts))) if one.key.startswith("across")]
-    assert kinds == ["across-1-bars"]
 
 
 def test_the_report_holds_them(of_levels: Results) -> None:
     keys = [one.key for one in figures(report(of_levels))]
-    assert keys[:4] == ["overview", "across-1-lines-database_share", "across-1-lines-clients", "across-1-bars"]
+    assert keys[:3] == ["overview", "across-1-lines-database_share", "across-1-lines-clients"]
     assert "1-distribution" in keys
     assert len(keys) == len(set(keys))

@@ -35,7 +35,7 @@ from hugewise.report.numbers import NOTHING
 from hugewise.report.reasons import in_words
 from hugewise.report.sections import beside
 from hugewise.report.sections.beside import stand_ins_of_cells
-from hugewise.report.sections.levels import levels
+from hugewise.report.sections.run import levels
 from hugewise.report.sentences import effect_of, marked
 from hugewise.report.write import held_folder, place_below
 from hugewise.store import folder

@@ -100,7 +100,6 @@ def load(
 
 
 def _once(given: dict[tuple[str, str], Path], path: Path, names: dict[str | None, str]) -> None:
-    """A copy of a file holds no further runs. Raises DataError."""
     with readable(path, "check the name and its permissions"):
         digest = reading.sha256(path)
     for label in names.values():
@@ -113,13 +112,11 @@ def _once(given: dict[tuple[str, str], Path], path: Path, names: dict[str | None
 
 
 def _span(entry: Series) -> tuple[float, float] | None:
-    """Seconds since the epoch of its first and last value, where they are known."""
     known = entry.epoch and entry.order is not None and len(entry.order)
     return (float(entry.order.min()), float(entry.order.max())) if known and entry.order is not None else None
 
 
 def _apart(series: list[Series]) -> None:
-    """Files that nobody called arms are none where their times overlap: threads write a log each. Raises UserError."""
     spans = sorted((span, entry.source) for entry in series if (span := _span(entry)) is not None)
     for ((_, until), first), ((start, _), second) in itertools.pairwise(spans):
         if start <= until and first != second:
@@ -130,9 +127,6 @@ def _apart(series: list[Series]) -> None:
 
 
 def _runs_of_several(series: list[Series]) -> list[Series]:
-    """Logs of one arm whose times overlap are of one run (threads of a program write one each). Raises DataError where
-    what they hold has to be added up.
-    """
     spans: dict[tuple[str | None, str], list[tuple[float, float, int]]] = {}
     for place, entry in enumerate(series):
         if (span := _span(entry)) is not None:
@@ -161,7 +155,6 @@ def _runs_of_several(series: list[Series]) -> list[Series]:
 
 
 def _nameable(what: str, name: str, path: Path, cure: str) -> None:
-    """Raise DataError for a name that is too long to be read, drawn or typed."""
     if len(name) > _LONGEST:
         raise DataError(
             f"the {what} {shown(name)} has a name of {len(name):,} characters: at most {_LONGEST} can be shown",
@@ -184,7 +177,6 @@ def _measurable(series: list[Series], path: Path) -> None:
 
 
 def _labels(read: Sequence[tuple[Path, list[Series]]], arms: Sequence[str]) -> list[dict[str | None, str]]:
-    """Return, for each file, the mapping from its own labels to those to use."""
     own = [list(dict.fromkeys(entry.arm for entry in series)) for _, series in read]
     total = sum(len(labels) for labels in own)
     if arms and len(arms) == total:
@@ -353,7 +345,6 @@ def _chosen(series: Sequence[Series], names: Sequence[str], plan: AnalysisPlan) 
 
 
 def _merged(series: Sequence[Series]) -> list[Series]:
-    """Return one series for each arm, in the order of appearance; several files of an arm are concatenated."""
     by_arm: dict[str, list[Series]] = {}
     known: dict[tuple[str, str], tuple[str, str]] = {}
     for entry in series:
@@ -378,7 +369,6 @@ def _merged(series: Sequence[Series]) -> list[Series]:
 
 
 def _unlike(entry: Series, base: Series) -> Series:
-    """The series with a note on each setting in which its runs differ from those of the baseline."""
     said = tuple(
         f"Its runs have {name} {shown(value)}, those of {base.arm} {shown(base.settings[name])}: the arms differ in "
         f"{name}, too."
@@ -459,7 +449,6 @@ def arm_figures(series: Series, confidence: float) -> ArmFigures:
 
 
 def _sampled(values: Numbers) -> tuple[tuple[int, float], ...]:
-    """Return the values to draw: all, or the first, lowest and highest of each of 500 stretches, with all peaks."""
     n = len(values)
     if n <= _FIGURE_POINTS:
         return tuple(enumerate(values.tolist()))
@@ -481,7 +470,6 @@ def _run_means(series: Series, good: NDArray[np.bool_], confidence: float) -> Fi
 
 
 def _between(sessions: Integers, values: Numbers) -> float | None:
-    """Return the share of the variance between sessions."""
     from hugewise.stats.sessions import components  # noqa: PLC0415
 
     groups = grouped(sessions, values)

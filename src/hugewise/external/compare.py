@@ -151,7 +151,6 @@ def _blocks(paired: Paired, name: str, *, randomised: bool) -> Iterator[Caveat]:
 
 
 def _by_block(series: Series) -> tuple[dict[int, int], int]:
-    """Return the first place of each block in the series, and the number of further values."""
     places: dict[int, int] = {}
     assert series.block is not None
     for place, block in enumerate(series.block.tolist()):
@@ -201,7 +200,6 @@ def _apart(mine: Labels | None, other: Labels | None) -> bool:
 
 
 def _coin(paired: Paired, name: str) -> Iterator[Caveat]:
-    """Yield a caveat where the order does not look like a coin's, where it is known."""
     if paired.arm_first is None or len(paired.arm_first) < 2:
         return
     first, n = int(paired.arm_first.sum()), len(paired.arm_first)
@@ -221,7 +219,6 @@ def _coin(paired: Paired, name: str) -> Iterator[Caveat]:
 
 
 def _lopsided(count: int, n: int) -> float:
-    """Return the chance of a split as uneven as this from a fair coin."""
     from scipy.special import bdtr  # noqa: PLC0415  (slow to load)
 
     return min(1.0, 2 * float(bdtr(min(count, n - count), n, 0.5)))
@@ -423,7 +420,6 @@ def _dependent(known: Sequence[ArmFigures]) -> Iterator[Caveat]:
 
 
 def _exact(sides: tuple[Series, Series], layout: DataLayout, plan: AnalysisPlan, alpha: float) -> dict[str, Any]:
-    """Return what a run's sequential method says of these blocks."""
     from hugewise.stats.sequential import Sequential  # noqa: PLC0415
 
     arm, base = sides
@@ -543,7 +539,6 @@ def closed_blocks(arm: Series, baseline: Series) -> Iterator[Block]:
 
 
 def _places(series: Series) -> dict[int, int]:
-    """Return the first place of each block in the series."""
     assert series.block is not None
     return {block: place for place, block in reversed([*enumerate(series.block.tolist())])}
 
@@ -574,7 +569,6 @@ def _tier(tier: Tier, *, sessions: bool) -> TierLine:
 
 
 def _student(paired: Paired, layout: DataLayout, alpha: float) -> dict[str, Any]:
-    """Return Student's interval of the log-ratios of pairs without a known coin: an estimate, and no verdict."""
     from hugewise.stats.paired import paired as tests_of  # noqa: PLC0415
 
     finite = paired.differences[np.isfinite(paired.differences)]
@@ -600,7 +594,6 @@ def _student(paired: Paired, layout: DataLayout, alpha: float) -> dict[str, Any]
 
 
 def _welch(known: tuple[ArmFigures, ArmFigures], layout: DataLayout, alpha: float) -> dict[str, Any]:
-    """Return Welch's interval of replicates: means of runs where values are parts of runs, else at the effective n."""
     from hugewise.stats.paired import SampleMean, welch  # noqa: PLC0415
 
     samples, counted = [], []
@@ -651,7 +644,6 @@ def _shared(paired: Paired) -> float | None:
 
 
 def _exp(value: float) -> float | None:
-    """Return a ratio from its logarithm; None where it is not bounded."""
     return math.exp(value) if math.isfinite(value) and abs(value) < 700 else None
 
 

@@ -364,7 +364,6 @@ def unit_and_direction(name: str) -> tuple[str, Direction]:
 
 
 def _words(name: str) -> list[str]:
-    """The words of a name: at signs, at capitals within; sizes and rates (MiB, kIOPS) are one."""
     found: list[str] = []
     for part in re.split(r"[^A-Za-z0-9µμ%/]+", name.replace("/", " / ")):
         if _RATES.fullmatch(part.lower()) or _SIZE.fullmatch(part.lower()):
@@ -381,7 +380,6 @@ def _bad(low: list[str]) -> bool:
 
 
 def _rate(what: list[str], period: str) -> tuple[str, Direction]:
-    """Return the unit and direction of an amount a second."""
     low = [word.lower() for word in what]
     counted = what[-1] if what else ""
     unit = f"{counted}/{_TIMES.get(period, period)}"
@@ -390,7 +388,6 @@ def _rate(what: list[str], period: str) -> tuple[str, Direction]:
 
 
 def _each(what: list[str], of: list[str]) -> tuple[str, Direction]:
-    """Return the unit and direction of an amount for each of something: a cost where it is a time."""
     low, each = [word.lower() for word in what], [word.lower() for word in of]
     rate = len(low) > 1 and low[-2] in ("/", "per")  # mb/s_per_core: a rate for each, no time
     if low and low[-1] in _TIMES and not rate and each and not _NO_COST & {*low, *each}:

@@ -51,12 +51,10 @@ def also_judged(cell: CellResult, arm: str | None = None) -> Iterator[Also]:
 
 
 def _with_effect(also: Also) -> str:
-    """A rate of slow runs is no ratio, and has none."""
     return also.name if also.comparison.ratio is None else f"{also.name} {effect_of(also.comparison)}"
 
 
 def _end_point(metric: str, comparison: Comparison) -> str:
-    """Describe the object of an end point in a few words."""
     words = _END_POINTS.get(comparison.end_point)
     return f"{metric} ({comparison.estimand})" if words is None else words.format(metric)
 
@@ -98,7 +96,6 @@ def of_arm_decided(cell: CellResult, arm: str, *verdicts: str) -> str:
 
 
 def _told(cell: CellResult, arm: str, verdicts: Iterable[str], named: Callable[[Also], str]) -> list[str]:
-    """Return the results with each of these verdicts, as those of an arm."""
     every = ((verdict, decided(cell, arm, verdict)) for verdict in verdicts)
     return [f"{_WORDS[verdict]} in {listed([named(one) for one in found])}" for verdict, found in every if found]
 
@@ -230,7 +227,6 @@ def better_beside(cell: CellResult) -> list[Comparison]:
 
 
 def _failures(cell: CellResult, comparison: Comparison) -> tuple[int, int]:
-    """Return runs of an arm and of its baseline that failed, or could not be started."""
     sides = ((comparison.arm, comparison.unstarted_arm), (comparison.baseline, comparison.unstarted_baseline))
     found = [unstarted + (0 if (arm := arm_of(cell, name)) is None else arm.failed) for name, unstarted in sides]
     return found[0], found[1]
@@ -293,7 +289,6 @@ def _also(cell: CellResult) -> Iterator[AlsoJudged]:
 
 
 def _nothing(results: Results, by_verdict: dict[str, list[Comparison]]) -> str:
-    """Return why nothing is to be set: arms that made no difference, worse arms, and arms without a verdict."""
     texts = []
     if same := by_verdict["equivalent"]:
         makes = f"usually make{'s' if len(same) == 1 else ''} no difference above {percent(results.margin)}"
@@ -375,7 +370,6 @@ def memory_of(arm: ArmSummary | None) -> int | None:
 
 
 def _overlap(comparison: Comparison, other: Comparison) -> bool:
-    """Return whether their intervals have a point in common; a missing end bounds nothing."""
     low, high = (
         max(comparison.low or 0.0, other.low or 0.0),
         [end for end in (comparison.high, other.high) if end is not None],
@@ -446,9 +440,6 @@ def claims(cell: CellResult, comparison: Comparison) -> bool:
 
 
 def _claimed(results: Results) -> tuple[list[list[Comparison]], int]:
-    """Return, by cell, the comparisons that share the error rate, and their number with end points and other
-    metrics.
-    """
     claimed = [[comparison for comparison in cell.comparisons if claims(cell, comparison)] for cell in results.cells]
     return claimed, sum(claims(cell, comparison) for cell in results.cells for comparison in cell.judged)
 

@@ -170,7 +170,6 @@ def must_be_empty(output: Path) -> None:
 
 
 def _emptied(output: Path) -> DirFd:
-    """Return the folder, which holds nothing yet."""
     from hugewise.report.write import held_folder  # noqa: PLC0415  (fonts and figures behind it)
 
     held = held_folder(output, "what is to be deployed")
@@ -193,7 +192,6 @@ def _put(held: DirFd, path: str, content: str, kind: str) -> None:
 
 
 def _elsewhere(runs: Sequence[Results]) -> Iterator[str]:
-    """A line, where a run does not say that it was made on this host."""
     here = machine_id(LocalHost())
     if any(here is None or run.host.get("machine") != here for run in runs):
         yield "Not measured on this host: know where the run comes from, and read each file before it is used."
@@ -209,7 +207,6 @@ def _evidence(results: Results) -> tuple[str, ...]:
 
 
 def _for_unit(setting: Recommended, name: str | None, start: UnitStart | None) -> Recommended:
-    """Return the setting with the drop-in of the named unit, which has the unit's own words where it exists."""
     if name is None or setting.deployment is None:
         return setting
     files = tuple(of_unit(file, name) for file in setting.deployment.files)
@@ -219,7 +216,6 @@ def _for_unit(setting: Recommended, name: str | None, start: UnitStart | None) -
 
 
 def _of_start(whole: Sequence[Recommended], name: str, start: UnitStart | None) -> Iterator[str]:
-    """Yield what the drop-ins have of the unit's own command, where they need it."""
     units = [file for one in whole for file in _files(one) if file.kind == "unit" and LAUNCHER in file.content]
     if not units:
         return
@@ -267,9 +263,6 @@ def _copied(file: DeployedFile, where: str) -> str:
 
 
 def _former(file: DeployedFile, former: Mapping[str, str]) -> Iterator[str]:
-    """Yield the commands that restore the kernel's settings; of the host alone, as those of a guest are gone with
-    it.
-    """
     for path in file.sets if file.on == "machine" else ():
         try:
             yield f"echo {plain(former[path])} > {plain(path)}"
@@ -278,7 +271,6 @@ def _former(file: DeployedFile, former: Mapping[str, str]) -> Iterator[str]:
 
 
 def _quoted(lines: tuple[str, ...]) -> Iterator[str]:
-    """Yield the lines unchanged, in Markdown."""
     return (f"    {printable(line)}" for line in lines)
 
 

@@ -405,7 +405,6 @@ def _questions(metric: MetricResults, unit: Scale) -> Iterator[doc.Block]:
 
 
 def _once(told: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-    """Return a line for each arm; sentences that are the same for every arm are said once, at the end."""
     common = [line for line in told[0] if len(told) > 1 and all(line in other for other in told[1:])]
     own = (" ".join(line for line in lines if line not in common) for lines in told)
     return tuple(filter(None, (*own, " ".join(common))))

@@ -67,7 +67,6 @@ def caveats(results: FleetResults) -> Iterator[str]:
 
 
 def _class(comparison: FleetComparison, stratum: PooledEffect, withheld: str) -> str:
-    """Return a class in a few sentences: its answer, its hosts by themselves, and another host of it."""
     where = " on a typical host" if stratum.verdict in DECIDED else ""
     texts = [f"{printable(stratum.stratum)}: {VERDICTS[stratum.verdict].plain}{where}"]
     if stratum.ratio is not None:
@@ -99,7 +98,6 @@ def _size(whole: PooledEffect) -> str:
 
 
 def _by_themselves(hosts: Sequence[HostEffect]) -> str:
-    """Return how many hosts have which verdict by themselves."""
     counts: Counter[str] = Counter(host.verdict for host in hosts)
     told = (f"{counts[verdict]} {words.plain}" for verdict, words in VERDICTS.items() if counts[verdict])
     return ", ".join(told) or "none told"
@@ -225,7 +223,6 @@ def _e_value(value: float | None) -> str:
 
 
 def _without_table(comparison: FleetComparison) -> doc.Table | None:
-    """Return, for each class, the host whose removal changes the typical effect most (leave-one-out)."""
     rows = []
     for stratum in comparison.strata:
         if stratum.ratio is None or not stratum.without:

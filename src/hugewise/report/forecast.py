@@ -64,7 +64,6 @@ def _cell(rows: Sequence[Row], effect: str) -> Table:
 
 
 def _named(row: Row, *, several: bool) -> str:
-    """Return the arm of a row; with its metric where the cell has several of them."""
     return f"{row.arm}, {row.metric}" if several else row.arm
 
 
@@ -194,14 +193,12 @@ def _brief(count: int) -> str:
 
 
 def _percent(part: float) -> str:
-    """Return a percentage to two digits: `0.13%`, `4.7%`, `120%`; above 10,000% only that."""
     if part > 100:
         return ">10,000%"
     return f"{part * 100:.{numbers.decimals(part * 100)}f}%"
 
 
 def _level(alpha: float) -> str:
-    """Return a rate as it was written: 0.010000000000000009 is 1%."""
     return f"{alpha * 100:.3g}%"
 
 

@@ -77,12 +77,7 @@ def need_room() -> None:
 
 
 def _marked(value: Any, place: str = "") -> Any:
-    """Return the specification with a mark before each text of its data, and of the lists that name them.
-
-    Texts are cut at a length at which the engine still lays them out at once: with megabytes it never ends, and no
-    signal ends it (what `said` makes is not laid out). Readers of files refuse longer names of arms, so that two of
-    these never become one.
-    """
+    # texts are cut: with megabytes the engine never ends, and no signal ends it
     if value is None or isinstance(value, float | int):  # most of a figure
         return value
     if isinstance(value, str):
@@ -161,7 +156,6 @@ def _titles(root: ET.Element, *, whose: bool = False) -> None:
 
 
 def _renamed(key: str, value: str, ids: Mapping[str, str]) -> str:
-    """Return the value of an attribute where elements have other ids; most hold texts, whatever these look like."""
     if key == "id":
         return ids[value]
     found = _REFERENCE.fullmatch(value) if key in _REFERRING else None
@@ -169,7 +163,6 @@ def _renamed(key: str, value: str, ids: Mapping[str, str]) -> str:
 
 
 def _slim(root: ET.Element) -> dict[str, str]:
-    """Drop what tells a reader nothing, and name the font once: its attributes, which the root now has."""
     texts = list(root.iter(f"{_SVG}text"))
     common = {key: texts[0].attrib[key] for key in _LETTERS if len({text.get(key) for text in texts}) == 1}
     for element in root.iter():
@@ -185,7 +178,6 @@ def _slim(root: ET.Element) -> dict[str, str]:
 
 
 def _prune(element: ET.Element) -> None:
-    """Drop what draws nothing: paths without a course, and groups left empty by that."""
     for child in list(element):
         _prune(child)
         tag = child.tag.removeprefix(_SVG)

@@ -60,7 +60,6 @@ def _blocks(blocks: Iterable[doc.Block]) -> Iterator[str]:
 
 
 def _text(block: doc.Block) -> str:
-    """Return the text of a block without inner blocks; empty for a block that only a page has."""
     match block:
         case doc.Line(text):
             return escape(text)
@@ -107,7 +106,6 @@ def _table(table: doc.Table) -> str:
 
 
 def _linked(text: str) -> str:
-    """The text with every address and name of a page in it as a link. What could be anything else stays text."""
     return "".join(f"<{part}>" if place % 2 else _with_pages(part) for place, part in enumerate(_ADDRESS.split(text)))
 
 

@@ -123,7 +123,6 @@ def ends(low: float | None, high: float | None) -> tuple[float | None, float | N
 
 
 def _places(ratio: float | None, low: float | None, high: float | None) -> int:
-    """Decimals of a change in percent: two digits of the half-width, which with one end is its distance."""
     known = [end for end in (low, high) if end is not None and math.isfinite(end)]
     if not known:
         return 1
@@ -244,7 +243,6 @@ def ratio(value: float | None, low: float | None = None, high: float | None = No
 
 
 def _off_one(places: int, *known: float) -> int:
-    """Return `places`, or as many more as keep an end other than 1 from being rounded to it."""
     while places < 6 and any(end != 1 and round(end, places) == 1 for end in known):
         places += 1
     return places

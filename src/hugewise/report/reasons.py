@@ -105,7 +105,6 @@ def in_words(reason: Reason) -> str:
 
 
 def _filled(template: str, values: msgspec.Struct) -> str:
-    """Return the template with the figures of the reason, and with the words of reasons in it."""
     told = msgspec.structs.asdict(values).items()
     return template.format(
         **{name: in_words(cast(Reason, one)) if isinstance(one, of.Base) else one for name, one in told}
@@ -129,7 +128,6 @@ def sentence(reason: Reason) -> str:
 
 
 def _of_test(reason: Reason) -> str:
-    """Return the words of a test of the pairs."""
     match reason:
         case of.Crossed(pair, average, apart):
             shown = _SHOWN if pair is None else f"from pair {pair} on {_SHOWN}"
@@ -166,7 +164,6 @@ def _of_test(reason: Reason) -> str:
 
 
 def _within(reason: of.WithinMargin) -> str:
-    """Return the words of equivalence, with what it says of the mean and which runs it cannot exclude."""
     which = "" if reason.margin is None else f" of {reason.margin:.3g}"
     if reason.unseen is None:  # as earlier versions stored it
         both = ", for the typical pair and on average" if reason.average else ""
@@ -187,7 +184,6 @@ def _share(share: float) -> str:
 
 
 def _of_pairs(reason: Reason) -> str:
-    """Return the words for the number of pairs, their lacks, and what that allows."""
     match reason:
         case of.Lacking(lacks):
             return _lacking(lacks)
@@ -225,7 +221,6 @@ def _of_pairs(reason: Reason) -> str:
 
 
 def _of_counts(reason: Reason) -> str:
-    """Return the words for counts of guests, and for covariates."""
     match reason:
         case of.SameCounts(arm, count, baseline, base, boots, within, needed, planned, unseen):
             each = "one boot of each" if boots == 1 else f"each of {boots} boots"
@@ -269,7 +264,6 @@ def _of_counts(reason: Reason) -> str:
 
 
 def _of_hosts(reason: Reason) -> str:
-    """Return the words for hosts of a fleet."""
     match reason:
         case of.NoEstimate("failed", pairs, failures):
             return f"attempts failed in {failures} of {pairs} pairs: there is no ratio"
@@ -291,7 +285,6 @@ def _of_hosts(reason: Reason) -> str:
 
 
 def _of_others(reason: Reason) -> str:
-    """Return the words for a screening, a design, a withheld verdict, and several runs."""
     match reason:
         case of.InFront(margin):
             return f"no other is better by more than {100 * margin:.3g}%"
@@ -341,7 +334,6 @@ def _unknown(unknown: of.Unknown | None) -> str:
 
 
 def _left_out(apart: LeftOut) -> str:
-    """Return the reasons that take pairs out of the usable ones, in brackets."""
     text = joined((_lacking(apart.lacks), _unknown(apart.unknown)))
     return f" ({text})" if text else ""
 

@@ -73,7 +73,6 @@ def of_all_runs(every: WithEarlier, alone: Verdict) -> str:
 
 
 def _told(run: str, shared: Sequence[EarlierComparison], every: int, *, whole: bool) -> str:
-    """Return a run, with what it had of this one, and what it said of that."""
     if not shared:  # of a version that looked for the whole study
         return printable(run)
     if whole:
@@ -139,7 +138,6 @@ def time_short(results: Results) -> Iterator[str]:
 
 
 def _least(comparison: Comparison) -> int | None:
-    """The pairs that a verdict of an open comparison takes at least; None where it is not for want of pairs."""
     if comparison.verdict != "undecided":
         return None
     if comparison.method == "fixed-n":
@@ -187,5 +185,4 @@ def _count(needed: int | None) -> str:
 
 
 def _percent(sd: float | None) -> str:
-    """Return a spread of log-ratios as the change that it is."""
     return numbers.NOTHING if sd is None else numbers.share(math.expm1(sd))

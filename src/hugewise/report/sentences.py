@@ -333,7 +333,6 @@ def run_line(results: Results) -> str:
 
 
 def _mechanism(results: Results) -> str:
-    """Return how the policies were set, in words."""
     if results.guests is not None:
         return "settings of the whole system in their guests"
     return {

@@ -64,7 +64,6 @@ def _lines(document: Document) -> int:
 
 
 def _first(notes: Sequence[str], several: int) -> Iterator[str]:
-    """Yield `several` of the notes; the last one says how many are left out."""
     left = len(notes) - several
     more = f" (and {left} more note{'' if left == 1 else 's'}, in the report)" if left > 0 else ""
     for place, note in enumerate(notes[:several], 1):
@@ -88,7 +87,6 @@ def _claimed(results: Results) -> list[Comparison]:
 
 
 def _integrity(results: Results) -> Iterator[str]:
-    """The last hash of the records; all that is to be said where they are not known to be what was written."""
     known, said = results.integrity, list(records(results))
     if known is not None and known.state == "consistent":
         yield f"Last hash: {known.hash}"
@@ -125,7 +123,6 @@ def _named(same: SameAnswer, names: Mapping[str, str]) -> str:
 
 
 def _names(results: Results) -> Mapping[str, str]:
-    """Return a short name for each cell: its name without the parameters that all cells share."""
     words = {cell.cell: cell.cell.split() for cell in results.cells}
     shared = set.intersection(*map(set, words.values())) if len(words) > 1 else set()
     return {
@@ -135,7 +132,6 @@ def _names(results: Results) -> Mapping[str, str]:
 
 
 def _table(results: Results, most: int) -> Block:
-    """A row for each comparison; where they are too many, first for the one that the answer of each cell rests on."""
     every = [
         (cell, one, of)
         for cell in results.cells
@@ -160,7 +156,6 @@ def _effect(comparison: Comparison) -> str:
 
 
 def _sure(results: Results) -> Iterator[str]:
-    """Yield the error rate that all comparisons share; the metric, where all cells have the same."""
     metrics = dict.fromkeys(f"{cell.metric.name} against {cell.baseline}" for cell in results.cells)
     if _claimed(results):
         wrong = numbers.percent(1 - results.confidence)
@@ -171,7 +166,6 @@ def _sure(results: Results) -> Iterator[str]:
 
 
 def _noise(results: Results) -> Iterator[str]:
-    """Yield how much pairs vary: by cell, or for the quietest and the noisiest cell where two lines cannot hold all."""
     noise = {cell.cell: sd for cell in results.cells if (sd := pair_deviation(results, cell))}
     told = {cell: f"{_names(results)[cell]} {numbers.times(100 * sd)}%" for cell, sd in noise.items()}
     if not told:
@@ -203,7 +197,6 @@ def pair_deviation(results: Results, cell: CellResult) -> float | None:
 
 
 def _notes(results: Results) -> Iterator[str]:
-    """Facts that qualify the table, the gravest first."""
     if results.earlier or results.earlier_unread:
         yield earlier(results, 1)
     names = _names(results)
@@ -226,7 +219,6 @@ def _notes(results: Results) -> Iterator[str]:
 
 
 def _without_verdict(results: Results) -> Iterator[str]:
-    """Yield why comparisons have no verdict: each reason once, with all comparisons that it holds for."""
     where: defaultdict[str, list[str]] = defaultdict(list)
     for cell, answer in zip(results.cells, answers(results), strict=True):
         for one in cell.comparisons:
@@ -243,7 +235,6 @@ def _short(text: str, most: int = _LONG) -> str:
 
 
 def _cut(name: str, most: int = _NAME) -> str:
-    """A name of at most so many characters: of a longer one its beginning and its end, which tell cells apart."""
     half = most // 2
     return name if len(name) <= most else f"{name[: half - 1]}…{name[-(most - half) :]}"
 
@@ -253,7 +244,6 @@ def _more(others: int) -> str:
 
 
 def _next(results: Results) -> str:
-    """Return the command that a reader of the answer needs."""
     set_ = any(answer.state in ("set", "weigh") for answer in answers(results))
     if results.state == "interrupted":
         return f"To go on: hugewise resume {printable(results.folder)}"

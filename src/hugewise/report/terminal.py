@@ -125,7 +125,6 @@ def _table(table: doc.Table, *, ruled: bool = True) -> Iterator[RenderableType]:
 
 
 def _plain(text: str) -> str:
-    """Return numbers as they can be copied and searched: the typographic minus becomes a hyphen."""
     return printable(text).replace(MINUS, "-")
 
 

@@ -18,8 +18,7 @@ from hugewise.report.numbers import when
 from hugewise.report.remarks import earlier, time_short
 from hugewise.report.sections import answer, beside, guests
 from hugewise.report.sections.cell import cell
-from hugewise.report.sections.levels import levels, reading, settings
-from hugewise.report.sections.run import left_out, run, trouble
+from hugewise.report.sections.run import left_out, levels, reading, run, settings, trouble
 from hugewise.report.sentences import records, run_line
 
 
@@ -56,7 +55,6 @@ def report(results: Results) -> Document:
 
 
 def _records(results: Results) -> Iterator[Block]:
-    """Yield the state of the records: behind a line where nothing is amiss."""
     said = tuple(Line(record, quiet=True) for record in records(results))
     whole = results.integrity is not None and results.integrity.state in ("consistent", "unaltered")
     if said and whole and results.state not in ("running", "interrupted"):
@@ -155,7 +153,6 @@ def place_below(held: DirFd, relative: str) -> Iterator[tuple[Path, tuple[int, i
 
 
 def _below(held: DirFd, name: str) -> DirFd:
-    """Return a folder in it, which is no link and belongs to the same account. Raises OSError, StorageError."""
     try:
         return held.folder(name)
     except FileNotFoundError:
@@ -166,10 +163,6 @@ def _below(held: DirFd, name: str) -> DirFd:
 
 
 def _written(folder: DirFd, called: Path, files: Mapping[str, tuple[str, Iterable[bytes]]]) -> dict[str, Path]:
-    """Write the files (name and content in pieces by key), each whole; the path of each. Raises OSError that names it.
-
-    In a folder of whom root works for, they are theirs. Their names are on disk when the folder is synced.
-    """
     paths, its = {}, folder.status()
     owner = (its.st_uid, its.st_gid) if os.geteuid() == 0 and its.st_uid != 0 else None
     for key, (name, content) in files.items():
@@ -188,5 +181,4 @@ def _sync(folder: DirFd) -> None:
 
 
 def _path(folder: DirFd) -> Path:
-    """Return the folder that is held, wherever it is called."""
     return Path(f"/proc/self/fd/{folder.fileno()}")

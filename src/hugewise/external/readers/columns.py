@@ -97,7 +97,6 @@ def _delimiter(head: bytes) -> str | None:
 
 
 def _split(row: str, delimiter: str) -> list[str]:
-    """Return the fields of a row; empty where it is no CSV."""
     try:
         return next(csv.reader([row], delimiter=delimiter), [])
     except csv.Error:
@@ -114,7 +113,6 @@ def _is_number(field: str) -> bool:
 
 @contextlib.contextmanager
 def _table(path: Path, head: bytes) -> Iterator[tuple[Any, Mapping[str, str]]]:
-    """Yield a connection with the view `data`, and its columns: name -> type. Raises DataError."""
     import duckdb  # noqa: PLC0415  (only readers of tables need it)
 
     place = re.sub(r"([*?\[])", r"[\1]", str(path))  # never a pattern
@@ -211,7 +209,6 @@ def _series(connection: Any, names: Mapping[str, str], path: Path, ask: Ask) -> 
 
 
 def _limited(connection: Any, names: Mapping[str, str], columns: Sequence[str], path: Path) -> None:
-    """Raise DataError for a field that is none, or so long that a column of them takes no end of memory."""
     for name in columns:
         if _NO_FIELD.search(names[name]):
             raise DataError(
@@ -226,7 +223,6 @@ def _limited(connection: Any, names: Mapping[str, str], columns: Sequence[str], 
 
 
 def _only_numeric(connection: Any, names: Mapping[str, str], path: Path) -> str:
-    """Return the one column of numbers that its name does not mark as a label."""
     labels = {"arm", "block", "order", "session", "slot", "run", "pair"}
     numeric = []
     for name in names:
@@ -249,7 +245,6 @@ def _plain(name: str) -> str:
 
 
 def _one_kind(connection: Any, names: list[str], path: Path) -> dict[str, str]:
-    """The kind of all rows, by column: rows of different benchmarks are no sample. Raises DataError."""
     found: dict[str, str] = {}
     for name in names:
         kinds = [
@@ -275,10 +270,6 @@ def _one_kind(connection: Any, names: list[str], path: Path) -> dict[str, str]:
 def _no_aggregates(
     connection: Any, names: list[str], labels: Collection[str | None], arm: str | None, path: Path
 ) -> None:
-    """Rows that sum up others, such as a line of means below the runs, are no sample. Raises DataError.
-
-    Labels of pairs may be p01, p02; an arm of several rows may have any name.
-    """
     for name in names:
         row = connection.execute(
             "select row, told from (select row, told, count(*) over (partition by told) as alike "  # noqa: S608  (quoted)
@@ -298,7 +289,6 @@ def _no_aggregates(
 
 
 def _no_totals(connection: Any, value: str, names: list[str], path: Path) -> None:
-    """A total over a number of iterations that differs from row to row is no sample. Raises DataError."""
     for name in names:
         if not _TOTALS.fullmatch(name):
             continue
@@ -317,7 +307,6 @@ def _no_totals(connection: Any, value: str, names: list[str], path: Path) -> Non
 
 
 def _numbers(connection: Any, name: str, path: Path) -> Numbers:
-    """Return the column as float64, NaN where it is empty."""
     column = _quoted(name)
     rows = connection.execute(f"select try_cast({column} as double) as v from data").fetchnumpy()["v"]  # noqa: S608
     missing = np.ma.getmaskarray(rows).copy()
@@ -344,7 +333,6 @@ def _numbers(connection: Any, name: str, path: Path) -> Numbers:
 
 
 def _no_thousands(connection: Any, name: str, path: Path) -> None:
-    """Points between thousands, as German and others write them (998 and 1.002), are not decimal. Raises DataError."""
     head = head_of(path)
     if head.startswith(_PARQUET) or _delimiter(head) != ";":
         return
@@ -367,7 +355,6 @@ def _no_thousands(connection: Any, name: str, path: Path) -> None:
 
 
 def _order(connection: Any, name: str, kind: str, path: Path) -> Numbers:
-    """Return numbers, or times as seconds since the epoch."""
     if kind.startswith(("TIMESTAMP", "DATE")):
         column = f"epoch(cast({_quoted(name)} as timestamp))"
     elif kind == "VARCHAR":
@@ -389,7 +376,6 @@ def _order(connection: Any, name: str, kind: str, path: Path) -> Numbers:
 
 
 def _arms(connection: Any, name: str, path: Path) -> tuple[Labels, list[str]]:
-    """Return the number of each row's arm, and the arms in the order of their first rows."""
     column = f"trim(cast({_quoted(name)} as varchar))"
     labels = [
         row[0]
@@ -412,7 +398,6 @@ def _arms(connection: Any, name: str, path: Path) -> tuple[Labels, list[str]]:
 
 
 def _coded(connection: Any, name: str, path: Path) -> Labels:
-    """Return a number for each label, the same for the same text in every file: whole numbers stand for themselves."""
     column = f"cast({_quoted(name)} as varchar)"
     rows = connection.execute(f"select {column} as t, try_cast({column} as bigint) as k from data").fetchnumpy()  # noqa: S608
     texts, whole = rows["t"], rows["k"]

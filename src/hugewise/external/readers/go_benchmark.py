@@ -82,7 +82,6 @@ def read(path: Path, ask: Ask) -> list[Series]:
 
 
 def _declared(better: dict[str, Direction], match: re.Match[str], path: Path, number: int) -> None:
-    """Read the direction that the file declares for a unit. Raises DataError where it declares both."""
     unit = _tidy(match[1])
     for pair in match[2].split():
         key, _, value = pair.partition("=")
@@ -99,9 +98,6 @@ def _declared(better: dict[str, Direction], match: re.Match[str], path: Path, nu
 
 
 def _varied(found: list[tuple[int, list[str], dict[str, str]]]) -> dict[str, list[str]]:
-    """Return, for each benchmark, the settings that differ between its results, such as packages: those are other
-    benchmarks.
-    """
     seen: dict[str, list[dict[str, str]]] = {}
     for _, words, settings in found:
         seen.setdefault(words[0], []).append(settings)
@@ -116,12 +112,10 @@ def _varied(found: list[tuple[int, list[str], dict[str, str]]]) -> dict[str, lis
 
 
 def _tidy(unit: str) -> str:
-    """Units that mean the same to benchstat: ns/op is sec/op, MB/s is B/s."""
     return re.sub(r"^ns(?=/|$)|(?<=-)ns(?=/|$)", "sec", unit.replace("MB/s", "B/s"))
 
 
 def _words(line: str) -> list[str]:
-    """Return the words of a benchmark's line (name, iterations, pairs of value and unit); empty for other lines."""
     words = line.split()
     paired = len(words) >= 4 and len(words) % 2 == 0
     return words if paired and line.startswith("Benchmark") and words[1].isdecimal() else []

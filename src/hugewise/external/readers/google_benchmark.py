@@ -79,9 +79,6 @@ def _figure(told: object, key: str, path: Path, where: str) -> float:
 
 
 def _is_aggregate(name: str, names: Counter[str]) -> bool:
-    """Return whether a name is that of other rows' aggregate, where the file does not say it otherwise: a usual one
-    stands fewer times than the repetitions; one that the program defines stands as often as their mean.
-    """
     if (match := _AGGREGATE.fullmatch(name)) is not None and names[name] < names[match[1]]:
         return True
     if name.endswith(("_BigO", "_RMS")):
@@ -91,7 +88,6 @@ def _is_aggregate(name: str, names: Counter[str]) -> bool:
 
 
 def _rows(path: Path) -> Iterator[tuple[str, int, dict[str, Any]]]:
-    """Each row with its place."""
     text = text_of(path)
     if text.lstrip().startswith("{"):
         document = json_of(path, _CURE)
@@ -115,7 +111,6 @@ def _rows(path: Path) -> Iterator[tuple[str, int, dict[str, Any]]]:
 
 
 def _fields(line: str) -> list[str]:
-    """Return the fields of a row; empty where it is no CSV."""
     try:
         return next(csv.reader([line]), [])
     except csv.Error:

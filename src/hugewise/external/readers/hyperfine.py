@@ -55,7 +55,6 @@ def read(path: Path, ask: Ask) -> list[Series]:
 
 
 def _names(results: list[Any], path: Path) -> list[str]:
-    """Return the commands, with their parameters where commands alone are alike."""
     names = []
     for number, result in enumerate(results):
         if not isinstance(result, dict) or not isinstance(result.get("command"), str):

@@ -111,7 +111,6 @@ def _take(gathered: Rows, totals_of_run: object, run: int, path: Path, name: str
 
 
 def _table(of: dict[str, Any], key: str) -> dict[str, Any]:
-    """Return the table below a key; empty where there is none."""
     table = of.get(key)
     return table if isinstance(table, dict) else {}
 

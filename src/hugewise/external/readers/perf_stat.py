@@ -127,7 +127,6 @@ def _notes(gathered: Rows, groups: dict[str, int], shares: dict[str, float], *, 
 
 
 def _counted(rows: list[_Row]) -> tuple[float, int]:
-    """The count of an event: the sum over CPUs (missing where one is), the mean over groups; and how many groups."""
     parts: dict[str | None, list[float]] = {}
     for row in rows:
         parts.setdefault(row.part, []).append(row.value)
@@ -149,7 +148,6 @@ def _primary(counted: list[str]) -> str:
 
 
 def _records(path: Path, gathered: Rows) -> list[list[_Row]]:
-    """The rows of each run."""
     records: list[list[_Row]] = []
     fresh = True
     lines = text_of(path).splitlines()
@@ -226,7 +224,6 @@ def _pattern(separator: str, mark: str) -> re.Pattern[str]:
 
 
 def _readings(line: str) -> dict[tuple[str, str], re.Match[str]]:
-    """The ways to read a line, by separator and decimal mark; none where it is no counter."""
     found = {
         (separator, mark): match
         for separator in _SEPARATORS
@@ -241,7 +238,6 @@ def _readings(line: str) -> dict[tuple[str, str], re.Match[str]]:
 
 
 def _row(line: str, path: Path, number: int, ways: set[tuple[str, str]]) -> _Row | None:
-    """Return a line's counter; None for lines that hold only a metric."""
     where = f"line {number}"
     readings = _readings(line)
     if not readings and len(line) < _LONGEST and _DERIVED.fullmatch(line):

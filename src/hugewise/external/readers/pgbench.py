@@ -55,7 +55,6 @@ def _is_log(head: bytes) -> bool:
 
 
 def _is_time(written: bytes) -> bool:
-    """Return whether a column of whole numbers holds seconds since the epoch, not counts."""
     return len(written) <= 19 and written.isdigit() and int(written) > _EPOCH
 
 
@@ -74,7 +73,7 @@ def read(path: Path, ask: Ask) -> list[Series]:
 
 
 def _transactions(path: Path) -> list[Series]:
-    """Read lines of: client_id transaction_no time script_no time_epoch time_us [schedule_lag] [retries]."""
+    # client_id transaction_no time script_no time_epoch time_us [schedule_lag] [retries]
     text, failed = text_of(path), None
     try:  # the fast way, for whole logs of numbers
         columns = np.loadtxt(io.StringIO(text), usecols=(4, 5, 2), ndmin=2, dtype=np.float64, comments=None).T
@@ -99,7 +98,6 @@ def _transactions(path: Path) -> list[Series]:
 
 
 def _line_by_line(text: str, path: Path) -> tuple[NDArray[np.float64], NDArray[np.bool_] | None]:
-    """Seconds, microseconds and latencies, with the kind of failure in place of some latencies; failures."""
     rows: list[tuple[float, float, float]] = []
     failed = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -114,7 +112,7 @@ def _line_by_line(text: str, path: Path) -> tuple[NDArray[np.float64], NDArray[n
 
 
 def _aggregated(path: Path) -> list[Series]:
-    """Read lines of: interval_start num_transactions sum_latency sum_latency_2 min_latency max_latency ..."""
+    # interval_start num_transactions sum_latency sum_latency_2 min_latency max_latency ...
     rows: list[list[float]] = []
     for number, line in enumerate(text_of(path).splitlines(), 1):
         parts = line.split()
@@ -145,7 +143,6 @@ def _aggregated(path: Path) -> list[Series]:
 
 
 def _length(start: NDArray[np.float64], path: Path) -> float:
-    """Seconds of an interval: the commonest step. Raises DataError where no step tells it."""
     steps, counts = np.unique(np.diff(start), return_counts=True)
     known = steps[(steps > 0) & (counts == counts[steps > 0].max(initial=0))]
     if not len(known):
@@ -159,7 +156,6 @@ def _length(start: NDArray[np.float64], path: Path) -> float:
 
 
 def _summaries(path: Path) -> list[Series]:
-    """Read summaries: every summary in the file is a run; `progress:` lines (-P) are intervals within it."""
     summaries = _Summaries(path)
     for number, line in enumerate(text_of(path).splitlines(), 1):
         summaries.take(line, number)
@@ -167,8 +163,6 @@ def _summaries(path: Path) -> list[Series]:
 
 
 class _Summaries:
-    """Summaries, line by line. A run has its rate last, and is over with whatever begins another, or a second rate."""
-
     def __init__(self, path: Path) -> None:
         self._path = path
         self._rows = Rows(path)
@@ -207,7 +201,6 @@ class _Summaries:
             self._around(line, number)
 
     def _around(self, line: str, number: int) -> None:
-        """A line that tells how the run was made, and what of it was lost. Raises DataError."""
         if (match := _LOST.match(line)) is not None:
             if lost := int(self._rows.number(match[3], number)):
                 self._rows.leave(

@@ -115,7 +115,6 @@ def read(path: Path, ask: Ask) -> list[Series]:
 
 
 def _told_around(gathered: Rows, line: str, number: int, path: Path) -> bool:
-    """Return whether a line tells how the run was made. Raises DataError where it is of a run that is not read."""
     if (match := _SETTING.match(line)) is not None:
         gathered.setting(match[1].lower(), match[2], number)
     elif (match := _TESTS.match(line)) is not None:

@@ -64,7 +64,6 @@ def narrowed(spec: Spec) -> Spec:
 
 
 def _ticks(steps: Sequence[float], low: float, high: float) -> list[float]:
-    """Return those ticks of a narrow axis whose labels have room: none, and the outermost that are far enough off."""
     room = _NARROW_LABEL / _NARROW * math.log(high / low)
     far = [step for step in (*steps[:1], *steps[-1:]) if abs(math.log(step)) >= room]
     return sorted({1.0, *far})
@@ -104,10 +103,6 @@ def overview(results: Results, palette: Mapping[str, str]) -> Spec | None:
 
 
 def _row(comparison: Comparison, margin: float) -> dict[str, Any] | None:
-    """Return the drawn values of a comparison, None for nothing; `ratio` is None where there is no finite one.
-
-    An end that is not there is None, until `ratio_axis` puts it at the edge.
-    """
     low, high = ends(comparison.low, comparison.high)
     ratio = comparison.ratio
     if ratio is None or math.isnan(ratio):
@@ -276,7 +271,6 @@ def _host_row(  # noqa: PLR0917
 
 
 def _furthest(hosts: Sequence[HostEffect], typical: float | None) -> list[HostEffect]:
-    """Return the hosts that are drawn, in the order of their effects."""
     known = [host for host in hosts if host.ratio is not None and 0 < host.ratio < math.inf]
     if typical is not None and len(known) > MOST:
         known = sorted(known, key=lambda host: -abs(math.log((host.ratio or 1.0) / typical)))[:MOST]

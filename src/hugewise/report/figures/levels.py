@@ -1,6 +1,6 @@
 """Cells that differ in their parameters alone: their metric at the levels of a study's factors.
 
-Lines over a numeric parameter, one for each policy, as in studies of databases; else grouped bars.
+Lines over a numeric parameter, one for each policy, as in studies of databases.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 from hugewise.model.results import CellResult
 from hugewise.quantity import format_duration, format_size
 from hugewise.report.figures.theme import (
-    INK,
     VALUES,
     Spec,
     arm_marks,
@@ -56,9 +55,6 @@ def groups(cells: Iterable[CellResult]) -> list[FactorGroup]:
 
 
 def _label(cell: CellResult) -> str:
-    """Return the beginning of the cell's id, before the first of its varied parameters
-    (`label-name=level-name=level`).
-    """
     head, equals, _ = cell.cell.partition("=")
     named = [name for name in cell.parameters if equals and head.endswith(f"-{name}")]
     return head.removesuffix(f"-{max(named, key=len)}") if named else cell.cell
@@ -104,71 +100,6 @@ def _types(workload: str) -> Mapping[str, str]:
 
     found = discover().get(workload)
     return {parameter.name: parameter.type for parameter in found.parameters} if found is not None else {}
-
-
-_BARS_HEIGHT, _BAR = 200, 17
-_WIDEST = 900  # of all panels in a row together
-
-
-def bars(group: FactorGroup, palette: Mapping[str, str], confidence: float) -> Spec | None:
-    """Means from 0 with their t intervals: the last varied parameter along the axis, the others make panels.
-
-    The bars of a group stand in the order of the legend.
-    """
-    known = [arm.mean for cell in group.cells for arm in cell.arms if arm.mean is not None]
-    if len(group.cells) < 2 or not known:
-        return None
-    metric, unit = group.cells[0].metric, scale(group.cells[0].metric.unit, known)
-    *others, last = group.varied
-    arms = list(dict.fromkeys(arm.arm for cell in group.cells for arm in cell.arms if arm.mean is not None))
-    rows = [
-        {
-            "panel": setting(group.workload, cell, others),
-            "level": level(group.workload, last, cell.parameters.get(last)),
-            **mean_of(arm, unit),
-        }
-        for cell in group.cells
-        for arm in cell.arms
-        if arm.mean is not None
-    ]
-    shown = [printable(arm) for arm in arms]
-    along = [level(group.workload, last, value) for value in levels(group, last)]
-    colour, _ = arm_marks(arms, palette)
-    colour["legend"] = {**colour["legend"], "symbolType": "square"}
-    x: Spec = {
-        "field": "level",
-        "type": "nominal",
-        "sort": along,
-        "title": printable(last),
-        "axis": {"labelAngle": 0 if max(map(len, along)) <= 3 * len(arms) + 2 else -30, "grid": False},
-        "scale": {"paddingInner": 0.25, "paddingOuter": 0.15},
-    }
-    y = quantitative(
-        "mean",
-        title=mean_title(metric, unit, confidence),
-        scale={"zero": True, "domain": fit(rows, zero=True)},
-        axis={"grid": True, "tickCount": 5},
-    )
-    aside = {"field": "arm", "type": "nominal", "sort": shown}
-    width = max(len(along) * (len(arms) + 1) * _BAR, 90)
-    body: Spec = {
-        "width": width,
-        "height": _BARS_HEIGHT,
-        "encoding": {"x": x, "xOffset": aside},
-        "layer": [
-            layer("bar", {"y": y, "color": colour}, tells=True),
-            layer(
-                "rule", {"y": {**y, "field": "low"}, "y2": {"field": "high"}}, whose=True, strokeWidth=1.5, color=INK
-            ),
-            *arrows(rows, "y", y, {"color": {"value": INK}}),
-        ],
-    }
-    if not others:
-        return chart({"data": {"values": rows}, **body})
-    named = list(dict.fromkeys(str(row["panel"]) for row in rows))
-    columns = max(1, min(len(named), _WIDEST // (width + 70)))
-    bodies = {panel: {"data": {"values": [row for row in rows if row["panel"] == panel]}, **body} for panel in named}
-    return panels(bodies, columns)
 
 
 _WIDTH, _HEIGHT = 270, 200
@@ -238,7 +169,6 @@ def lines(group: FactorGroup, name: str, palette: Mapping[str, str], confidence:
 
 
 def _far_apart(values: Mapping[str, Sequence[Mapping[str, Any]]]) -> bool:
-    """Return whether one axis would press some panel flat."""
     highest = [max(float(row["mean"]) for row in rows) for rows in values.values()]
     return min(highest) <= 0 or max(highest) / min(highest) > _APART
 
@@ -248,7 +178,6 @@ def _whole(value: float) -> int | float:
 
 
 def _labels(steps: list[float], names: list[str]) -> str:
-    """Return the Vega expression that names each level of the axis."""
     text = "datum.label"
     for step, name in zip(steps, names, strict=True):
         text = f"abs(datum.value - {step!r}) <= {abs(step) * 1e-9!r} ? {json.dumps(name)} : {text}"

@@ -85,9 +85,6 @@ def pages(cell: CellResult) -> Spec | None:
 
 
 def _memory(series: ArmOverTime, key: str) -> str:
-    """Return the label of an area, for all of its readings: `2m anonymous memory, 1.00 GiB at most, none at the
-    end`.
-    """
     known = [value for value in series.memory.get(key, ()) if value is not None] or [0]
     return f"{kind_label(key)} memory, {size(max(known))} at most, {size(known[-1])} at the end"
 
@@ -166,7 +163,6 @@ def latencies(cell: CellResult, palette: Mapping[str, str]) -> Spec | None:
 
 
 def _unusual(series: ArmOverTime, values: tuple[float | None, ...]) -> list[float]:
-    """Return the middles of the spans between readings of the measured part with more than twice the median."""
     inside = [
         place for place in range(len(values)) if series.t_s[place + 1] > 0 and series.t_s[place] < series.length_s
     ]

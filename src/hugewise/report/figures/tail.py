@@ -92,7 +92,6 @@ def _rows(arm: str, curve: Curve, unit: Scale) -> list[dict[str, Any]]:
 
 
 def _share(share: float) -> str:
-    """Return a share to three digits, however small: `100%`, `1.25%`, `0.00032%`."""
     places = max(0, 2 - math.floor(math.log10(share * 100)))
     text = f"{share * 100:.{places}f}"
     return f"{text.rstrip('0').rstrip('.') if '.' in text else text}%"

@@ -344,18 +344,16 @@ def cut(row: Row, low: float, high: float) -> None:
     row["low"], row["high"] = max(row["low"], low), min(row["high"], high)
 
 
-def fit(rows: Sequence[Row], *, zero: bool = False) -> list[float]:
+def fit(rows: Sequence[Row]) -> list[float]:
     """Return the domain for rows with a `mean` and its whisker from `low` to `high`, which are cut to it.
 
-    `zero`: it begins at 0, as bars do. Of means that are not negative, no whisker goes below 0.
+    Of means that are not negative, no whisker goes below 0.
     """
     means = [row["mean"] for row in rows]
     least = _LEAST * max(map(abs, means)) or 1.0  # that of means of 0
     low, high = span(means, (row[end] for row in rows for end in ("low", "high")), least)
     if min(means) >= 0:
         low = max(low, 0.0)
-    if zero:
-        low, high = min(low, 0.0) if min(means) < 0 else 0.0, max(high, 0.0)
     if low == high:
         low, high = low - least / 10, high + least / 10  # one value: a scale needs two
     for row in rows:

@@ -182,7 +182,6 @@ def _verdicts(results: Results, cell: CellResult) -> doc.Verdicts:
 
 
 def _others(results: Results, cell: CellResult) -> Iterator[doc.Verdict]:
-    """Yield the verdicts on end points, and on metrics that were declared beside the cell's own."""
     for also in also_judged(cell):
         said = sentence(also.comparison, also.metric, results.margin)
         named = f"{also.end_point or also.name}: {said}"
@@ -196,7 +195,6 @@ def _judged_beside(results: Results, cell: CellResult) -> Iterator[doc.Block]:
 
 
 def _cause(cell: CellResult, comparison: Comparison) -> str:
-    """Return the evidence behind a verdict; empty where there is none."""
     found = next(
         (cause for cause in cell.causes if (cause.arm, cause.baseline) == (comparison.arm, comparison.baseline)), None
     )
@@ -204,7 +202,6 @@ def _cause(cell: CellResult, comparison: Comparison) -> str:
 
 
 def _memory(arm: ArmSummary | None, base: ArmSummary | None) -> tuple[tuple[str, str], ...]:
-    """Memory at its most with the pool, and the pool memory reserved of the arm, each against the baseline's."""
     kinds: tuple[tuple[str, Callable[[ArmSummary | None], int | None]], ...] = (("memory at most", memory_of),)
     if _pool(arm) or _pool(base):
         kinds = (("memory with pool", memory_of), ("of it a pool", _pool))
@@ -524,7 +521,6 @@ def _won(won: float | None) -> str:
 
 
 def _is_unseen(cause: Cause) -> bool:
-    """Return whether the reason already stands below."""
     return any(quantity.why == cause.bound.why for quantity in cause.unseen)
 
 

@@ -197,7 +197,6 @@ def _sample(sample: Sample, unit: str, confidence: float | None) -> str:
 
 
 def _number(value: float) -> str:
-    """Return every digit that the source prints."""
     return f"{value:,}" if isinstance(value, int) or not value.is_integer() else f"{int(value):,}"
 
 
@@ -250,7 +249,6 @@ def _finding(finding: PublishedFinding) -> Iterator[tuple[str, ...]]:
 
 
 def _side(measured: Measured | None, reason: Reason) -> tuple[str, str, str, str]:
-    """Metric, change, n, verdict."""
     if measured is None:
         why = "not measured by emulation" if reason == NOT_IN_EMULATION else in_words(reason)  # which is explained once
         return NOTHING, why or NOTHING, NOTHING, NOTHING

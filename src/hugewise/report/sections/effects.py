@@ -58,7 +58,6 @@ def _possible(comparison: Comparison) -> str:
 
 
 def _counted(comparison: Comparison) -> str:
-    """Return the blocks that estimate and interval are of, and how many there are beside them."""
     if comparison.n_all > comparison.n:
         usable = f"{comparison.n} usable of {comparison.n_all}"
         return usable if comparison.final else f"{usable}, {comparison.planned} planned, provisional"

@@ -214,7 +214,6 @@ def _shown(name: str, value: Fact) -> str:
 
 
 def _text(value: Fact) -> str:
-    """Return numbers exact, hashes by their first characters, other texts in a line that is not too long."""
     if isinstance(value, int):
         return f"{value:,}" if abs(value) >= 10_000 else str(value)
     if isinstance(value, float):
