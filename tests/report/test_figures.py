@@ -127,8 +127,6 @@ def titles(spec: Any) -> list[str]:
     return re.findall(r"<title>(.*?)</title>", inline(render(spec), name="f", title="figure"))
 
 
-
-
 def test_an_interval_of_a_load_says_its_operations_and_its_latency() -> None:
     results = demo()
     one = ArmOverTime(
