@@ -18,18 +18,11 @@ from hugewise.quantity import format_size
 from hugewise.report import document as doc
 from hugewise.report import numbers
 from hugewise.report.cell_answers import (
-    Also,
     SameAnswer,
     also_judged,
     answers,
-    arms_of,
-    blocks_of,
-    changed,
-    gain_beside,
-    in_short,
     joined,
     joint_confidence,
-    left,
     memory_of,
     not_compared,
     of_each,
@@ -37,8 +30,6 @@ from hugewise.report.cell_answers import (
     ranked,
     resting,
     selection,
-    separately,
-    without_price,
 )
 from hugewise.report.document import Table, table
 from hugewise.report.figures.effects import narrowed, overview
@@ -55,7 +46,6 @@ from hugewise.report.sentences import (
     listed,
     metric_line,
     sentence,
-    size_of,
 )
 from hugewise.visible import printable
 
@@ -103,22 +93,22 @@ def tally(results: Results) -> tuple[tuple[str, int], ...]:
 
 
 def top(results: Results) -> Iterator[doc.Block]:
-    """Yield the blocks at the top of a report."""
-    found = answers(results)
-    of = dict(zip((id(one) for one in found), results.cells, strict=True))
-    for same in joined(found):
-        if len(found) == 1:
-            (only,) = same.answers
-            lines = (*details(of[id(only)], only), *filter(None, (_capital(price(only)),)))
-            yield doc.Headline(MARKS[same.state], headline(of[id(only)], only), lines)
+    """Yield the blocks at the top of a report: of one cell a line for each fact, of several cells a line for each."""
+    several = answers(results)
+    cells = dict(zip((answer.cell for answer in several), results.cells, strict=True))
+    for same in joined(several):
+        if len(several) == 1:
+            (alone,) = same.answers
+            lines = tuple(map(_capital, _parts(cells[alone.cell], alone)))
+            yield doc.Headline(MARKS[same.state], alone.what, lines)
         else:
-            told = (
-                f"{one.cell}: {'; '.join(filter(None, (in_a_line(of[id(one)], one), price(one))))}."
-                for one in same.answers
-            )
-            yield doc.Headline(MARKS[same.state], _headed(same), tuple(told))
-    meanings = terms(results) if len(found) > 1 else ()
-    yield from (doc.Line(told, quiet=True) for told in (*meanings, *caveats(results)))
+            lines = tuple(f"{one.cell}: {'; '.join(_parts(cells[one.cell], one))}." for one in same.answers)
+            yield doc.Headline(MARKS[same.state], _headed(same), lines)
+    yield from (doc.Line(line, quiet=True) for line in (*terms(results), *caveats(results)))
+
+
+def _parts(cell: CellResult, one: CellAnswer) -> Iterator[str]:
+    yield from filter(None, (one.found, *reach(cell, one), of_each(cell, one.ranked), price(one)))
 
 
 def _headed(same: SameAnswer) -> str:
@@ -127,7 +117,7 @@ def _headed(same: SameAnswer) -> str:
 
 
 def _capital(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}." if text else ""
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def answer(results: Results) -> doc.Section:
@@ -223,72 +213,6 @@ def _overview(results: Results) -> doc.Figure | None:
     return doc.Figure("overview", "overview", text, spec, caption, narrowed(spec)) if spec else None
 
 
-def headline(cell: CellResult, one: CellAnswer) -> str:
-    """Return the setting and its change, for the only cell of a run."""
-    rests, base = resting(cell), f"`{printable(one.baseline)}`"
-    if one.state == "undecided":
-        where = f" in {printable(cell.metric.name)}" if one.also else ""
-        open_ = f"Undecided: whether {separately(one.open, 'or')} is better than {base}{where} cannot be told yet"
-        known = in_short(cell, one.open[0]) if len(one.open) == 1 else ""
-        return f"{open_}; it is {known}." if known else f"{open_}."
-    if one.state in ("set", "weigh") and rests is not None:
-        won = gain_beside(cell, rests) if one.trade == "better beside" else changed(cell.metric.name, rests)
-        return f"{one.what}: {won}."
-    return f"{one.what}: {one.found}."
-
-
-def details(cell: CellResult, one: CellAnswer) -> Iterator[str]:
-    """Yield the details: how often both were measured, what that leaves room for, and the meaning of the metric."""
-    rests = resting(cell)
-    if rests is None or one.state == "none":
-        yield from beside(cell, one)
-        return
-    size = size_of(rests) if one.state == "undecided" else None
-    best = f"; the best estimate is {size}" if size is not None else ""
-    both = f"`{printable(rests.arm)}` and `{printable(rests.baseline)}`"
-    of = f"{printable(cell.metric.name)}, " if one.trade == "better beside" else ""  # the gain is told of another
-    yield f"{both} both ran once in each of {blocks_of(rests)}, in random order: {of}{left(rests)}{best}."
-    yield from (f"{told[0].upper()}{told[1:]}." for told in (*reach(cell, one), *without_price(cell)))
-    arm = arm_of(cell, rests.arm)
-    if arm is not None and arm.judged == "setting" and arm.delivered_share is not None:
-        yield (
-            f"`{printable(arm.arm)}` is judged as a setting, whatever pages come of it: "
-            f"{numbers.share(arm.delivered_share)} of the memory that it is about was backed as it promises."
-        )
-    yield _is(cell.metric)
-    yield from beside(cell, one)
-
-
-def beside(cell: CellResult, one: CellAnswer) -> Iterator[str]:
-    """Yield what was declared to be judged beside the cell's metric, a line for each: the best policy first, and
-    decided results. A metric is explained where it comes first.
-    """
-    order, explained = ("worse", "better", "equivalent", "undecided"), set[str]()
-    arms = arms_of(cell, one.ranked)
-    found = [also for also in also_judged(cell) if also.comparison.verdict in order]
-    for also in sorted(found, key=lambda each: (arms.index(each.comparison.arm), order.index(each.comparison.verdict))):
-        new = not also.end_point and also.name not in explained
-        explained.add(also.name)
-        yield f"Judged beside it: {_also(also)}{f' {_is(also.metric)}' if new else ''}"
-
-
-def _also(also: Also) -> str:
-    # `with thp, p99_us is 61% higher than with base, which is worse (...).`
-    one, size = also.comparison, size_of(also.comparison)
-    arm, base = f"`{printable(one.arm)}`", f"`{printable(one.baseline)}`"
-    if size is None:
-        ends = {"undecided": "cannot be told from that", "equivalent": "differs too little to matter from that"}
-        return f"with {arm}, {also.name} {ends.get(one.verdict, f'is {one.verdict} than that')} with {base}."
-    ends = {"undecided": "which cannot be told from no difference yet", "equivalent": "too little to matter"}
-    said = ends.get(one.verdict, f"which is {one.verdict}")
-    return f"with {arm}, {also.name} is {size} than with {base}, {said} ({left(one)})."
-
-
-def in_a_line(cell: CellResult, one: CellAnswer) -> str:
-    """The effect on one of several cells, below what to set for them: in brackets what is possible, and blocks."""
-    return "; ".join(filter(None, (one.found, *reach(cell, one), of_each(cell, one.ranked))))
-
-
 def reach(cell: CellResult, one: CellAnswer) -> Iterator[str]:
     """Yield the processes affected by the setting, and what the program needs for it."""
     arm = arm_of(cell, one.setting or "")
@@ -326,9 +250,12 @@ def _lines(file: DeployedFile) -> str:
 
 
 def terms(results: Results) -> Iterator[str]:
-    """Yield the terms of the answers of several cells: cells and blocks, and each metric."""
-    yield "A cell is a workload with its parameters. In each of its blocks every policy ran once, in random order."
+    """Yield the terms of the answers: cells and blocks, and each metric."""
     judged = [cell for cell in results.cells if resting(cell) is not None]
+    if len(results.cells) > 1:
+        yield "A cell is a workload with its parameters. In each of its blocks every policy ran once, in random order."
+    elif judged:
+        yield "In each block every policy ran once, in random order."
     told = [metric for cell in judged for metric in (cell.metric, *(also.metric for also in also_judged(cell)))]
     metrics = {metric.name: metric for metric in told}
     if metrics:
