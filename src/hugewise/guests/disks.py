@@ -53,9 +53,6 @@ def disk(path: Path, written: DiskFormat, reader: int = 0) -> Disk:
 
 
 def _held(path: Path, written: DiskFormat, reader: int) -> tuple[Disk, list[int]]:
-    """The disk, and a descriptor of each of its files, which was checked: what stands at a path may be another file by
-    then. Raises UserError.
-    """
     files: list[DiskFile] = []
     held: list[int] = []
     owners = {reader}
@@ -92,7 +89,6 @@ def _opened(path: Path | str) -> int:
 
 
 def _openable(path: Path, opened: int, above: set[int]) -> int:
-    """Return the owner of a disk's file, which the owners of the files above it could read."""
     if not all(_readable_by(opened, owner) for owner in above - {0}):
         # The owner of the overlay chooses its base file: root must not read for them what they may not.
         raise UserError(
@@ -103,7 +99,6 @@ def _openable(path: Path, opened: int, above: set[int]) -> int:
 
 
 def _readable_by(opened: int, account: int) -> bool:
-    """Return whether the account could open the file by the permissions of its owner or of all, not of groups."""
     whole = Path(f"/proc/self/fd/{opened}").resolve()
     found = [(os.fstat(opened), stat.S_IRUSR, stat.S_IROTH)]
     try:
@@ -118,7 +113,6 @@ def _parents(path: Path) -> list[tuple[Path, int, int]]:
 
 
 def _below(path: Path, opened: int) -> tuple[Path, DiskFormat] | None:
-    """What a qcow2 stands on. Raises UserError."""
     head = os.pread(opened, 1 << 16, 0)
     if len(head) < 104 or head[:4] != _MAGIC:
         raise UserError(f"{path}: is no qcow2", hint='write format = "raw", or name another file')
