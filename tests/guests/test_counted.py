@@ -16,7 +16,7 @@ import pytest
 from hugewise.errors import MachineError, ProbeError, SettingError
 from hugewise.guests.counted import CountingKnobs, CountingMachine, Orders, Survey
 from hugewise.machine import messages, probe
-from hugewise.machine.agent import CHUNK, Agent
+from hugewise.machine.agent import Agent
 from hugewise.machine.machine import read_events, run_launchers
 from hugewise.model.pages import THP
 from tests.build.agents import HELLO, FakeGuest, fake_guest
@@ -213,13 +213,6 @@ def test_orders_are_carried_out_one_after_the_other(tmp_path: Path, orders: Orde
     kept = msgspec.json.decode(first.job.told.read_bytes(), type=probe.Spec)
     assert Path(kept.stdout).parent == tmp_path / "out"
     assert list((tmp_path / "out").iterdir()) == []
-
-
-def test_long_outputs(tmp_path: Path, orders: Orders) -> None:
-    told = orders.spawn(job(tmp_path / "job", "/usr/bin/head", "-c", str(2 * CHUNK + 7), "/dev/zero"))
-    with ordered(tmp_path, orders) as (agent, _):
-        assert orders.collect(agent, 60) == []
-    assert Path(told.job.spec.stdout).read_bytes() == bytes(2 * CHUNK + 7)
 
 
 def test_what_could_not_be_done_is_said_by_what_was_asked(tmp_path: Path, orders: Orders) -> None:

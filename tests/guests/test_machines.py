@@ -69,12 +69,9 @@ def test_every_attempt_has_a_seed_of_its_own_and_the_same_again(yard: Yard, tmp_
     assert len(set(seeds)) == len(tries) - 1
     assert seeds[0] == seeds[-1]
     assert all(0 <= seed < 1 << 53 for seed in seeds)
-
-
-def test_runs_of_one_seed_have_guests_of_the_same_seeds_and_others_have_others(yard: Yard, tmp_path: Path) -> None:
     for seed in (b"one", b"one", b"another"):
         yard.boarding(seed=seed).board(cell(), arm(), trial(), 1, tmp_path / "x").close()
-    first, again, other = (guest.seed for guest, _, _ in yard.boots)
+    first, again, other = (guest.seed for guest, _, _ in yard.boots[-3:])
     assert first == again != other
 
 
