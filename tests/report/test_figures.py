@@ -12,11 +12,10 @@ from hugewise.analysis.changes import value_of
 from hugewise.model.over_time import ArmOverTime
 from hugewise.model.results import Results
 from hugewise.report.document import figures
-from hugewise.report.figures.coverage import coverage, kind_label, kind_order
 from hugewise.report.figures.distribution import distribution
 from hugewise.report.figures.effects import overview
 from hugewise.report.figures.levels import FactorGroup, groups, level, levels, lines, numeric, setting
-from hugewise.report.figures.over_time import latencies, pages
+from hugewise.report.figures.pages import coverage, kind_label, kind_order, latencies, pages
 from hugewise.report.figures.tail import time_order
 from hugewise.report.figures.theme import MOST, Point, arm_marks, arrows, colours, fit, points, span, thinned, thinning
 from hugewise.report.images import inline, render

@@ -10,9 +10,8 @@ import msgspec
 from hugewise.model.results import VERDICTS, ArmSummary, CellResult, Results
 from hugewise.report import numbers
 from hugewise.report.document import Figure, Line, Only, Section, Table, file_name, some, table
-from hugewise.report.figures.coverage import coverage, kind_label, kind_order
 from hugewise.report.figures.distribution import distribution
-from hugewise.report.figures.over_time import latencies, pages
+from hugewise.report.figures.pages import coverage, kind_label, kind_order, latencies, pages
 from hugewise.report.figures.tail import of_operations, time_order
 from hugewise.report.figures.theme import colours, points, thinning
 from hugewise.report.numbers import NOTHING, Scale, percent
