@@ -23,6 +23,7 @@ from hugewise.advise.advice import Advice
 from hugewise.advise.candidates import LeftOutCandidate, ProgramHere, SettingCandidate
 from hugewise.advise.question import Question, command
 from hugewise.advise.text import DETAILS, answer, details, ending, recommended, settings, whole
+from hugewise.analysis.analysis import analyze
 from hugewise.errors import HugewiseError, StudyError, UserError
 from hugewise.model.metric import Metric
 from hugewise.model.pages import PageTarget
@@ -185,6 +186,9 @@ def test_from_the_pilot_to_the_answer(machine: Machine, tmp_path: Path) -> None:
     assert (folder / DETAILS).read_text() == whole(found)
     assert all(Path(one).is_absolute() for one in (found.pilot_folder, found.screening_folder))
     assert {study.workload[0].timeout for study in machine.begun} == {30.0}, "no phase waits longer than another"
+    arms = analyze(Path(found.confirmation_folder)).cells[0].arms
+    notes = {arm.arm: arm.deployment.note for arm in arms if arm.deployment is not None}
+    assert "no policy of this version" not in notes["advised"], "its files are those of the policy that it is made of"
 
 
 @pytest.mark.parametrize("phase", ["pilot", "screening", "confirmation"])

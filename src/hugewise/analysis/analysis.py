@@ -578,7 +578,9 @@ def _deployed(cell: CellRecord, arm: ArmRecord, run: Run) -> Deployment:
         guest = GuestMemory(arm.kernel, base or 4096, arm.backing, run.study.guest.memory, emulated)
     values = {**cell.values, **arm.treatment.parameters}
     planned = Planned(arm.treatment, workload, values, arm.pool_bytes)
-    return made_again(planned, arm.deployment, run.opened.host.get("pages"), guest)
+    named = arm.treatment.policy  # a policy that the study derived has the study's name
+    registered = next((use.registered for use in run.study.policies if use.name == named), named)
+    return made_again(planned, registered, arm.deployment, run.opened.host.get("pages"), guest)
 
 
 def described(treatment: Treatment) -> str:

@@ -79,8 +79,11 @@ def _with_program(policy: Deployment, arm: Planned, by: Policy, facts: UnitFacts
     return msgspec.structs.replace(policy, files=(*files, *own, *policy.files))
 
 
-def made_again(arm: Planned, recorded: Deployment, sizes: object, guest: GuestMemory | None = None) -> Deployment:
-    """The deployment of an arm of a run that is read: by today's code, without the command, whose words are the run's.
+def made_again(
+    arm: Planned, registered: str, recorded: Deployment, sizes: object, guest: GuestMemory | None = None
+) -> Deployment:
+    """Return the deployment of an arm of a run that is read: by today's code, without the command, whose words are the
+    run's. `registered` names its policy.
 
     `recorded` tells alone whether the units of its host know MemoryTHP=; `sizes` are what the run says of its host.
     Never raises: what cannot be made is told in the note.
@@ -88,7 +91,7 @@ def made_again(arm: Planned, recorded: Deployment, sizes: object, guest: GuestMe
     try:
         treatment = _checked(arm.treatment)
         known = _sizes(sizes, None if guest is None else guest.base)
-        policy = policies.discover(known).get(treatment.policy)
+        policy = policies.discover(known).get(registered)
         if policy is None:
             return Deployment(note="there are no files: no policy of this version of hugewise has its name")
         thp = any(file.kind == "unit" and "MemoryTHP=" in file.content for file in recorded.files)
