@@ -101,37 +101,22 @@ def access(folder: Path, *named: tuple[int, int, int], mask: int = 7) -> None:
     os.setxattr(folder, "system.posix_acl_access", held)
 
 
-@pytest.mark.parametrize(
-    ("entry", "mask", "who"),
-    [
-        ((2, 7, NOBODY), 7, "the account 65534"),
-        ((8, 7, NOBODY), 7, "the group 65534"),
-        ((2, 5, NOBODY), 7, None),
-        ((2, 7, NOBODY), 5, None),
-        ((2, 7, 0), 7, None),
-    ],
-    ids=["account", "group", "read only", "masked", "root"],
-)
-def test_an_acl_that_lets_others_write_is_seen_and_a_run_of_roots_is_refused(
-    tmp_path: Path, entry: tuple[int, int, int], mask: int, who: str | None
-) -> None:
+def test_an_acl_that_lets_others_write_is_seen_and_a_run_of_roots_is_refused(tmp_path: Path) -> None:
     need_root()
     place = tmp_path / "results"
     place.mkdir(0o755)
     try:
-        access(place, entry, mask=mask)
+        access(place, (2, 7, NOBODY), mask=5)
     except OSError:
         need(False, "a file system with POSIX ACLs")
-    found = changeable(place / "x")
-    if who is None:
-        assert found is None
-        return
-    assert found is not None
-    assert found.startswith(f"{place} can be written by others ({who}")
+    assert changeable(place / "x") is None, "the mask grants no writing"
+    access(place, (2, 7, NOBODY))
+    why = f"{place} can be written by others (it has an access control list"
+    assert str(changeable(place / "x")).startswith(why)
     command = [*HUGEWISE, "run", "--results", str(place), "--policy", "base,thp", "--blocks", "2", "--", "/bin/true"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
-    assert f"can be written by others ({who}" in " ".join(done.stderr.split())
+    assert "can be written by others (it has an access control list" in " ".join(done.stderr.split())
     assert "cure: " in done.stderr
 
 

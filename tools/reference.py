@@ -17,8 +17,7 @@ from msgspec import inspect as types
 from hugewise import policies, workloads
 from hugewise.audit.audit import AuditReport
 from hugewise.audit.inventory import CLAIMS
-from hugewise.audit.rule import Rule
-from hugewise.audit.rules import discover
+from hugewise.audit.rules import Rule, discover
 from hugewise.fleet.inventory import ClientEntry, FleetTable, HostEntry
 from hugewise.inspection.inspected import FORMAT, Inspection
 from hugewise.model.cause import CellAnswer

@@ -9,7 +9,6 @@ import grp
 import os
 import pwd
 import stat
-import struct
 import tempfile
 import time
 from collections.abc import Iterator
@@ -22,10 +21,6 @@ from hugewise.errors import StorageError, UserError
 RESUME = "free some space or name another folder with --results; what was accepted is kept: hugewise resume"
 """The cure for a file of a run."""
 _MOST_LINKS = 40  # in one path, the kernel's limit
-
-# linux/posix_acl_xattr.h: a version, then entries of tag, permissions and account or group
-_VERSION, _ENTRY = struct.Struct("<I"), struct.Struct("<HHI")
-_AN_ACCOUNT, _THE_GROUP, _A_GROUP, _WRITE = 0x02, 0x04, 0x08, 0x02
 
 
 @contextmanager
@@ -192,8 +187,8 @@ def changeable(path: Path) -> str | None:
 
     The person who calls root through sudo decides what root does anyway, and is trusted. In a sticky folder, such as
     /tmp, nobody can rename root's files. A group may write only where it is the private group of one of those accounts.
-    POSIX ACLs count as well; NFSv4 ACLs are not seen. Parts of the path that do not exist yet are not checked: check
-    again when they were made. Raises OSError, also for a circle of links.
+    A POSIX ACL that lets anybody write counts, whomever; NFSv4 ACLs are not seen. Parts of the path that do not exist
+    yet are not checked: check again when they were made. Raises OSError, also for a circle of links.
     """
     trusted = {0, os.geteuid(), _asked()}
     here, left, links = Path("/"), list(reversed(path.absolute().parts[1:])), 0
@@ -225,34 +220,14 @@ def _asked() -> int:
 
 
 def _shared(path: Path, found: os.stat_result, trusted: set[int]) -> str | None:
-    # acl(5)
     if found.st_mode & stat.S_IWOTH:
         return "others"
     if not found.st_mode & stat.S_IWGRP:  # of a folder with an ACL: its mask, the most that it grants
         return None
-    entries = _acl(path) or [(_THE_GROUP, _WRITE, 0)]
-    for tag, granted, whose in entries:
-        if granted & _WRITE:
-            if tag in (_THE_GROUP, _A_GROUP):
-                group = found.st_gid if tag == _THE_GROUP else whose
-                if not any(_private(group, account) for account in trusted):
-                    return f"others (the group {group})"
-            elif tag == _AN_ACCOUNT and whose not in trusted:
-                return f"others (the account {whose}, see: getfacl {path})"
-    return None
-
-
-def _acl(path: Path) -> list[tuple[int, int, int]]:
-    """Return tag, permissions and account or group of each entry; empty where there is no ACL. Raises OSError."""
-    try:
-        held = os.getxattr(path, "system.posix_acl_access", follow_symlinks=False)
-    except OSError as error:
-        if error.errno in (errno.ENODATA, errno.ENOTSUP):
-            return []
-        raise
-    if len(held) % _ENTRY.size != _VERSION.size or _VERSION.unpack_from(held) != (2,):
-        raise OSError(errno.ENOTSUP, "an ACL of unknown form", str(path))
-    return list(_ENTRY.iter_unpack(held[_VERSION.size :]))
+    with contextlib.suppress(OSError):  # there is none, or the file system has none
+        os.getxattr(path, "system.posix_acl_access", follow_symlinks=False)
+        return f"others (it has an access control list, see: getfacl {path})"
+    return None if any(_private(found.st_gid, who) for who in trusted) else f"others (the group {found.st_gid})"
 
 
 def _private(group: int, account: int) -> bool:

@@ -272,10 +272,6 @@ CASES: dict[str, tuple[Change, Change]] = {
         program("agent", thp="0"),
         both(service("MemoryTHP=disable"), lambda t: t.process(100, "app", unit="app.service", thp="0")),
     ),
-    "pymalloc-hugepages-fork": (
-        program("python3.15", environ={"PYTHON_PYMALLOC_HUGEPAGES": "1"}),
-        program("python3.15", environ={"PYTHON_PYMALLOC_HUGEPAGES": "0"}),
-    ),
     # systemd
     "unit-memorythp-invalid": (service("MemoryTHP=never"), service("MemoryTHP=disable")),
     "unit-memorythp-too-new": (

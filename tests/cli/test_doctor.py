@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from hugewise.audit.audit import TrapFound
-from hugewise.audit.rule import SEVERITIES
+from hugewise.audit.rules import SEVERITIES
 from hugewise.cli import doctor, guest_study
 from hugewise.cli.doctor import Facts, Report, examine, render
 from hugewise.errors import HugewiseError, UserError

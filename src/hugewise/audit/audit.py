@@ -13,8 +13,7 @@ from hugewise.audit.collect import collect
 from hugewise.audit.facts import HostFacts
 from hugewise.audit.inventory import SettingShown, inventory
 from hugewise.audit.root import Root
-from hugewise.audit.rule import SEVERITIES, Severity
-from hugewise.audit.rules import discover
+from hugewise.audit.rules import SEVERITIES, Severity, discover
 from hugewise.errors import UserError
 
 

@@ -420,21 +420,14 @@ def _unpacked(packed: bytes) -> bytes:
 
 _LIVE, _KEPT = "/run/libvirt/qemu", "/etc/libvirt/qemu"
 _MOST_BYTES, _MOST_DOMAINS = 1 << 20, 1000
-_KVM, _KSM = "/sys/module/kvm/parameters", "/sys/kernel/mm/ksm"
+_KVM = ("/sys/module/kvm/parameters", "nx_huge_pages", "tdp_mmu")
+_KSM = ("/sys/kernel/mm/ksm", "run", "pages_shared", "pages_sharing")
 
 
-@dataclass(frozen=True)
-class Machines:
-    """Virtual machines that were found; see `facts.HostFacts`."""
-
-    domains: tuple[Domain, ...]
-    running: frozenset[str]
-    kvm: Mapping[str, str]
-    ksm: Mapping[str, str]
-
-
-def virtual_machines(root: Root) -> Machines:
-    """Return the virtual machines that can be read; a file that is no domain is noted, and left out."""
+def virtual_machines(root: Root) -> tuple[dict[str, Domain], frozenset[str]]:
+    """Return the domains that can be read, by name, and the names of those that run; a file that is no domain is noted,
+    and left out.
+    """
     found: dict[str, Domain] = {}
     running = set[str]()
     for folder in (_LIVE, _KEPT):
@@ -444,12 +437,7 @@ def virtual_machines(root: Root) -> Machines:
             if one is not None and one.name not in found:
                 found[one.name] = one
                 running |= {one.name} if folder == _LIVE else set()
-    return Machines(
-        domains=tuple(found.values()),
-        running=frozenset(running),
-        kvm=_values(root, _KVM, ("nx_huge_pages", "tdp_mmu")),
-        ksm=_values(root, _KSM, ("run", "pages_shared", "pages_sharing")),
-    )
+    return found, frozenset(running)
 
 
 _BACKING_DIR = re.compile(r"""^\s*memory_backing_dir\s*=\s*["']([^"'\n]{1,512})["']""", re.MULTILINE)
@@ -467,13 +455,6 @@ def backing_dir(root: Root) -> Placed:
 
 def about(root: Root, domain: Domain, *, running: bool = False) -> HostFacts:
     """Return the facts that the rules of virtual machines need of one domain on the host below `root`."""
-    names = frozenset({domain.name}) if running else frozenset()
-    return msgspec.structs.replace(of_host(root), domains=(domain,), running=names)
-
-
-def of_host(root: Root) -> HostFacts:
-    """Return the facts of all domains on the host, and what could not be read."""
-    found = virtual_machines(root)
     rest = settings_at_rest(root)
     return HostFacts(
         thp=rest.thp,
@@ -481,11 +462,11 @@ def of_host(root: Root) -> HostFacts:
         run=rest.run,
         memory_groups=limited_groups(root)[1],
         boot=boot_parameters(root),
-        domains=found.domains,
-        running=found.running,
+        domains=(domain,),
+        running=frozenset({domain.name}) if running else frozenset(),
         backing_dir=backing_dir(root),
-        kvm=found.kvm,
-        ksm=found.ksm,
+        kvm=_values(root, *_KVM),
+        ksm=_values(root, *_KSM),
         unread=root.unread(),
     )
 
@@ -501,7 +482,7 @@ def _domain(root: Root, path: str) -> Domain | None:
         return None
 
 
-def _values(root: Root, folder: str, names: tuple[str, ...]) -> dict[str, str]:
+def _values(root: Root, folder: str, *names: str) -> dict[str, str]:
     texts = {name: root.text(f"{folder}/{name}", 64) for name in names}
     return {name: text.strip() for name, text in texts.items() if text is not None}
 
@@ -606,7 +587,7 @@ def collect(root: Root, instances: Iterable[str] = ()) -> HostFacts:
     known = [f"{THP}/{key}" for key in thp]
     known += [f"{HUGETLB}/hugepages-{pool.size >> 10}kB/nr_hugepages" for pool in pools]
     profile = tuned_profiles(root, known)
-    found = virtual_machines(root)
+    domains, domains_that_run = virtual_machines(root)
     lines = boot.boot_lines(root)
     scripts = boot_scripts(root)
     words, boot_from, hidden = _booted(root, lines)
@@ -645,11 +626,11 @@ def collect(root: Root, instances: Iterable[str] = ()) -> HostFacts:
         servers=servers.find_servers(root, seen, loaded),
         preloads=_preloads(root, loaded),
         run=rest.run,
-        domains=found.domains,
-        running=found.running,
+        domains=tuple(domains.values()),
+        running=domains_that_run,
         backing_dir=backing_dir(root),
-        kvm=found.kvm,
-        ksm=found.ksm,
+        kvm=_values(root, *_KVM),
+        ksm=_values(root, *_KSM),
         unread=root.unread(),
     )
 

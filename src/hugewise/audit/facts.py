@@ -364,11 +364,6 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
         return held < pages
 
     @property
-    def default_pool(self) -> HugePool | None:
-        """The pool of the default huge page size: `default_hugepagesz=`, else the PMD's size."""
-        return self.pool(self.default_huge_size)
-
-    @property
     def default_huge_size(self) -> int:
         """Bytes of the page that vm.nr_hugepages counts: of the first default_hugepagesz= that the kernel takes."""
         for word in self.boot:

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from hugewise.audit.audit import AuditReport, audit
 from hugewise.audit.root import Root
-from hugewise.audit.rule import SEVERITIES
+from hugewise.audit.rules import SEVERITIES
 from hugewise.cli.doctor import leftover
 from hugewise.console import TextConsole
 from hugewise.errors import UserError

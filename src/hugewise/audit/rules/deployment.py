@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from hugewise.audit.boot import differing, misread
 from hugewise.audit.facts import NOT_KNOWN, BootLine, HostFacts
 from hugewise.audit.inventory import RequestedValue, knob_wishes, pool_wishes, turned, written_at_boot
-from hugewise.audit.rule import Hit, Rule, collected
+from hugewise.audit.rules import Hit, Rule, collected
 from hugewise.model.pages import HUGETLB, THP
 from hugewise.quantity import format_size
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hugewise.audit.facts import HostFacts
-from hugewise.audit.rule import Hit, Rule, collected
+from hugewise.audit.rules import Hit, Rule, collected
 from hugewise.model.guest import Domain
 from hugewise.quantity import format_size, readable_size
 

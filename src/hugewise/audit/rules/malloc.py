@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from hugewise.audit.facts import Carrier, HostFacts, tunables
-from hugewise.audit.rule import Hit, Rule, collected
+from hugewise.audit.rules import Hit, Rule, collected
 from hugewise.quantity import format_size
 
 RULES: list[Rule] = []
@@ -282,21 +282,3 @@ def _(facts: HostFacts) -> Iterator[Hit]:
     for (name, unit_name), pids in found.items():
         shown = ", ".join(map(str, pids[:5])) + (f" and {len(pids) - 5} more" if len(pids) > 5 else "")
         yield Hit(f"{name} (process {shown}): THP_enabled is 0", unit_name)
-
-
-@_rule(
-    "pymalloc-hugepages-fork",
-    "warning",
-    "CPython takes hugetlb pages for its heap: a fork may end it",
-    why="PYTHON_PYMALLOC_HUGEPAGES maps arenas with MAP_HUGETLB. A forked child writes to them and needs"
-    " pages of its own;"
-    " where the pool has none left it is killed by SIGBUS.",
-    sources=("https://docs.python.org/3.15/using/cmdline.html", "https://github.com/python/cpython/pull/144331"),
-    cure="leave it to programs that do not fork (no multiprocessing by fork, no pre-forking server), or size"
-    " the pool so",
-)
-def _(facts: HostFacts) -> Iterator[Hit]:
-    for carrier in facts.carriers():
-        said = carrier.environment.get("PYTHON_PYMALLOC_HUGEPAGES")
-        if said is not None and said.value not in ("", "0"):
-            yield Hit(f"{carrier.what}: PYTHON_PYMALLOC_HUGEPAGES={said.value} ({said.where})", carrier.unit)

@@ -8,7 +8,7 @@ from hugewise.audit.boot import pool_words
 from hugewise.audit.demand import PageNeed, waiting
 from hugewise.audit.facts import HostFacts
 from hugewise.audit.inventory import pool_wishes
-from hugewise.audit.rule import Hit, Rule, collected, unit_of
+from hugewise.audit.rules import Hit, Rule, collected, unit_of
 from hugewise.quantity import format_size, readable_size
 
 RULES: list[Rule] = []

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from hugewise.audit.demand import OFF, ON, PageNeed, amount, jvm_need, mysql_need, postgresql_need, refused
 from hugewise.audit.facts import HostFacts, HugePool, ServerConfig, ServerKind
-from hugewise.audit.rule import Hit, Rule, collected
+from hugewise.audit.rules import Hit, Rule, collected
 from hugewise.quantity import format_size, readable_size
 
 RULES: list[Rule] = []

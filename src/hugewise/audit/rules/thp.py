@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from hugewise.audit.facts import Carrier, HostFacts, jemalloc_options, tunables
-from hugewise.audit.rule import Hit, Rule, collected, unit_of
+from hugewise.audit.rules import Hit, Rule, collected, unit_of
 from hugewise.quantity import format_size, readable_size
 
 RULES: list[Rule] = []
