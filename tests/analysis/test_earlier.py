@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from pytest import approx
 
 from hugewise.analysis import analysis
-from hugewise.analysis.earlier import Earlier, comparable, earlier_runs
+from hugewise.analysis.earlier import Earlier, Judged, comparable, earlier_runs, evidence_of
 from hugewise.model.metric import Metric
 from hugewise.model.results import EarlierComparison
 from hugewise.report.data_files import report_json
@@ -26,6 +27,7 @@ from tests.analysis import test_forecast as forecasts
 from tests.analysis.test_forecast import arm, cell
 from tests.build import known, logs
 from tests.build import trials as examples
+from tests.build.results import plain
 from tests.build.studies import study_of
 from tests.build.trials import opened
 
@@ -245,8 +247,28 @@ def test_what_is_shared_is_kept_and_a_run_of_before_it_was_has_none(tmp_path: Pa
     assert "1 earlier run of this study on this host: mine/x." in earlier(analysis.analyze(folder.path))
 
 
+def test_evidence_of_all_runs_is_the_product_over_each_of_them_once() -> None:
+    def named(run: str, started: float, own: float | None, **known: float | None) -> Judged:
+        results = plain()
+        cell = results.cells[0]
+        one = replace(cell.comparisons[0], evidence_larger=own, evidence_smaller=own)
+        shared = {
+            f"mine/{name}": (EarlierComparison(cell.cell, one.arm, one.metric, 5, "undecided", value, value),)
+            for name, value in known.items()
+        }
+        return Judged(replace(results, run=run, started=started, earlier_shared=shared), cell, one)
+
+    alone = named("a", 1.0, 8.0, gone=0.5)
+    assert evidence_of([alone]).larger == approx(4.0) and evidence_of([alone]).earlier == ("mine/gone",)
+    newer = named("b", 2.0, 4.0, a=7.0, gone=0.25)  # knows of `a`, which speaks for itself
+    for runs in ([alone, newer], [newer, alone]):
+        every = evidence_of(runs)
+        assert every.smaller == approx(8.0) and (every.earlier, every.unknown) == (("mine/gone",), ())
+    assert evidence_of([named("a", 1.0, None, gone=None)]) == (1.0, 1.0, (), ("mine/gone",))
+
+
 @pytest.mark.usefixtures("unchanged")
-def test_a_run_names_those_before_it_and_one_that_is_resumed_keeps_them(tmp_path: Path) -> None:
+def test_a_run_names_those_before_it_and_one_that_is_resumed_looks_again(tmp_path: Path) -> None:
     study = the_study()
     first = session.run(study, tmp_path)
 
@@ -259,11 +281,13 @@ def test_a_run_names_those_before_it_and_one_that_is_resumed_keeps_them(tmp_path
     session.resume(second.path)
     assert [analysis.analyze(run.path).earlier for run in (first, second, third)] == [
         (),
-        (f"mine/{first.run}",),
+        (f"mine/{third.run}", f"mine/{first.run}"),
         (f"mine/{second.run}", f"mine/{first.run}"),
     ]
-    stream = session.run(study, tmp_path / "calibration", calibrating=True)
-    assert stream.opened().earlier is None
+    assert second.opened().earlier == (f"mine/{first.run}",)
+    stream = session.run(study, tmp_path / "calibration", on_step=kill, calibrating=True)
+    session.resume(stream.path)
+    assert stream.opened().earlier is analysis.analyze(stream.path).earlier is None
 
 
 def test_the_first_record_is_an_opened_one(tmp_path: Path) -> None:

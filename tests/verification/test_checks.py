@@ -41,6 +41,7 @@ from tools.verification import (
     reruns,
     screenings,
     selftest,
+    studies,
     suite,
 )
 from tools.verification.__main__ import verify_statistics
@@ -281,9 +282,16 @@ def test_a_null_passes_and_its_fault_is_found(number: int) -> None:
     assert "(planted)" in findings[1].case
 
 
-@pytest.mark.parametrize("number", range(len(edges.EDGES)), ids=[case.planted for case in edges.EDGES])
-def test_the_verdicts_beside_the_sequential_ones_hold_and_their_faults_are_found(number: int) -> None:
-    findings = edges.edge(number, 3, 60)
+@pytest.mark.parametrize(
+    ("number", "streams"),
+    [
+        pytest.param(number, 300, marks=pytest.mark.soak) if case in studies.EDGES else (number, 60)
+        for number, case in enumerate(edges.EDGES)
+    ],
+    ids=[case.planted for case in edges.EDGES],
+)
+def test_the_verdicts_beside_the_sequential_ones_hold_and_their_faults_are_found(number: int, streams: int) -> None:
+    findings = edges.edge(number, 3, streams)
     assert len(findings) == 2 and all(finding.passed for finding in findings), findings
 
 

@@ -26,7 +26,7 @@ import msgspec
 from msgspec.structs import replace
 
 from hugewise import workloads
-from hugewise.analysis.earlier import chooses
+from hugewise.analysis.earlier import Judged, evidence_of
 from hugewise.model.cause import Trade
 from hugewise.model.results import DECIDED, DIRECTIONS, ArmSummary, CellResult, Comparison, Results
 from hugewise.model.workload import Workload
@@ -230,21 +230,23 @@ def policies_of(pages: Mapping[str, PageData]) -> list[_Placed]:
 
     Runs of a cell with other parameters, and of a policy with another treatment, are not of the same.
     """
-    asked: dict[_Question, dict[str, tuple[Results, CellResult, Comparison]]] = {}
+    asked: dict[_Question, dict[str, Judged]] = {}
     for results in (run.results for data in pages.values() for run in data.runs):
         for cell in results.cells:
             for one in cell.comparisons:
-                asked.setdefault(_question(results, cell, one), {})[results.run] = results, cell, one
+                asked.setdefault(_question(results, cell, one), {})[results.run] = Judged(results, cell, one)
     rows = []
     for page, data in pages.items():
         for policy in _of_page(data):
             stood = policy.stood
-            value, unknown = _evidence(asked[_question(stood.results, stood.cell, stood.comparison)])
-            rows.append(_Placed(page, policy._replace(e_value=value, unknown=unknown)))
-    every = [row.found.e_value for row in rows]
+            judged = tuple(asked[_question(stood.results, stood.cell, stood.comparison)].values())
+            every = evidence_of(judged)
+            better = every.larger if judged[0].higher_is_better else every.smaller
+            rows.append(_Placed(page, policy._replace(e_value=better, unknown=every.unknown)))
+    values = [row.found.e_value for row in rows]
     may_be_set = [row.found.can_be_set and _by_itself(row.found) for row in rows]
-    rejected = evidence.e_bh(every, ERROR)
-    to_set = evidence.e_bh([value if may else 0.0 for value, may in zip(every, may_be_set, strict=True)], ERROR)
+    rejected = evidence.e_bh(values, ERROR)
+    to_set = evidence.e_bh([value if may else 0.0 for value, may in zip(values, may_be_set, strict=True)], ERROR)
     return [
         row._replace(
             found=row.found._replace(evident=_by_itself(row.found) and (of if row.found.can_be_set else among))
@@ -264,29 +266,6 @@ def _question(results: Results, cell: CellResult, comparison: Comparison) -> _Qu
     host = results.host.get("machine") or results.host.get("name")
     _, same = _key(cell, comparison)
     return host, results.mechanism, results.guests is None, same, comparison.metric
-
-
-def _evidence(runs: Mapping[str, tuple[Results, CellResult, Comparison]]) -> tuple[float, tuple[str, ...]]:
-    """Return the e-value that the arm is better, over all runs of a question and the earlier ones that they name, as
-    the newest that names one has it; and those of which none is known. A run without a verdict or without e-values has
-    1.
-    """
-    values, unknown = dict[str, float](), list[str]()
-    for results, cell, one in sorted(runs.values(), key=lambda each: each[0].started, reverse=True):
-        higher = cell.metric_named(one.metric).better == "higher"
-        own = one.evidence_larger if higher else one.evidence_smaller
-        values[results.run] = 1.0 if own is None else own
-        for name, every in (results.earlier_shared or {}).items():
-            study, _, run = name.rpartition("/")
-            for each in every:
-                if run in runs or (each.cell, each.arm, each.metric) != (cell.cell, one.arm, one.metric):
-                    continue
-                value = each.larger if higher else each.smaller
-                if value is not None:
-                    values.setdefault(run, value)
-                elif each.verdict != "none" and not chooses(study):
-                    unknown.append(run)
-    return evidence.multiply_e_values(values.values()), tuple(dict.fromkeys(r for r in unknown if r not in values))
 
 
 def _of_page(data: PageData) -> Iterator[PolicyFound]:

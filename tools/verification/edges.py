@@ -1,7 +1,7 @@
 """Verdicts beside the sequential ones: `exact`, `fixed-n`, equivalence under stalls, and `hugewise analyze`.
 
-Each case is played from closed blocks, or from series of values, to the verdict and its words. Each has a fault that is
-planted here, and that it must find.
+Each case is played from closed blocks, or from series of values, to the verdict and its words; those of whole studies
+are in `studies`. Each has a fault that is planted here, and that it must find.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 from unittest import mock
 
+import msgspec
 import numpy as np
 from numpy.random import Generator
 
@@ -26,27 +27,14 @@ from hugewise.model.trial import Block
 from hugewise.report.reasons import in_words
 from hugewise.stats import campaign, exact
 from hugewise.stats.end_points import EndPoint
-from hugewise.stats.exact import Exact
-from hugewise.stats.family import conclude
-from hugewise.stats.fixed import FixedN
 from hugewise.stats.method import Numbers
 from hugewise.stats.sequential import Sequential
+from tools.verification import studies
 from tools.verification.block_streams import CONTRAST, pair
 from tools.verification.blocks import limit, play
 from tools.verification.candidate import CheckResult, Task
 from tools.verification.generators import generator
-
-Fault = Callable[[], AbstractContextManager[Any]]
-
-
-class Edge(NamedTuple):
-    """What must hardly ever be said; `wrong` plays a stream, and `fault` is the change under which it is said often."""
-
-    what: str
-    wrong: Callable[[Generator], bool]
-    fault: Fault
-    planted: str
-    alpha: float = 0.01
+from tools.verification.studies import Edge, comparisons, run_of, study_of
 
 
 def _places(random: Generator, count: int, noise: float) -> list[Block]:
@@ -76,23 +64,9 @@ def _of_mean(reason: Reason) -> bool:
     return not told or isinstance(reason, MeanWithin) or reason.average
 
 
-def _exact(alpha: float) -> Callable[[Generator], bool]:
-    def wrong(random: Generator) -> bool:
-        made = Exact(CONTRAST, planned=40, alpha=alpha, margin=0.005)
-        return play(made, _places(random, 40, 0.0)).decision().verdict in DIRECTIONS
-
-    return wrong
-
-
-def _fixed(count: int) -> Callable[[Generator], bool]:
-    def wrong(random: Generator) -> bool:
-        made = FixedN(CONTRAST, planned=count, confidence=0.99, margin=0.005)
-        for block in _places(random, count, 0.0001):
-            made.observe(block)
-        (found,) = conclude([made], 0.99, 0.005)
-        return found.verdict in DIRECTIONS
-
-    return wrong
+def _of_places(method: str, count: int, noise: float, alpha: float = 0.01) -> Callable[[Generator], bool]:
+    study = msgspec.structs.replace(study_of(blocks=count, alpha=alpha), method=method)
+    return lambda random: comparisons(run_of(study, _places(random, count, noise)))[0].verdict in DIRECTIONS
 
 
 def _equivalent(random: Generator) -> bool:
@@ -151,20 +125,24 @@ def _no_look_at_the_order() -> AbstractContextManager[Any]:
 
 
 EDGES: tuple[Edge, ...] = (
-    Edge("exact: a count that hangs on its place", _exact(0.01), _half_the_boots, "half the boots"),
-    Edge("exact, alpha 0.0011: the same", _exact(0.0011), _half_the_boots, "half the boots", 0.0011),
-    Edge("fixed-n, 3 blocks: the second place is slower", _fixed(3), _no_coins, "no coins"),
-    Edge("fixed-n, 5 blocks: the same", _fixed(5), _no_coins, "no coins"),
+    Edge("exact: a count that hangs on its place", _of_places("exact", 12, 0.0), _half_the_boots, "half the boots"),
+    Edge(
+        "exact, alpha 0.0011: the same", _of_places("exact", 14, 0.0, 0.0011), _half_the_boots, "half the boots", 0.0011
+    ),
+    Edge("fixed-n, 3 blocks: the second place is slower", _of_places("fixed-n", 3, 0.0001), _no_coins, "no coins"),
+    Edge("fixed-n, 5 blocks: the same", _of_places("fixed-n", 5, 0.0001), _no_coins, "no coins"),
     Edge("equivalent within 2%: +80% in 5% of runs, of the mean", _equivalent, _no_tail, "no tail"),
     Edge("end point mean within 0.5%: +50% in 1.5% of runs", _mean, _nothing_unseen, "nothing unseen"),
     Edge("analyze, equivalent within 2%: +300% in 2% of runs, of the mean", _elsewhere, _no_tail, "no tail"),
     Edge("analyze: always second, which is slower", _always_second, _no_look_at_the_order, "no look at the order"),
+    *studies.EDGES,
 )
 
 
 def edge(number: int, seed: int, streams: int) -> Sequence[CheckResult]:
     """Play a case, and its fault on the same streams."""
     case = EDGES[number]
+    streams = max(20, round(case.of * streams))
     counts = []
     for changed in (nullcontext, case.fault):
         with changed():

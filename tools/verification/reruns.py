@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
@@ -19,20 +18,19 @@ from numpy.random import Generator
 from hugewise.advise.advice import confirmed, with_earlier_runs
 from hugewise.analysis import analysis
 from hugewise.analysis.combining import compared_runs
-from hugewise.model.pages import PageTarget
-from hugewise.model.policy import Deployment, Treatment
 from hugewise.model.results import Comparison, EarlierComparison, Results
-from hugewise.model.trial import Block, DeliveryThreshold
+from hugewise.model.trial import Block
 from hugewise.report.cell_answers import answers
 from hugewise.stats.evidence import EProcess
 from hugewise.stats.signflip import SignFlip
-from hugewise.store.records import ArmRecord, CellRecord, Opened, Run, Stamp
-from hugewise.study.load import parse
+from hugewise.store.records import Run
 from tools.results.data import PageData, PageRun
 from tools.results.programs import policies_of
+from tools.verification import studies
 from tools.verification.block_streams import CONTRAST, pair
 from tools.verification.candidate import CheckResult, Task
 from tools.verification.generators import generator
+from tools.verification.studies import CELL, study_of
 
 ALPHA = 0.01
 PAIRS = 24
@@ -45,27 +43,7 @@ _SD = 0.03
 _QUIET = 0.003  # of runs that are compared
 _ALONE = "alone"
 _RUNS = 4  # of each kind that is compared
-_STUDY = parse(
-    f'format = 1\nname = "again"\npolicies = ["base", "thp"]\nmethod = "sequential"\nconfidence = {1 - ALPHA}\n'
-    f'[budget]\nblocks = {PAIRS}\n[[workload]]\nname = "chase"\n',
-    "again.toml",
-)
-
-
-def _arm(name: str) -> ArmRecord:
-    treatment = Treatment(policy=name, mechanism="system", target=PageTarget("thp", 2 << 20))
-    return ArmRecord(name, treatment, 0, Deployment(note=""))
-
-
-_CELL = CellRecord(
-    id=CONTRAST.cell,
-    workload="chase",
-    values={},
-    metric=CONTRAST.metric,
-    baseline=CONTRAST.baseline,
-    delivery=DeliveryThreshold(0.95, 0.01),
-    arms=(_arm(CONTRAST.baseline), _arm(CONTRAST.arm)),
-)
+_STUDY = study_of(blocks=PAIRS, alpha=ALPHA)
 
 
 class Played(NamedTuple):
@@ -91,23 +69,9 @@ def play(random: Generator, effect: float = 0.0, *, sd: float = _SD, broken_off:
 
 def run_of(number: int, blocks: Sequence[Block], *, page: int = 0, kernel: str = "") -> Run:
     """Return the run as it would be read, of a question of its own for each `page`."""
-    name = f"{page}-{number}"
-    opened = Opened(
-        t=1000.0 * number,
-        run=name,
-        study=_STUDY.name,
-        digest="",
-        seed_hash=name,
-        mechanism="system",
-        boot_id="b",
-        host={"machine": "m", "kernel": {"release": kernel}},
-        versions={},
-        settings={},
-        cells=(msgspec.structs.replace(_CELL, values={"loads": page}),),
-        left_out=(),
-    )
-    attempts = tuple(attempt for block in blocks for attempt in block.attempts)
-    return Run(Path(name), (opened,), _STUDY, attempts, tuple(blocks), None, None, Stamp(0, 0, 0))
+    cell = msgspec.structs.replace(CELL, values={"loads": page})
+    host = {"machine": "m", "kernel": {"release": kernel}}
+    return studies.run_of(_STUDY, blocks, (cell,), name=f"{page}-{number}", t=1000.0 * number, host=host)
 
 
 def _results(number: int, blocks: Sequence[Block], page: int = 0) -> Results:

@@ -395,6 +395,7 @@ def judge_run(run: Run) -> list[tuple[Method, Comparison]]:
 def results_of(run: Run, found: Sequence[tuple[Method, Comparison]] | None = None) -> Results:
     """The same of a run that was read; `found`: as `judged` has it, if that is known already. Raises RunError."""
     opened, study, blocks, closed = run.opened, run.study, run.blocks, run.closed
+    looked = run.looked_last
     found = judge_run(run) if found is None else found
     attempts = [attempt for block in blocks for attempt in block.attempts]
     attempts += run.left_open.attempts if run.left_open is not None else []
@@ -426,9 +427,9 @@ def results_of(run: Run, found: Sequence[tuple[Method, Comparison]] | None = Non
         cells=cells,
         attempts=tuple(attempts),
         guests=guests(opened.cells, attempts, run.guests, opened.versions),
-        earlier=opened.earlier,
-        earlier_shared=opened.earlier_shared,
-        earlier_unread=opened.earlier_unread,
+        earlier=looked.earlier,
+        earlier_shared=looked.earlier_shared,
+        earlier_unread=looked.earlier_unread,
         integrity=_integrity(run),
         command=opened.command,
     )

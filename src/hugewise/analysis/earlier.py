@@ -193,6 +193,60 @@ def _said(folder: RunFolder) -> Mapping[_Key, tuple[int, Verdict, float | None, 
     }
 
 
+class Judged(NamedTuple):
+    """A comparison as a run judged it."""
+
+    results: Results
+    cell: CellResult
+    comparison: Comparison
+
+    @property
+    def higher_is_better(self) -> bool:
+        """True if a larger value of its metric is better."""
+        return self.cell.metric_named(self.comparison.metric).better == "higher"
+
+
+class AllRuns(NamedTuple):
+    """Evidence on one question of runs and of the earlier runs that they name.
+
+    larger, smaller  products of the runs' e-values; a run that claims nothing, or has none, counts 1
+    earlier          runs (`STUDY/RUN`) that only others name, and that have e-values
+    unknown          those that have none, though they may have judged it
+    """
+
+    larger: float
+    smaller: float
+    earlier: tuple[str, ...]
+    unknown: tuple[str, ...]
+
+
+def evidence_of(runs: Sequence[Judged]) -> AllRuns:
+    """Return the evidence of all runs of a question. Of an earlier run the newest that names it is right."""
+    own = {run.results.run for run in runs}
+    values = [(run.comparison.evidence_larger, run.comparison.evidence_smaller) for run in runs]
+    known: dict[str, EarlierComparison] = {}
+    unknown: dict[str, str] = {}
+    names: dict[str, str] = {}
+    for run in sorted(runs, key=lambda run: run.results.started, reverse=True):
+        key = run.cell.cell, run.comparison.arm, run.comparison.metric
+        for name, shared in (run.results.earlier_shared or {}).items():
+            study, _, earlier = name.rpartition("/")
+            mine = [one for one in shared if (one.cell, one.arm, one.metric) == key and one.verdict != "none"]
+            for one in mine if earlier not in own else ():
+                names.setdefault(earlier, name)
+                if one.larger is not None:
+                    known.setdefault(earlier, one)
+                elif not chooses(study):
+                    unknown.setdefault(earlier, name)
+    values += [(one.larger, one.smaller) for one in known.values()]
+    larger, smaller = (
+        evidence.multiply_e_values(1.0 if value is None else value for value in side)
+        for side in ([pair[0] for pair in values], [pair[1] for pair in values])
+    )
+    open_ = tuple(name for run, name in unknown.items() if run not in known)
+    return AllRuns(larger, smaller, tuple(names[run] for run in known), open_)
+
+
 class WithEarlier(NamedTuple):
     """The verdict on a comparison by a run and the earlier runs of the same question together.
 
@@ -211,41 +265,24 @@ def together(results: Results) -> dict[tuple[str, str, str], WithEarlier]:
     """Return what a run says together with the earlier runs that it names, by cell, arm and metric; nothing of
     comparisons that this run, or every earlier one, did not judge by e-values.
     """
-    shared = results.earlier_shared or {}
-    found: dict[tuple[str, str, str], tuple[list[str], float, float]] = {}
-    for cell in results.cells:
-        for one in (*cell.comparisons, *cell.declared):
-            before = [
-                (run, each)
-                for run, every in shared.items()
-                for each in every
-                if (each.cell, each.arm, each.metric) == (cell.cell, one.arm, one.metric)
-                and each.verdict not in (None, "none")
-                and each.larger is not None
-            ]
-            if not before or one.verdict == "none" or one.evidence_larger is None:
-                continue
-            if cell.metric_named(one.metric).better == "neutral":
-                continue
-            larger = evidence.multiply_e_values(_or_one(one.evidence_larger, *(each.larger for _, each in before)))
-            smaller = evidence.multiply_e_values(_or_one(one.evidence_smaller, *(each.smaller for _, each in before)))
-            found[cell.cell, one.arm, one.metric] = [run for run, _ in before], larger, smaller
-    values = evidence.adjusted([value for _, *sides in found.values() for value in sides])
+    asked = [
+        Judged(results, cell, comparison)
+        for cell in results.cells
+        for comparison in (*cell.comparisons, *cell.declared)
+        if comparison.verdict != "none" and comparison.evidence_larger is not None
+        if cell.metric_named(comparison.metric).better != "neutral"
+    ]
+    judged = [(one, every) for one in asked if (every := evidence_of([one])).earlier]
+    values = evidence.adjusted([value for _, every in judged for value in (every.larger, every.smaller)])
     needed = 1 / (1 - results.confidence)
-    told = {}
-    for at, ((name, arm, metric), (runs, *_)) in enumerate(found.items()):
-        larger, smaller = values[2 * at : 2 * at + 2]
-        cell = next(cell for cell in results.cells if cell.cell == name)
-        good = larger if cell.metric_named(metric).better == "higher" else smaller
-        verdict: Verdict = "undecided"
-        if max(larger, smaller) >= needed:
-            verdict = "better" if good == max(larger, smaller) else "worse"
-        told[name, arm, metric] = WithEarlier(verdict, tuple(runs), max(larger, smaller), needed)
-    return told
-
-
-def _or_one(*values: float | None) -> list[float]:
-    return [1.0 if value is None else value for value in values]
+    decided = {}
+    for (one, every), larger, smaller in zip(judged, values[::2], values[1::2], strict=True):
+        most = max(larger, smaller)
+        good = larger if one.higher_is_better else smaller
+        verdict: Verdict = "undecided" if most < needed else "better" if good == most else "worse"
+        key = one.cell.cell, one.comparison.arm, one.comparison.metric
+        decided[key] = WithEarlier(verdict, every.earlier, most, needed)
+    return decided
 
 
 def contradicted(results: Results, cell: CellResult, comparison: Comparison) -> WithEarlier | None:

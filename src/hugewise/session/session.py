@@ -88,7 +88,10 @@ def resume(
     guests = provide(study, lambda text: listener(progress.Message(text)))
     plan = make_plan(study, guests=guests, in_turns=identity.in_turns(run.opened))
     clients, lock = Reached(run.opened.client), lock or HostLock(LocalHost())
-    _hold(Session(study, folder, seed, plan, run, listener, on_step, lock, guests, clients=clients))
+    session = Session(study, folder, seed, plan, run, listener, on_step, lock, guests, clients=clients)
+    if run.opened.earlier is not None:
+        session.results = path.absolute().parent.parent
+    _hold(session)
     return folder
 
 

@@ -247,9 +247,9 @@ def prefault(largest: int, pools: Mapping[int, int], say: Callable[[str], None])
 class Session:
     """One session of a run. `run` is what there is of it: None until a new one is recorded.
 
-    `results` is the folder in which earlier runs are looked for; None for streams of a calibration, which are many runs
-    of one study by design. `host_lock` holds the host, for this session or for more. `remarks` are what the report must
-    say of how the host was held.
+    `results` is the folder in which earlier runs are looked for; None where none are: for streams of a calibration,
+    which are many runs of one study by design, and their continuation. `host_lock` holds the host, for this session or
+    for more. `remarks` are what the report must say of how the host was held.
     """
 
     study: Study
@@ -387,7 +387,7 @@ class Session:
 
     def withhold_verdicts(self) -> None:
         """Find the cells of a new run that lack the calibration of the metric that is judged, and say so."""
-        if self.results is None:
+        if self.results is None or self.run is not None:
             return
         records, guests = self.results / "calibration", self.guests
         self.withheld = identity.withheld(
@@ -535,10 +535,7 @@ class Session:
             command=self.command,
             coins=True,
         )
-        if self.results is not None:
-            runs, shared, unread = earlier.earlier_runs(self.study, opened, self.results)
-            opened = msgspec.structs.replace(opened, earlier=runs, earlier_shared=shared, earlier_unread=unread)
-        self.folder.append(opened)
+        self.folder.append(msgspec.structs.replace(opened, **self._earlier(opened)))
         self._note(self.remarks)
 
     def _take_up(self, run: Run, cells: tuple[CellRecord, ...], versions: Mapping[str, str]) -> None:
@@ -552,8 +549,16 @@ class Session:
         self.folder.discard_drafts(run)
         self.number = run.sessions + 1
         settings = dict(self.settings.initial)
-        self.folder.append(Resumed(t=time.time(), session=self.number, boot_id=self.boot_id, settings=settings))
+        resumed = Resumed(t=time.time(), session=self.number, boot_id=self.boot_id, settings=settings)
+        self.folder.append(msgspec.structs.replace(resumed, **self._earlier(run.opened)))
         self._note((*identity.changes(run.opened, versions, settings), *self.remarks))
+
+    def _earlier(self, opened: Opened) -> dict[str, Any]:
+        """Other runs of the question, as they are now: while a run was interrupted others may have been made."""
+        if self.results is None:
+            return {}
+        runs, shared, unread = earlier.earlier_runs(self.study, opened, self.results)
+        return {"earlier": runs, "earlier_shared": shared, "earlier_unread": unread}
 
     def _note(self, told: Iterable[str]) -> None:
         for text in told:

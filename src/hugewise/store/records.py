@@ -141,11 +141,18 @@ class Opened(_Record, frozen=True, kw_only=True, tag="opened"):
 
 
 class Resumed(_Record, frozen=True, kw_only=True, tag="resumed"):
-    """A later statistical session of the same run. `settings` are the knobs that it found; None in older runs."""
+    """A later statistical session of the same run.
+
+    `settings` are the knobs that it found; None in older runs. `earlier` and the two beside it are as in `Opened`, as
+    this session found them: other runs may have been begun since. None in runs that looked when they began alone.
+    """
 
     session: int
     boot_id: str
     settings: Mapping[str, str] | None = None
+    earlier: tuple[str, ...] | None = None
+    earlier_shared: Mapping[str, tuple[EarlierComparison, ...]] | None = None
+    earlier_unread: int = 0
 
 
 class BlockOpened(_Record, frozen=True, kw_only=True, tag="block_opened"):
@@ -352,6 +359,12 @@ class Run:
         """Return the record with which that session began, counted from 1; that of the first where there is none."""
         found = (record for record in self.records if isinstance(record, Resumed) and record.session == session)
         return next(found, self.opened)
+
+    @property
+    def looked_last(self) -> Opened | Resumed:
+        """Return the record of the last session that looked for earlier runs."""
+        looked = (one for one in reversed(self.records) if isinstance(one, Resumed) and one.earlier is not None)
+        return next(looked, self.opened)
 
     @property
     def active_seconds(self) -> float:
