@@ -639,7 +639,7 @@ def test_claims_over_several_runs_keep_their_error_and_each_planted_fault_is_see
     assert failing(reruns.begun_anew(1, 30, 50)) == []
     with monkeypatch.context() as plant:
         plant.setattr(programs, "_by_itself", lambda _: True)
-        plant.setattr(programs, "_evidence", lambda _: (1e6, ()))
+        plant.setattr(programs, "evidence_of", lambda _: earlier.AllRuns(1e6, 1e6, (), ()))
         assert failing(reruns.begun_anew(1, 30, 50)) == ["50 runs begun anew: a page says set"]
         assert failing(reruns.overview(1, 15, 50)) == ["an overview of 50 pages says set"]
     with monkeypatch.context() as plant:
