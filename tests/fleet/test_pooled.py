@@ -246,7 +246,7 @@ def test_the_terminal_says_first_whether_it_holds_where_and_what_the_next_host_s
     done = called(path)
     assert done.exit_code == 0, done.exception
     text = " ".join(done.output.split())
-    assert "thp` is better than `base` on this fleet: on a typical host ns_per_load is 16." in text
+    assert "thp` is better than `base` on the middle host of this fleet: ns_per_load is 16." in text
     assert "Another host of this class will most likely see" in text
     assert "odd quarantined" in text
     assert all(len(line) <= 100 for line in done.output.splitlines() if not line.startswith("Report:"))

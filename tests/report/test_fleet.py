@@ -136,7 +136,7 @@ def test_the_sections_hold_hosts_classes_and_who_was_left_out() -> None:
         assert said in text, said
     first = document.sections[0].blocks[0]
     assert isinstance(first, Headline)
-    assert first.text == "`thp` is better than `base` on this fleet: on a typical host wall_s is 10.0% lower."
+    assert first.text == "`thp` is better than `base` on the middle host of this fleet: wall_s is 10.0% lower there."
     assert first.lines == (
         "A: better on a typical host, wall_s 10.0% lower (what was measured leaves room for 8.0% to 12.0% lower). Of 6 "
         "hosts by themselves: 6 better. Another host of this class will most likely see 7.0% to 13.0% lower; it is "
@@ -170,8 +170,8 @@ def test_the_first_screen_has_no_word_of_statistics() -> None:
         assert JARGON.findall(text) == [], text
         assert "wrong is at most 1%" in text
     assert "No answer on thp against base" in seen[2] and "that takes 5" in seen[2]
-    assert "thp is worse than base on this fleet" in seen[3]
-    assert "thp makes no difference that matters on this fleet, against base." in seen[4]
+    assert "thp is worse than base on the middle host of this fleet" in seen[3]
+    assert "thp makes no difference that matters on the middle host of this fleet, against base." in seen[4]
     assert "whether thp is better than base on this fleet cannot be told yet" in seen[5]
 
 

@@ -37,10 +37,10 @@ def headline(comparison: FleetComparison) -> str:
     match None if whole is None else whole.verdict:
         case "better" | "worse" as verdict:
             assert whole is not None
-            size = f": on a typical host {printable(comparison.metric.name)} is {_size(whole)}" if whole.ratio else ""
-            return f"{arm} is {verdict} than {base} on this fleet{size}."
+            size = f": {printable(comparison.metric.name)} is {_size(whole)} there" if whole.ratio else ""
+            return f"{arm} is {verdict} than {base} on the middle host of this fleet{size}."
         case "equivalent":
-            return f"{arm} makes no difference that matters on this fleet, against {base}."
+            return f"{arm} makes no difference that matters on the middle host of this fleet, against {base}."
         case "undecided":
             return f"Undecided: whether {arm} is better than {base} on this fleet cannot be told yet."
         case _:
@@ -62,7 +62,8 @@ def caveats(results: FleetResults) -> Iterator[str]:
         wrong = numbers.percent(1 - results.confidence)
         yield (
             f"The chance that any of these answers is wrong is at most {wrong}, as far as the hosts that measured are "
-            "like those that did not. A typical host is the middle one: some hosts may differ."
+            "like those that did not. A typical host is the middle one. Nothing is claimed of the mean over hosts: "
+            "some may differ much."
         )
 
 
