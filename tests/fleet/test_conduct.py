@@ -33,7 +33,7 @@ from hugewise.fleet.protocol import (
     installed,
 )
 from hugewise.model.host import Check
-from hugewise.stats.heterogeneity import TAUS
+from hugewise.stats.pooling import TAUS
 from hugewise.study.load import parse as study_of
 from tests.analysis.test_forecast import the_study
 

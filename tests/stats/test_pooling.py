@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from hugewise.stats import pooling, stopping
-from hugewise.stats.heterogeneity import FEWEST, Hosts, TypicalEffect
-from hugewise.stats.pooling import HostEstimate, OverHosts
+from hugewise.stats.pooling import FEWEST, HostEstimate, Hosts, OverHosts, TypicalEffect
 from tests.build import known
 
 

@@ -21,8 +21,7 @@ from numpy.random import Generator
 
 from hugewise.model.results import DIRECTIONS
 from hugewise.stats import pooling
-from hugewise.stats.heterogeneity import FEWEST, Hosts
-from hugewise.stats.pooling import HostEstimate, estimate_of
+from hugewise.stats.pooling import FEWEST, HostEstimate, Hosts, estimate_of
 from hugewise.stats.sequential import Sequential
 from tools.verification.block_streams import CONTRAST, pair
 from tools.verification.candidate import CheckResult, Task

@@ -160,7 +160,6 @@ def stayed(attempts: Sequence[Attempt]) -> tuple[StayedGuest, ...]:
 
 
 def _free_huge(facts: Mapping[str, Fact]) -> float | None:
-    """Return the share of free memory in blocks that a huge page fits into."""
     free, huge = _number(facts.get("resident_free_bytes")), _number(facts.get("resident_free_huge_bytes"))
     return huge / free if free else None
 
@@ -304,13 +303,11 @@ def _unknown(one: Comparison) -> Comparison:
 
 
 def _named(cell: CellRecord) -> set[str]:
-    """Return the names of the values that its output is read for."""
     given = cell.values.get("values", ())
     return {str(each).partition(",")[0].strip() for each in (given if isinstance(given, list | tuple) else ())}
 
 
 def _pairs(one: Comparison, blocks: Sequence[Block]) -> Iterator[tuple[float, float]]:
-    """Operations of the arm and of the baseline in each block that has both."""
     for block in blocks:
         sides = [
             [
@@ -327,9 +324,6 @@ def _pairs(one: Comparison, blocks: Sequence[Block]) -> Iterator[tuple[float, fl
 
 
 def _differ(pairs: Sequence[tuple[float, float]]) -> bool:
-    """Return whether the pairs differ by more than chance: by the exact test of their signs, or at once where each side
-    is constant.
-    """
     if all(len(set(side)) == 1 for side in zip(*pairs, strict=True)):
         return pairs[0][0] != pairs[0][1]
     differences = [math.log(arm / base) for arm, base in pairs]
@@ -528,7 +522,6 @@ def stand_ins_of(name: str, values: Mapping[str, ParameterValue]) -> tuple[str, 
 
 
 def _estimate(comparison: Comparison) -> Comparison:
-    """Return the comparison without anything that a test has said."""
     return msgspec.structs.replace(
         comparison,
         verdict="none",
@@ -550,13 +543,11 @@ def _integrity(run: Run) -> Integrity:
 
 
 def _judged(cell: CellRecord, arm: ArmRecord) -> Judged:
-    """Return the subject of a verdict on `arm`: its setting where no delivery was required of it."""
     required = cell.delivery.of(arm.judged).share > 0 and arm.treatment.target.kind != "any"
     return "backing" if required else "setting"
 
 
 def _with_shares(comparison: Comparison, arms: Mapping[str, ArmSummary]) -> Comparison:
-    """The comparison with what is judged of its two sides, and how much of their memory was backed as promised."""
     arm, baseline = arms[comparison.arm], arms[comparison.baseline]
     return msgspec.structs.replace(
         comparison,
@@ -568,7 +559,6 @@ def _with_shares(comparison: Comparison, arms: Mapping[str, ArmSummary]) -> Comp
 
 
 def _deployed(cell: CellRecord, arm: ArmRecord, run: Run) -> Deployment:
-    """Return the deployment of the arm, by its figures: a run's own words about it may be anybody's."""
     workload, guest = workloads.discover().get(cell.workload), None
     if workload is None:
         return Deployment(note=f"there are no files: hugewise knows no workload {cell.workload}")
@@ -600,7 +590,6 @@ def described(treatment: Treatment) -> str:
 
 
 def _options(study: Study) -> dict[str, object]:
-    """Return the study's other keys as used, in the units of the file's reference."""
     told = msgspec.to_builtins(study)
     named = ("scale", "method", "covariate", "window", "budget", "between", "validity", "attempt", "policies", "file")
     return {key: told[key] for key in named}
@@ -616,7 +605,6 @@ def _disturbances(run: Run, attempts: Sequence[Attempt]) -> tuple[str, ...]:
 
 
 def _host_changes(cells: Sequence[CellRecord], blocks: Sequence[Block]) -> list[str]:
-    """Warnings that the level of a cell changed, from what is blind to the labels: log(arm) + log(baseline)."""
     said, of_cell = [], defaultdict[str, list[Block]](list)
     for block in blocks:
         of_cell[block.cell].append(block)

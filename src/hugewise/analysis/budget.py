@@ -108,9 +108,6 @@ def _seen(study: Study, results: Path) -> Iterator[_Seen]:
 
 
 def _by_seen(cell: Cell, seen: Sequence[_Seen]) -> float | None:
-    """Return seconds of a block of the cell by what runs have seen of it, else of another of its workload in the same
-    design. None: by nothing.
-    """
     alike = [one for one in seen if one.record.workload == cell.workload.name and one.kind == cell.kind]
     own = next((one for one in alike if one.record.id == cell.id), None)
     if own is not None and dict(own.record.values) == dict(cell.values):

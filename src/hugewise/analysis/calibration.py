@@ -177,7 +177,6 @@ def _signs(coins: np.random.Generator, rows: int, n: int) -> npt.NDArray[np.int6
 
 
 def _crossings(differences: Sequence[float], alpha: float, signs: npt.NDArray[np.int64]) -> int:
-    """Return in how many rows of signs the walk reaches the boundary."""
     test = signflip.SignFlip(alpha, len(differences))
     scores, limits, before = [], [], 0
     for difference in differences:
@@ -283,7 +282,6 @@ def _interleaved(apart: tuple[float, float], spreads: tuple[float, float], withi
 
 
 def _welch(one: Student, other: Student) -> tuple[float, float]:
-    """95% interval of the difference of two means (Welch 1947, Biometrika 34:28)."""
     from scipy.special import stdtrit  # noqa: PLC0415  (slow to load)
 
     a, b = one.standard_error**2, other.standard_error**2
@@ -436,7 +434,6 @@ def turns_of(study: Study) -> tuple[float | None, float | None]:
 
 
 def _withheld(study: Study, cell: Planned, records: Sequence[CalibrationRecord], here: HostNow) -> str | None:
-    """Return the first reason that holds."""
     known_here = [r for r in records if (r.host, r.machine, r.planted) == (here.host, here.machine, 0)]
     mine = [(r, c) for r in known_here for c in r.cells if c.key == cell.key]
     kind = study.design.first

@@ -4,7 +4,7 @@ The difference is split into page faults against page walks by the strongest evi
 
 memory touched before   both sides have (next to) no faults in what was timed: what differs is walks and caches
 counters                the processor's cycles of page walks, beside the time in the kernel
-CPU time                the kernel's part of what was saved (`stats.cpu_split`), with its interval
+CPU time                the kernel's part of what was saved (`cpu_split`), with its interval
 cost of a fault         page faults x what one costs here: an estimate, with its interval
 
 What none of them shows is not told. Nothing here takes part in a verdict.
@@ -27,12 +27,13 @@ that is not known, the memory has aged, or the kernel could not be counted, all 
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -45,7 +46,7 @@ from hugewise.model.over_time import ArmStall
 from hugewise.model.pages import MemoryAge
 from hugewise.model.results import ArmSummary, Comparison
 from hugewise.model.trial import Attempt, Block
-from hugewise.stats.cpu_split import CpuSplit, cpu_split
+from hugewise.stats import inversion
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +82,6 @@ def tlb_cost(family: ProcessorFamily | None, counts: ModeCounts) -> TlbCost:
 
 
 def _under_way(family: ProcessorFamily | None, counts: ModeCounts) -> float | None:
-    """Page walks under way in a cycle, the mean; None where a part of it was not counted."""
     if family is None or not counts.cycles:
         return None
     if family.walkers == 1:  # the walker is busy while a walk is under way
@@ -185,7 +185,6 @@ def _without(constants: Bound, why: str, parts: Mapping[str, float]) -> Bound:
 
 
 def _capped(shares: Mapping[str, float]) -> Mapping[str, float]:
-    """Return the same, in proportion, where they are more than all."""
     total = sum(shares.values())
     return shares if total <= 1 else {name: share / total for name, share in shares.items()}
 
@@ -193,7 +192,6 @@ def _capped(shares: Mapping[str, float]) -> Mapping[str, float]:
 def _shares(
     times: tuple[float | None, float | None], user: ModeCounts, kernel: ModeCounts
 ) -> tuple[float, float] | None:
-    """Return the shares of the program and of the kernel in CPU time: by the clock, else by the cycles of each mode."""
     for one, other in (times, (user.cycles, kernel.cycles)):
         if one is not None and other is not None and one + other > 0:
             return one / (one + other), other / (one + other)
@@ -265,7 +263,6 @@ def causes(
 
 
 def _slowest(stalls: Sequence[ArmStall], arm: str) -> dict[str, Any]:
-    """Return the events in the seconds of the arm's slowest operations, by the words of each event."""
     lined_up = [one for one in stalls if one.arm == arm and one.stall.events]
     beside = Counter(EVENTS[name][1].partition(",")[0] for one in lined_up for name in one.unusual if name in EVENTS)
     return {"slowest": len(lined_up), "slow_with": dict(beside)}
@@ -360,9 +357,6 @@ def split(
 
 
 def _by_cost(known: Cause, by_time: CpuSplit, verdict: str) -> Cause:
-    """Judge by faults x their cost, where the saving lies clearly on one side of half. Few pairs bound no share; the
-    verdict shows that there is a difference, and its size is that of the typical pair.
-    """
     before, after = known.faults
     ends = (before.low, before.high, after.low, after.high)
     shown = by_time.share is not None or (verdict == "better") == ((by_time.saved or 0.0) > 0)
@@ -434,7 +428,6 @@ def _of_cpu(faults: FaultTime, cpu: float | None) -> float | None:
 
 
 def _walks_saved(found: Cause, counted: Sequence[Mapping[str, ModeCounts]]) -> float | None:
-    """Return seconds of page walks of the program that were saved; None where they were not counted."""
     if len(counted) != len(found.cpu):
         return None
     seconds = []
@@ -458,7 +451,6 @@ def _kernel_saved(found: Cause, counted: Sequence[Mapping[str, ModeCounts]]) -> 
 
 
 def _unseen(machine: Processor, side: Sequence[Attempt], user: ModeCounts) -> Iterator[Unseen]:
-    """Yield what cannot be seen here, and why."""
     if machine.uncounted:
         yield Unseen("page walks and their cycles", machine.uncounted)
     elif user.walk_cycles is None:
@@ -474,12 +466,10 @@ def _unseen(machine: Processor, side: Sequence[Attempt], user: ModeCounts) -> It
 
 
 def _uncounted_time(side: Sequence[Attempt]) -> str:
-    """Return why the time in the kernel is not known, where a reason was given."""
     return next((one.absent["system_s"] for one in side if "system_s" in one.absent), "")
 
 
 def _pairs(blocks: Sequence[Block], one: Comparison) -> list[tuple[Attempt, Attempt]]:
-    """(arm, baseline) of the complete blocks: the last attempt of each that was accepted."""
     found = []
     for block in blocks:
         if block.state != "complete":
@@ -495,7 +485,6 @@ def _counts(side: Sequence[Attempt], mode: str) -> ModeCounts:
 
 
 def _median(side: Sequence[Attempt], *names: str) -> float | None:
-    """Return the median over the attempts that have all of these metrics: of their sums."""
     if len(names) == 1:
         (name,) = names
         found = [value for one in side if (value := one.metrics.get(name)) is not None]
@@ -514,9 +503,6 @@ def _less(arm: Attempt, base: Attempt, name: str) -> float | None:
 
 
 def _won(metric: Metric, one: Comparison) -> float | None:
-    """Return the part of the baseline's time that the arm does without, at least: by the end of its interval. None
-    where no gain is shown, or the metric is none of all the work's time: a size, a count, a quantile.
-    """
     if one.verdict != "better" or _QUANTILE.search(metric.name):
         return None
     if metric.better == "lower" and metric.unit in _TIMES and one.high is not None:
@@ -527,13 +513,11 @@ def _won(metric: Metric, one: Comparison) -> float | None:
 
 
 def _runs_all_the_time(side: Sequence[Attempt]) -> bool:
-    """Return whether an attempt is one busy thread: else shares of its CPU time are no shares of its time."""
     cpu, wall = _median(side, "user_s", "system_s"), _median(side, "wall_s")
     return cpu is not None and wall is not None and wall > 0 and abs(cpu / wall - 1) <= _LITTLE
 
 
 def _large(arm: ArmSummary | None, base: int) -> float | None:
-    """Return the share of an arm's memory in pages above the base size, None where nothing was proven."""
     sizes = _sizes(arm)
     return sum(share for size, share in sizes.items() if int(size) > base) if sizes else None
 
@@ -545,3 +529,75 @@ def _sizes(arm: ArmSummary | None) -> Mapping[str, float]:
         if page.isdigit():
             found[page] = found.get(page, 0.0) + share
     return found
+
+
+_SPLIT_ALPHA = 0.05
+
+
+class CpuSplit(msgspec.Struct, frozen=True, kw_only=True):
+    """Attribution of the difference in CPU time: the kernel's, the program's, both; empty where the pairs do not show
+    it.
+
+    saved             seconds a run (negative: lost), None where nothing was counted
+    share, low, high  of it the kernel's, beyond 0 and 1 where the two parts differ in sign; an end that the pairs do
+                      not bound is None
+    why, would        why it is not told, and what would tell it
+    """
+
+    told: Literal["faults", "walks", "both", ""] = ""
+    saved: float | None = None
+    share: float | None = None
+    low: float | None = None
+    high: float | None = None
+    why: str = ""
+    would: str = ""
+
+
+def cpu_split(saved: Sequence[tuple[float, float]], planned: int) -> CpuSplit:
+    """Return the kernel's part of the CPU time that an arm saves, from pairs (saved in the kernel, saved in all) in
+    seconds, of `planned` that were declared. Page faults are in the kernel, page walks in the program; system calls of
+    the program's own fall out of the difference. By inversion of the exact test on system - share * all (Fieller).
+    """
+    if not saved:
+        why = "the kernel's part of its CPU time was not counted"
+        return CpuSplit(why=why, would="a control group of its own (as root), which counts it")
+    budget = max(planned, len(saved))
+    whole = [all_ for _, all_ in saved]
+    typical, ends = (
+        inversion.point(whole),
+        inversion.interval(whole, _SPLIT_ALPHA, budget, resolution=_resolution(whole)),
+    )
+    if not (ends[0] > 0 or ends[1] < 0):
+        return CpuSplit(saved=typical, why="its CPU time is not seen to differ", would=f"more pairs than {len(saved)}")
+    if not ends[0] <= typical <= ends[1]:
+        why = "what it saves drifts: the runs share no one difference"
+        return CpuSplit(saved=typical, why=why, would="runs without other work beside them")
+    weights = [all_ / typical for all_ in whole]
+    of_kernel = [value for value, _ in saved]
+    low, high = (
+        end / typical
+        for end in inversion.interval(of_kernel, _SPLIT_ALPHA, budget, _resolution(whole), weights=weights)
+    )
+    low, high = sorted((low, high))
+    share = inversion.point(of_kernel, weights) / typical
+    split = CpuSplit(saved=typical, share=share, low=_bounded(low), high=_bounded(high))
+    if not (math.isfinite(low) and math.isfinite(high)):
+        why = f"{len(saved)} pairs do not bound the kernel's share of it"
+        return msgspec.structs.replace(split, why=why, would=f"more than {len(saved)} pairs")
+    if low > _CLEAR:
+        return msgspec.structs.replace(split, told="faults")
+    if high < _CLEAR:
+        return msgspec.structs.replace(split, told="walks")
+    if high - low <= _CLEAR:
+        return msgspec.structs.replace(split, told="both")
+    wanted = math.ceil(len(saved) * ((high - low) / _CLEAR) ** 2)  # an interval shrinks as their root
+    why = f"the kernel's share of it is {100 * max(low, 0.0):.0f}% to {100 * min(high, 1.0):.0f}%"
+    return msgspec.structs.replace(split, why=why, would=f"some {wanted} pairs")
+
+
+def _resolution(values: Sequence[float]) -> float:
+    return max(1e-9, 1e-3 * max(map(abs, values)))
+
+
+def _bounded(value: float) -> float | None:
+    return value if math.isfinite(value) else None

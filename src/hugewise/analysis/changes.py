@@ -146,7 +146,6 @@ class Values:
 
 
 def _finite(several: Sequence[float | None]) -> Sequence[float]:
-    """Return the finite values; usually all are, which is quickly seen."""
     known = [value for value in several if value is not None]
     return known if all(map(math.isfinite, known)) else [value for value in known if math.isfinite(value)]
 
@@ -316,7 +315,6 @@ def _of_arm(name: str, arm: str, cells: Sequence[CellResult]) -> Overall:
 
 
 def _interval(comparisons: Sequence[Comparison]) -> tuple[float | None, float | None, float | None, str]:
-    """The ends, what they hold with, and why there are none."""
     if any(one.method not in ("sequential", "exact") for one in comparisons):
         return None, None, None, "an interval needs the method sequential: levels that were fixed before the data"
     low = _mean_of([one.low for one in comparisons])
@@ -330,6 +328,5 @@ def _interval(comparisons: Sequence[Comparison]) -> tuple[float | None, float | 
 
 
 def _mean_of(known: Sequence[float | None]) -> float | None:
-    """The geometric mean of the programs' ends on one side; None where one of them is not bounded there."""
     bounds = [end for end in known if end is not None and 0 < end < math.inf]
     return geometric_mean(bounds) if len(bounds) == len(known) else None

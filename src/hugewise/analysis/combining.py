@@ -122,7 +122,6 @@ def combined(sources: Sequence[RunEvidence], confidence: float) -> Combination:
 
 
 def _alike_enough(runs: Sequence[Run]) -> None:
-    """Raises UserError where the runs cannot be put together, whatever they found."""
     for run in runs:
         if (method := run.study.method) != "sequential":
             raise UserError(
@@ -139,7 +138,6 @@ def _alike_enough(runs: Sequence[Run]) -> None:
 
 
 def _level(runs: Sequence[Run]) -> float:
-    """Return the confidence that all studies have. Raises UserError where they differ."""
     levels = sorted({run.study.confidence for run in runs})
     if len(levels) > 1:
         raise UserError(
@@ -269,7 +267,6 @@ def differences(first: Run, second: Run) -> tuple[RunDifference, ...]:
 
 
 def _unlike_kept(key: str, values: Mapping[str, str], others: Mapping[str, str]) -> bool:
-    """Return whether versions of hugewise recorded the fact differently, so that a difference means nothing."""
     if _WHOLE.fullmatch(key):  # a node that only one host has differs in its CPUs, too
         return key not in values or key not in others
     return _USED.fullmatch(key) is not None
@@ -480,7 +477,6 @@ def _both(kinds: Sequence[Sequence[_Side]], key: _Key, margin: float, level: flo
 
 
 def _log_ratios(sides: Sequence[_Side], key: _Key) -> list[float]:
-    """Return the log-ratios of the runs of one kind that have the comparison, as the first of them has it."""
     (first, *others), found = sides, []
     for side in (first, *others):
         if key not in side.comparisons or list(
@@ -494,9 +490,6 @@ def _log_ratios(sides: Sequence[_Side], key: _Key) -> list[float]:
 
 
 def _between_runs(of_runs: Sequence[Sequence[float]], level: float) -> tuple[float, float, float] | None:
-    """Return the difference of the means of two kinds of runs, between the ends of its interval at this two-sided
-    level; None with fewer than two of each.
-    """
     from scipy.special import stdtrit  # noqa: PLC0415  (slow to load)
 
     fewest = min(map(len, of_runs))
@@ -542,7 +535,6 @@ def _unlike(first: _Side, second: _Side, one: Comparison, other: Comparison, cel
 
 
 def _unlike_cells(first: _Side, second: _Side, cell: str) -> Iterator[str]:
-    """Yield why the levels of a cell are not of the same work."""
     here, there = first.records[cell], second.records[cell]
     if here.workload != there.workload:
         yield f"workload: {here.workload} / {there.workload}"
@@ -605,7 +597,6 @@ def _others(first: _Side, second: _Side, cell: str) -> Iterator[MetricBeside]:
 
 
 def _medians(side: _Side, cell: str) -> Iterator[Change]:
-    """Yield the changes that are not judged."""
     found = side.cells[cell]
     yield from (each for each in changes(found, Values.of(found, side.attempts[cell])) if each.verdict is None)
 

@@ -145,7 +145,6 @@ def of_study(study: Study, results: Path) -> list[tuple[Opened, RunFolder]]:
 
 
 def _comparisons(study: Study, opened: Opened) -> dict[bytes, _Key]:
-    """Return the comparisons of a run by what is compared, whatever it is called."""
     uses = [use.called for use in study.workload]
     around = _plain(study.guest)
     found = {}
@@ -161,13 +160,11 @@ def _comparisons(study: Study, opened: Opened) -> dict[bytes, _Key]:
 
 
 def _measured(cell: CellRecord) -> list[Any]:
-    """Return the cell without its arms: workload, parameters, memory."""
     values = {name: value for name, value in without_defaults(cell.values).items() if name not in _OF_RUN}
     return [cell.workload, values, cell.apart, cell.memory_age, cell.memory]
 
 
 def _arm(arm: ArmRecord, opened: Opened) -> list[Any]:
-    """Return what is done to an arm's attempts; for guests also their backing, and the kernel's content."""
     kernel = None if arm.kernel is None else opened.versions.get(f"kernel {arm.kernel}", arm.kernel)
     return [_plain(arm.treatment), kernel, _plain(arm.backing)]
 
@@ -177,9 +174,6 @@ def _plain(value: Any) -> Any:
 
 
 def _said(folder: RunFolder) -> Mapping[_Key, tuple[int, Verdict, float | None, float | None]]:
-    """Return pairs, verdict and e-values of each comparison of a run, by its report; of a run that was broken off, and
-    has none, by its records. Nothing where neither can be read.
-    """
     found: Sequence[_FoundCell] | Sequence[CellResult] = ()
     try:
         found = reading.decoded(_REPORT, reading.kept(folder.path / "report.json")).cells
@@ -312,7 +306,6 @@ def _listed(folder: Path) -> list[Path]:
 
 
 def _every(results: Path) -> tuple[list[tuple[Opened, Study, RunFolder]], int]:
-    """The runs below `results` with their studies, the newest first, and the number of folders that cannot be read."""
     found = []
     places, unread = _folders(results)
     for place in places:
@@ -329,7 +322,6 @@ def _every(results: Path) -> tuple[list[tuple[Opened, Study, RunFolder]], int]:
 
 
 def _folders(results: Path) -> tuple[list[Path], int]:
-    """Return the entries in the folders of `results`, and the number of folders that cannot be listed."""
     found, unread = [], 0
     for study in results.iterdir() if results.is_dir() else ():
         try:
@@ -360,7 +352,6 @@ def unlike(run: Opened, first: Opened) -> str | None:
 
 
 def _elsewhere(run: Opened, first: Opened) -> str | None:
-    """Likewise, but for the kernels: two runs may share some of these."""
     return _differs(_machine(run), _machine(first))
 
 
@@ -372,7 +363,6 @@ def _differs(here: Mapping[str, str], there: Mapping[str, str]) -> str | None:
 
 
 def _machine(opened: Opened) -> dict[str, str]:
-    """Return the machine's parts, by name. The reason after an accelerator's name does not count."""
     found = {"host": str(opened.host.get("machine") or opened.host.get("name")), "mechanism": opened.mechanism}
     for name in _OF_GUESTS:
         if (version := opened.versions.get(name)) is not None:
@@ -463,7 +453,6 @@ def _extent(block: Block) -> float:
 
 
 def _spans(run: Run) -> dict[int, float]:
-    """Seconds from a block's opening to its close; not of a block that a resumed run went on with after a pause."""
     opened: dict[int, float] = {}
     found: dict[int, float] = {}
     for record in run.records:

@@ -201,7 +201,6 @@ def _spreads(row: Row, finite: Sequence[Pair], scale: float) -> Row:
 
 
 def _pairs(row: Row, planner: Planner, freedom: float) -> Row:
-    """Return pairs for the effect, and the effects for the budget's pairs, of the typical ratio."""
     assert row.scale is not None and row.sd is not None
     if row.scale <= 0 or row.sd <= 0:
         return msgspec.structs.replace(row, reason="all pairs have the same ratio: any number of them will do")
@@ -225,7 +224,6 @@ def _effect(shift: float | None, scale: float) -> float | None:
 
 
 def _end(row: Row, finite: Sequence[Pair], planner: Planner, *, higher_is_better: bool) -> Row:
-    """The same of an end point beside it. Failures have no value: they make a mean impossible, and fill no tail."""
     if row.failures and row.end_point == "mean":
         reason = f"{row.failures} of {row.pairs} pairs have a failure, with which there is no mean"
         return msgspec.structs.replace(row, reason=reason)
@@ -544,7 +542,6 @@ def _benchmark(one: Benchmark) -> Replanned:
 
 
 def _variations(first: Sample, second: Sample, baseline: str, arm: str) -> tuple[tuple[float, float], list[str]]:
-    """sd/mean of both; where only one is published, it is taken for the other too."""
     known = [sample.sd / sample.mean if sample.sd is not None else None for sample in (first, second)]
     found = next((value for value in known if value is not None), None)
     if found is None:

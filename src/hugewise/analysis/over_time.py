@@ -50,8 +50,6 @@ _MOST = 10  # stalls of an attempt that are kept
 
 
 def _of(*names: str, factor: float = 1.0) -> Callable[[SampleSeries, int, int], float | None]:
-    """Return the sum of how far counters rose between two readings; None where one of them is not known."""
-
     def rise(series: SampleSeries, first: int, last: int) -> float | None:
         rises = [_rise(series, name, first, last) for name in names]
         known = [each for each in rises if each is not None]
@@ -61,8 +59,6 @@ def _of(*names: str, factor: float = 1.0) -> Callable[[SampleSeries, int, int], 
 
 
 def _beginning(start: str) -> Callable[[SampleSeries, int, int], float | None]:
-    """Return the same of all counters whose names begin so."""
-
     def rise(series: SampleSeries, first: int, last: int) -> float | None:
         names = [name for each in (series.constant, series.changed) for name in each if name.startswith(start)]
         return _of(*names)(series, first, last)
@@ -71,7 +67,6 @@ def _beginning(start: str) -> Callable[[SampleSeries, int, int], float | None]:
 
 
 def _cleared(series: SampleSeries, first: int, last: int) -> float | None:
-    """Return bytes in huge pages that faults were given, all of which the kernel cleared meanwhile."""
     sizes = [name.split(".")[1] for each in (series.constant, series.changed) for name in each if _is_fault(name)]
     rises = [(int(size), _rise(series, f"thp.{size}.{_FAULT}", first, last)) for size in sizes]
     known = [size * rise for size, rise in rises if rise is not None]
@@ -83,7 +78,6 @@ def _is_fault(name: str) -> bool:
 
 
 def _rise(series: SampleSeries, name: str, first: int, last: int) -> int | None:
-    """Return how far the counter rose; None where it was not read, or fell (a counter that began anew)."""
     values = series.column(name)
     if values is None:
         return None
@@ -162,7 +156,6 @@ def _around(times: Sequence[float], begin: float, end: float) -> tuple[int, int]
 
 
 def _usual(series: SampleSeries, inside: Sequence[int]) -> dict[str, float]:
-    """Return the counts a second from one reading of the measured part to the next: the median of known ones."""
     spans = [(between(series, first, last), series.t_s[last] - series.t_s[first]) for first, last in pairwise(inside)]
     rates = [{name: value / length for name, value in one.items()} for one, length in spans if length > 0]
     found: dict[str, list[float]] = {}
@@ -321,9 +314,6 @@ def worst_stalls(arms: Sequence[str], attempts: Sequence[Attempt]) -> Iterator[A
 
 
 def _unusual(stall: Stall) -> tuple[str, ...]:
-    """Return names of what was counted in its seconds and is not usual: more than twice the median, and not none. Where
-    nobody knows what is usual, nothing is unusual.
-    """
     if stall.from_s is None or stall.to_s is None:
         return ()
     length = stall.to_s - stall.from_s
@@ -432,7 +422,6 @@ def memory(series: SampleSeries) -> dict[str, tuple[int | None, ...]]:
 
 
 def _by_size(series: SampleSeries, kind: str, name: str) -> dict[int, tuple[int | None, ...]]:
-    """Return the columns `kind.SIZE.name` by size."""
     found = {}
     for column in (*series.constant, *series.changed):
         first, _, rest = column.partition(".")

@@ -28,10 +28,9 @@ from hugewise.model.results import CellResult, Comparison, LeftOut, Results, Ver
 from hugewise.model.two_runs import ArmLevel
 from hugewise.stats import pooling
 from hugewise.stats.evidence import ALL, Combined, RunEvidence, over_strata
-from hugewise.stats.heterogeneity import Hosts, TypicalEffect
 from hugewise.stats.method import Method
 from hugewise.stats.pairs import ratio_of
-from hugewise.stats.pooling import Held, HostEstimate, estimate_of
+from hugewise.stats.pooling import Held, HostEstimate, Hosts, TypicalEffect, estimate_of
 from hugewise.store.folder import RunFolder
 from hugewise.store.records import Run
 
@@ -151,7 +150,6 @@ def _comparison(cell: CellResult, one: Comparison, method: Method) -> HostCompar
 
 
 def _comparison_evidence(run: Run, results: Results) -> RunEvidence | None:
-    """Return the evidence on each cell's own metric."""
     if run.study.method != "sequential":
         return None
     own = {(cell.id, cell.metric.name) for cell in run.opened.cells}
@@ -261,7 +259,6 @@ def _part(stratum: str, each: Sequence[tuple[MeasuredHost, HostComparison]], wit
 
 
 def _fleet(parts: Sequence[_Part], shares: Mapping[str, float]) -> TypicalEffect | str:
-    """Return the effect over the fleet; why there is none, in words."""
     of_fleet = [part for part in parts if shares.get(part.stratum, 0.0) > 0]
     typical = {part.stratum: part.typical for part in of_fleet if part.typical is not None}
     if withheld := next((part.withheld for part in parts if part.withheld), ""):
@@ -274,7 +271,6 @@ def _fleet(parts: Sequence[_Part], shares: Mapping[str, float]) -> TypicalEffect
 
 
 def _asked(key: Key, metric: Metric, parts: Sequence[_Part], fleet: TypicalEffect | str) -> Iterator[_Asked]:
-    """Yield the effects that verdicts are wanted on; whether one is asked for is never decided by an estimate."""
     if metric.better == "neutral":
         return
     for part in parts:
@@ -366,7 +362,6 @@ def _stratum(part: _Part, metric: Metric, held: Held | None, evidence: Sequence[
 
 
 def _good(below: float | None, metric: Metric) -> float | None:
-    """Return the chance of the good direction, from that of a ratio below 1."""
     if below is None or metric.better == "neutral":
         return None
     return 1 - below if metric.better == "higher" else below
@@ -387,7 +382,6 @@ def _whole(
     held: Held | None,
     evidence: Sequence[ProductOfEvidence],
 ) -> PooledEffect | None:
-    """Return the fleet's; None where it is that of its only stratum."""
     if len(parts) < 2:
         return None
     lost = sum(part.lost for part in parts)
@@ -437,7 +431,6 @@ def _reason(held: Held | None, metric: Metric, failing: Sequence[str], absent: s
 
 
 def _with_lost(held: Held | None, lost: int) -> Held | None:
-    """Hosts that count as without any effect speak against a difference, and for equivalence: of that none is made."""
     return held._replace(verdict="undecided") if held is not None and lost and held.verdict == "equivalent" else held
 
 
@@ -450,12 +443,10 @@ def _too_few(part: _Part) -> str:
 
 
 def _ends(held: Held | None) -> tuple[float | None, float | None]:
-    """Return the interval at the level that it was held against; none of what is not judged."""
     return (None, None) if held is None else (ratio_of(held.low), ratio_of(held.high))
 
 
 def _evidence(measured: Sequence[MeasuredHost], alpha: float) -> dict[tuple[Key, str], list[ProductOfEvidence]]:
-    """Return the evidence by comparison and stratum, and under `evidence.ALL` over all."""
     sources: dict[str, list[RunEvidence]] = {}
     for host in measured:
         if host.summary.evidence is not None:

@@ -143,7 +143,6 @@ def agreement_of_change(percent: float | None, measured: Measured | None, ratio:
 
 
 def _rounding(percent: float) -> float:
-    """Half a unit of the last digit that is printed, which a number does not tell where it is a 0 behind the point."""
     return 0.5 * 10.0 ** -len(f"{percent:.12f}".rstrip("0").partition(".")[2])
 
 
@@ -166,7 +165,6 @@ def size(percent: float | None, measured: Measured | None) -> Size | None:
 
 
 def _log(percent: float) -> float:
-    """Return the log-ratio of a change."""
     return math.log1p(percent / 100) if percent > -100 else -math.inf
 
 
@@ -369,7 +367,6 @@ class _Beside:
     def _measured(
         self, entry: str, cell: CellResult | None, policy: str, against: str, quantity: str | None
     ) -> tuple[Measured | None, Reason]:
-        """Return the measurement of the policy in the cell, or why there is none."""
         if not policy:
             return None, Known("no policy")
         if cell is None:
@@ -416,7 +413,6 @@ class _Beside:
         return None, found[0].reason if found else NoMetric(wanted)
 
     def _absent(self, entry: str, policy: str) -> Reason:
-        """Return why an entry that a workload names has no cell in the results."""
         for one in self._results.left_out:
             if one.policy == "*" and self._entry_of(one.cell) == entry:
                 return NotPlanned(one.reason)
@@ -428,7 +424,6 @@ class _Beside:
 
 
 def _within(claim: Claim, cell: CellResult | None) -> bool:
-    """Return whether the source covers such a cell; a parameter that the cell lacks limits nothing."""
     if cell is None:
         return True
     found = {name: _level(cell, name) for name in claim.within}
@@ -452,7 +447,6 @@ def _points(cell: CellResult | None, percent: float | None, measured: Measured |
 
 
 def _foreign(results: Results) -> frozenset[str]:
-    """Arms in guests whose kernel was not had as the baseline's was: by a recipe, by a package, by a file."""
     if results.guests is None:
         return frozenset()
     had = {kernel.name: kernel.had for kernel in results.guests.kernels}
@@ -461,7 +455,6 @@ def _foreign(results: Results) -> frozenset[str]:
 
 
 def _machine(results: Results) -> str | None:
-    """Return the machine of the arms, where these were guests."""
     guests = results.guests
     if guests is None:
         return None

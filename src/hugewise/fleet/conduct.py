@@ -8,7 +8,7 @@ Before a run is begun anywhere, every host is asked who it is (`greet_hosts`), a
 once (`problems`), with the number of hosts that the question of the study takes (`hosts_needed`). Nothing is measured
 yet, so the number is in parts of the effect. A host that ends by its own verdict knows its effect to about a third of
 the effect (`ERROR`: simulated, 0.24 to 0.5 from large effects to small ones; `stats.pooling`); by how much hosts of a
-class differ is a guess (`stats.heterogeneity.TAUS`) until the first fleet has shown it.
+class differ is a guess (`stats.pooling.TAUS`) until the first fleet has shown it.
 
 An engine that is new is added to `engine_of`.
 """
@@ -44,8 +44,8 @@ from hugewise.fleet.protocol import (
 from hugewise.fleet.records import FleetOpened, FleetState, HostGreeted
 from hugewise.plan.cells import resolve
 from hugewise.quantity import format_duration
-from hugewise.stats import heterogeneity
-from hugewise.stats.heterogeneity import FEWEST
+from hugewise.stats import pooling
+from hugewise.stats.pooling import FEWEST
 from hugewise.study import load
 from hugewise.study.study import Study
 from hugewise.visible import printable
@@ -263,11 +263,11 @@ ERROR = 0.35
 def hosts_needed(study: Study, classes: int, comparisons: int) -> Iterator[str]:
     """Yield lines on what each of so many classes takes, with so many comparisons of the study on each."""
     level = (1 - study.confidence) / max(1, classes * comparisons)
-    low, high = (heterogeneity.hosts_for_verdict(1.0, tau, ERROR, level) for tau in heterogeneity.TAUS)
-    spread = heterogeneity.hosts_for_spread(heterogeneity.TAUS[1], ERROR)
+    low, high = (pooling.hosts_for_verdict(1.0, tau, ERROR, level) for tau in pooling.TAUS)
+    spread = pooling.hosts_for_spread(pooling.TAUS[1], ERROR)
     if low is None or high is None or spread is None:
         return
-    shares = " to ".join(f"{tau:.0%}" for tau in heterogeneity.TAUS)
+    shares = " to ".join(f"{tau:.0%}" for tau in pooling.TAUS)
     hours = ""
     if (budget := study.budget.time) is not None:
         hours = f" ({low * budget / 3600:.2g} to {high * budget / 3600:.2g} host-hours at most)"

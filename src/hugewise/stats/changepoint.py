@@ -119,7 +119,6 @@ def _change(pair: int, ratio: float) -> HostChange:
 
 
 def _whitened(values: Numbers) -> Numbers:
-    """Return the series without its first-order autocorrelation; one shorter."""
     near, far = _clipped_variance(values[1:] - values[:-1]), _clipped_variance(values[2:] - values[:-2])
     coefficient = max(0.0, far / near - 1) if near > 0 else 0.0
     coefficient = min(0.98, coefficient + 2 * math.sqrt(2 * (1 + coefficient) / len(values)))
@@ -127,7 +126,6 @@ def _whitened(values: Numbers) -> Numbers:
 
 
 def _standardised(values: Numbers) -> Numbers | None:
-    """Centred, scaled and clipped; None where there is no noise to compare a change with."""
     scale = _MAD * float(np.median(np.abs(np.diff(values)))) / math.sqrt(2)
     if scale <= 0:
         return None
@@ -135,7 +133,6 @@ def _standardised(values: Numbers) -> Numbers | None:
 
 
 def _clipped_variance(values: Numbers) -> float:
-    """Mean square of values around 0, those beyond three robust standard deviations counted as three."""
     limit = _CLIP * _MAD * float(np.median(np.abs(values)))
     return float(np.mean(np.clip(values, -limit, limit) ** 2))
 

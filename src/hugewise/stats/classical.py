@@ -288,7 +288,6 @@ def margin_of_error(sd: float, n: float, confidence: float) -> float:
 
 
 def _moments(ordered: Numbers, mean: float) -> tuple[float, float, float]:
-    """(sum of squared deviations, skewness g1, excess kurtosis g2)."""
     n = len(ordered)
     sums = np.zeros(3)
     for start in range(0, n, _STEP):
@@ -310,14 +309,12 @@ def quantile(ordered: Numbers | Sequence[float], probability: float) -> float:
 
 
 def _median_deviation(ordered: Numbers, median: float) -> float:
-    """Return the median of |x - median|."""
     n = len(ordered)
     ranks = {(n + 1) // 2, n // 2 + 1}
     return sum(_deviation(ordered, median, rank) for rank in ranks) / len(ranks)
 
 
 def _deviation(ordered: Numbers, median: float, rank: int) -> float:
-    """Return the `rank`-th smallest |x - median|, by halving: no second copy of the sample is made and sorted."""
     low, high = 0.0, float(max(median - ordered[0], ordered[-1] - median))
     for _ in range(1100):
         middle = (low + high) / 2
@@ -350,7 +347,6 @@ def _beyond(ordered: Numbers, mean: float, squares: float, k: int, confidence: f
 
 
 def _slow_share(values: Numbers) -> float | None:
-    """Variance component between windows of adjacent values (one-way analysis of variance), as a share."""
     n = len(values)
     if n < 100:
         return None
@@ -363,7 +359,6 @@ def _slow_share(values: Numbers) -> float | None:
 
 
 def _histogram(ordered: Numbers) -> tuple[Numbers, Integers]:
-    """Bins of Freedman and Diaconis (1981), 10 to 120 of them over the bulk, on as far as the ends reach."""
     low, high = float(ordered[0]), float(ordered[-1])
     n = len(ordered)
     if low == high:
@@ -379,7 +374,6 @@ def _histogram(ordered: Numbers) -> tuple[Numbers, Integers]:
 
 
 def _modes(ordered: Numbers, robust: float) -> int | None:
-    """Peaks of a Gaussian kernel estimate (Silverman 1986, 3.4.2) that stand apart by a valley of a fifth or more."""
     n = len(ordered)
     low, high = quantile(ordered, 0.001), quantile(ordered, 0.999)
     quartiles = quantile(ordered, 0.75) - quantile(ordered, 0.25)
@@ -496,7 +490,6 @@ def _finite(attempt: Attempt, metric: Metric) -> float | None:
 
 
 def _coverage(attempts: Sequence[Attempt]) -> dict[str, float]:
-    """Mean share of the named memory by kind and page size, over the attempts that were scanned."""
     scanned = [(a.delivery.coverage, sum(a.delivery.coverage.values())) for a in attempts]
     shares = [{kind: size / total for kind, size in coverage.items()} for coverage, total in scanned if total > 0]
     kinds = sorted({kind for share in shares for kind in share})

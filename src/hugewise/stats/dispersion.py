@@ -130,7 +130,6 @@ class _Window:
 
 
 def _differences(x: float, y: float, windows: Sequence[_Window]) -> tuple[float, float]:
-    """E of both tests; positive where the arm's value lies further out."""
     if len(windows[0]) < FEWEST:
         return 0.0, 0.0
     low, high, of_arm, of_baseline = (window.median for window in windows)
@@ -142,7 +141,6 @@ def _differences(x: float, y: float, windows: Sequence[_Window]) -> tuple[float,
 
 
 def _ratio(arm: Sequence[float], baseline: Sequence[float]) -> float | None:
-    """Interquartile range of the arm's logarithms over that of the baseline's."""
     if min(len(arm), len(baseline)) < _SHOWN:
         return None
     (low, _, high), (below, _, above) = (quantiles(side, n=4, method="inclusive") for side in (arm, baseline))

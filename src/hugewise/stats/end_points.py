@@ -219,9 +219,6 @@ class BeyondQuantile(_Threshold):
 
 
 def _rate_bound(differences: Sequence[float], alpha: float) -> float:
-    """Return how far sum(D) can be from the sum of its conditional means: the root of the mixture at 2/alpha, by
-    bisection.
-    """
     variance, total = 0.0, 0.0
     for count, difference in enumerate(differences):
         variance += (difference - (total / count if count else 0.0)) ** 2
@@ -272,7 +269,6 @@ def _ruled_out(n: int, probability: float, alpha: float) -> tuple[int, int]:
 def _bounds(
     values: Sequence[float], probability: float, counts: tuple[int, int]
 ) -> tuple[float, float | None, float | None]:
-    """Return a side's quantile with its bounds."""
     ordered, (small, large) = sorted(values), counts
     low = ordered[small] if small >= 0 else None
     high = ordered[large - 1] if large <= len(ordered) else None
@@ -280,7 +276,6 @@ def _bounds(
 
 
 def _rank(n: int, probability: float) -> int:
-    """Rank (from 1) of the smallest value with at least this share at or below it."""
     return min(n, max(1, math.ceil(probability * n - 1e-9)))
 
 
@@ -333,11 +328,9 @@ class EndPoint:
         )
 
     def _kept(self, claim: int) -> list[Pair]:
-        """The kept-in pairs, with what is lost scored against "the arm's metric is larger" (1) or "smaller" (-1)."""
         return against(self._pairs.kept, claim, higher_is_better=self.contrast.metric.better == "higher")
 
     def _held(self, usable: Inference) -> Inference:
-        """Return the finding on the usable pairs, with its verdict only where all pairs together give the same one."""
         if usable.verdict == "none":
             return usable
         reason, verdict = usable.reason, usable.verdict
@@ -449,7 +442,6 @@ def _slow(arm: Sequence[float], baseline: Sequence[float], terms: _Terms) -> Inf
 
 
 def _worst_hundredth(better: Better) -> float:
-    """Return the quantile beyond which the worst hundredth of the runs lies."""
     return 0.01 if better == "higher" else 0.99
 
 

@@ -363,7 +363,6 @@ def e_bh(values: Sequence[float], alpha: float) -> list[bool]:
 
 
 def _refusal(each: Sequence[tuple[RunEvidence, Carried]]) -> Reason:
-    """Return why these are not put together; empty when they may be."""
     first_source, first = each[0]
     for source, one in each[1:]:
         for name in sorted({*first.identity, *one.identity}):

@@ -143,7 +143,6 @@ class Exact(Sequential):
         return "better" if better else "worse", self._repeated(), "this campaign"
 
     def _within(self) -> bool:
-        """Return whether the one ratio lies within the margin."""
         assert self._first is not None and self._first.log_ratio is not None
         return abs(self._first.log_ratio) <= self._edge
 
@@ -151,9 +150,6 @@ class Exact(Sequential):
         return boots_needed(self.alpha, within=self._within())
 
     def _chance(self) -> float:
-        """Return an upper bound on the chance of such counts, if the label changed nothing (or the margin were
-        exceeded).
-        """
         return math.ldexp(1.0, (0 if self._within() else 1) - len(self.pairs.usable))
 
     def _repeated(self, needed: int | None = None) -> SameCounts:
@@ -172,7 +168,6 @@ class Exact(Sequential):
         )
 
     def _varied(self, reason: Reason) -> CountsVary:
-        """Return why the sequential test judges."""
         for name, side in ((self.contrast.arm, "arm"), (self.contrast.baseline, "baseline")):
             values = {value for pair in self.pairs.usable if (value := getattr(pair, side)) is not None}
             if len(values) > 1:

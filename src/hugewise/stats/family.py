@@ -127,7 +127,6 @@ def _sequential(
 
 
 def _screened(contrasts: Sequence[Contrast], planned: int, alpha: float, margin: float) -> Iterator[Method]:
-    """Each cell has a screening of its own, with all of alpha: nothing is claimed over them together."""
     for _, of_cell in groupby(contrasts, key=lambda contrast: contrast.cell):
         mine = tuple(of_cell)
         screening = Screening(mine, planned=planned, alpha=alpha, margin=margin)
@@ -148,7 +147,6 @@ def conclude(methods: Sequence[Method], confidence: float, margin: float) -> tup
 
 
 def _holm_levels(methods: Sequence[FixedN], alpha: float, margin: float) -> dict[int, float]:
-    """Return the level of each judged comparison's interval, by the method's identity."""
     judged = [method for method in methods if method.contrast.metric.better != "neutral"]
     equivalence = [method.p_equivalence(margin) for method in judged]
     _, levels = holm([method.p_difference() for method in judged], alpha)

@@ -144,14 +144,10 @@ class FixedN:
         )
 
     def _analyses(self) -> list[Tests | None]:
-        """Return the tests of the usable pairs, and where any were taken out those of all that have values too."""
         usable, everything = self.pairs.usable, self.pairs.everything
         return [self._tests(each) for each in ([usable] if len(usable) == len(everything) else [usable, everything])]
 
     def _lost(self, verdict: Verdict, kept: Tests | None, level: float, margin: float) -> Reason | None:
-        """Return why a verdict on the usable pairs does not hold for all pairs; None where it does, or there is
-        none.
-        """
         if verdict not in DECIDED:
             return None
         if kept is None:
@@ -167,7 +163,6 @@ class FixedN:
         return None if same else Known("other sign")
 
     def _tests(self, pairs: PairLog) -> Tests | None:
-        """Return the tests for these pairs, failures scored."""
         known = [ratio for ratio in pairs.log_ratios() if ratio is not None]
         worst = max((abs(value) for value in known), default=0.0)
         bad = -1 if self.contrast.metric.better == "higher" else 1
@@ -228,7 +223,6 @@ def _ratio(tests: Tests | None) -> float | None:
 
 
 def _p_difference(analyses: Sequence[Tests | None]) -> float | None:
-    """The largest two-sided p of the analyses, 1 where they point different ways; None without usable pairs."""
     known = [tests for tests in analyses if tests is not None]
     if not known or analyses[0] is None:
         return None
@@ -238,6 +232,5 @@ def _p_difference(analyses: Sequence[Tests | None]) -> float | None:
 
 
 def _side(tests: Tests) -> int:
-    """Return the sign of the estimated effect."""
     centre = tests.positive - tests.negative if isinstance(tests, Signs) else tests.centre
     return (centre > 0) - (centre < 0)

@@ -83,7 +83,6 @@ def point(differences: Iterable[float], weights: Iterable[float] | None = None) 
 
 
 def _last(holds: Callable[[float], bool], low: float, high: float, step: float) -> float:
-    """Return the last theta at which it holds, which it does at `low` and not at `high`, to `step`."""
     while high - low > step:
         middle = low + (high - low) / 2
         if middle in {low, high}:
@@ -266,7 +265,6 @@ class _Laws:
 
 
 def _first(walk: Integers, levels: Numbers) -> int:
-    """Return the sign of the first crossing, 0 for none."""
     crossed = np.abs(walk) >= levels
     if not crossed.any():
         return 0
@@ -309,7 +307,6 @@ def _end(tests: Inversion, side: int, step: float, known: float | None = None) -
 
 
 def _bisect(judge: Callable[[float], int], side: int, outer: float, inner: float, step: float) -> tuple[float, float]:
-    """Bring a rejected `outer` and a kept `inner` together to the resolution."""
     while abs(inner - outer) > step:
         middle = outer + (inner - outer) / 2
         if middle in {outer, inner}:
@@ -322,7 +319,6 @@ def _bisect(judge: Callable[[float], int], side: int, outer: float, inner: float
 
 
 def _seek(tests: Inversion, side: int, start: float, limit: float, step: float, *, rejected: bool) -> float:
-    """Return the first theta from `start` towards `limit`, by doubling steps, that is rejected (or kept)."""
     theta = start
     while (tests.sign(theta) == side) != rejected and theta != limit:
         theta = _towards(theta, limit, step)

@@ -251,7 +251,6 @@ def correlated(
 
 
 def _log_variance(values: Sequence[float]) -> float:
-    """Variance of ln s^2 (Bonett 2006), from the kurtosis of six values or more that are not all alike."""
     n, mean = len(values), fmean(values)
     about = _trimmed(values, 1 / (2 * math.sqrt(n - 4)))
     squares = math.fsum((x - mean) ** 2 for x in values)
@@ -265,7 +264,6 @@ def _trimmed(values: Sequence[float], share: float) -> float:
 
 
 def _crossing(values: Numbers, finite: Numbers, level: float) -> float:
-    """Return the shift at which the standardised signed-rank score of `values - shift` falls through `level`."""
     from scipy.special import ndtri  # noqa: PLC0415  (slow to load)
 
     n = len(values)
@@ -350,7 +348,6 @@ def dependence(values: Numbers) -> Dependence | None:
 
 
 def _summed(found: Numbers) -> tuple[float, bool]:
-    """(statistical inefficiency, whether the sum ended before the lags did)."""
     even = len(found) // 2 * 2
     pairs = found[:even].reshape(-1, 2).sum(axis=1)
     negative = np.flatnonzero(pairs <= 0)

@@ -292,7 +292,6 @@ class Pairs:
         return pair
 
     def _turn(self, side: _SideTurns, attempt: Attempt | None, block: Block) -> _Turn:
-        """Return a side's turn; counted, unless it had none because the other side could not be started."""
         name = self.contrast.metric.name
         if attempt is None:
             if (why := block.unstarted.get(side.name)) is not None:
@@ -319,7 +318,6 @@ class Pairs:
     def _pair(
         self, block: Block, arm: Attempt | None, baseline: Attempt | None, over: _Turn, under: _Turn
     ) -> Pair | None:
-        """Return the pair of two turns with a value or a failure."""
         if arm is None or baseline is None or over.missing or under.missing:
             return None
         known = over.value is not None and under.value is not None
@@ -396,7 +394,6 @@ class Pairs:
         return self.seen >= planned and self.contrast.metric.better == "neutral"
 
     def _never(self, future: int) -> Reason | None:
-        """Return why there is no verdict, even if nothing is lacking in `future` more blocks."""
         if self._not_positive is not None:
             return self._not_positive
         return self._arm.refusal(future, self._spared) or self._baseline.refusal(future, self._spared)
@@ -452,7 +449,6 @@ def _undelivered(attempt: Attempt) -> Literal["not delivered", "unproven"] | Non
 
 
 def _last(block: Block, arm: str) -> Attempt | None:
-    """Return the attempt of `arm` that counts in this block."""
     counted = [a for a in block.attempts if a.arm == arm and a.state in ("accepted", "failed")]
     return counted[0] if len(counted) == 1 else max(counted, key=lambda attempt: attempt.number, default=None)
 

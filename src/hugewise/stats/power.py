@@ -167,7 +167,6 @@ def least_own_budget(
 
 @cache
 def _quantiles() -> Numbers:
-    """Return the van der Corput sequence in base 2 (1935): 1/2, 1/4, 3/4, 1/8, ..."""
     quantiles = np.zeros(WALKED)
     for index in range(1, WALKED + 1):
         rest, step = index, 0.5
@@ -186,7 +185,6 @@ def typical(alpha: float, budget: int, pairs: int) -> tuple[tuple[int, int | Non
 
 @lru_cache(maxsize=256)
 def _walked(shift: float, alpha: float, budget: int, pairs: int) -> Numbers:
-    """Return the chance of having crossed upwards after each of `pairs` pairs."""
     steps = typical(alpha, budget, pairs)
     grid, below = sizes(shift)
     lean = 1 / (1 + np.exp(-2 * shift * np.interp(_quantiles()[:pairs], below, grid)))
@@ -234,7 +232,6 @@ def drift_of(shift: float) -> float:
 
 
 def _height(moved: Numbers, spent: float) -> Numbers:
-    """The boundary after `moved` steps in standard deviations of the walk; `spent` is alpha per unit of log n."""
     low, high = np.full_like(moved, 1.0), np.full_like(moved, 40.0)
     for _ in range(27):  # to 1e-6
         b = (low + high) / 2
@@ -361,14 +358,12 @@ def student_shift(pairs: int, freedom: float, level: float, *, chance: float = 0
 
 
 def _shown(power_of: Callable[[float], float], freedom: float, chance: float, most: float) -> float | None:
-    """Return the least shift up to `most` with this chance."""
     return least_effect(
         lambda shift: averaged(lambda factor: power_of(shift * factor), freedom) >= chance, 1e-4, most, to=1.005
     )
 
 
 def _undeclared(shift: float, freedom: float, alpha: float, chance: float) -> int | None:
-    """Return the smallest budget with this chance."""
     weights, drifts = np.array([(weight, drift_of(shift * factor)) for weight, factor in nodes(freedom)]).T
     return least_own_budget(
         lambda n: float(weights @ brownian(drifts, n, alpha, n)),
@@ -578,7 +573,6 @@ class _Signs:
 
 @lru_cache(maxsize=64)
 def _signs(of: _Signs, effect: float) -> tuple[Numbers, Numbers]:
-    """Return how often a pair has one run beyond the threshold, and the drift that it then gives the walk."""
     if of.kind == "slow":
         limit = of.tail.quantile(0.5, effect) + math.log(end_points.FACTOR)
     else:

@@ -140,9 +140,6 @@ class Screening:
         return Chosen(best, True, BestEstimate())
 
     def _alike(self, best: str, arm: str) -> bool:
-        """Return whether the mean of the pairs, less a standard error, has `best` ahead of the earlier `arm` by the
-        margin at most. Of too few pairs nothing is known.
-        """
         ahead = [-one for one in self._duels[best, arm].tests.pairs.values]
         if not all(map(math.isfinite, ahead)):
             return False
@@ -181,28 +178,20 @@ class Screening:
                     self._by[worse] = better
 
     def _by_enough(self, worse: str, better: str) -> bool:
-        """Return whether the arm that is beaten comes behind the better one, or is worse by more than the margin: of
-        arms that are alike the first goes on.
-        """
         if (better, worse) not in self._duels:
             return True
         return self._duels[better, worse].tests.sign(-self._edge(worse)) < 0
 
     def _refusals(self) -> set[str]:
-        """Return arms that have no part in it."""
         return self.dropped.keys() - self._by.keys()
 
     def _refuse(self, arm: str, why: Reason) -> None:
-        """Take an arm out for good; whom it alone had beaten would else be passed over for nobody."""
         self._by.pop(arm, None)
         self.dropped[arm] = why
         for beaten in [worse for worse, better in self._by.items() if better == arm]:
             del self.dropped[beaten], self._by[beaten]
 
     def _refused(self, duel: _Duel) -> Reason | None:
-        """Return why an arm has no part in it: nothing usable in the first blocks, or too little for good. Reasons of
-        the baseline, or of the metric, hold for all arms, and make the screening void.
-        """
         hopeless = duel.pairs.exhausted(self.planned) or (duel.pairs.seen >= _SEEN and not duel.pairs.usable)
         why = duel.pairs.refusal(self.planned) if hopeless else None
         if why is not None and not duel.pairs.of_arm_alone(self.planned):
@@ -211,7 +200,6 @@ class Screening:
         return why
 
     def _in_front(self) -> Iterator[str]:
-        """Return arms that no arm still in is better than by more than the margin, in the order of the study."""
         left = [arm for arm in self.arms if arm not in self.dropped]
         return (arm for arm in left if all(self.behind(other, arm) for other in left if other != arm))
 
@@ -235,7 +223,6 @@ class Screening:
         )
 
     def _level(self, arm: str, reference: str) -> float:
-        """Return how much worse than `reference` the arm is, as a log-ratio; infinite where no pair is known."""
         if arm == reference:
             return 0.0
         duel = self._duels[arm, reference]

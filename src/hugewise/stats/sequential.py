@@ -304,7 +304,6 @@ class Sequential:
         return pair.difference(higher_is_better=self.contrast.metric.better == "higher")
 
     def _add(self, kept: Pair, usable: Pair | None) -> None:
-        """Take a block's kept-in pair, and the same pair where it is usable as it is."""
         if kept != usable and self.usable is self._larger:
             self.usable = copy.deepcopy(self._larger)
         if kept.lost and self._smaller is self._larger:
@@ -382,7 +381,6 @@ class Sequential:
         return "equivalent", reason, "campaign average" if mean else "this campaign"
 
     def _open(self) -> Reason:
-        """Return why nothing is decided, though nothing prevents it."""
         if self._budget is None:
             return NotShown(len(self.pairs.usable))
         least, pairs = least_pairs(self.alpha, self.planned), len(self.pairs.usable)
@@ -443,7 +441,6 @@ class Sequential:
         return falsification(moved, FALSIFICATION_ALPHA, budget=self.planned)
 
     def _warnings(self) -> tuple[Reason, ...]:
-        """Return warnings for the reader beside the verdict."""
         unknown = self.pairs.unknown()
         warnings = () if unknown is None else (unknown,)
         if self._covariate is None or self._moved.test.sign:
@@ -476,16 +473,13 @@ class Sequential:
         return verdict, Crossed(at, "open", apart), "this campaign"
 
     def _campaign_interval(self) -> tuple[float, float] | None:
-        """Interval of the campaign average of the log-ratio; None where there is none (too few pairs, failures)."""
         return None if self.pairs.failures else self._average.interval()
 
     def _spread_found(self) -> Spread:
-        """The finding on spread; none where pairs were lost, as what is lost may be what lies far out on one side."""
         spread = self._spread.finding()
         return msgspec.structs.replace(spread, shown=None, pairs=None) if self.pairs.lost else spread
 
     def _corrected(self) -> float | None:
-        """Return the ratio corrected for having stopped when it looked decided."""
         pairs, values = len(self.pairs.usable), self.usable.pairs
         if pairs > self.planned or self._budget is None:
             return None
@@ -495,7 +489,6 @@ class Sequential:
         return None if estimate is None else ratio_of(estimate)
 
     def _ratio_all(self) -> float | None:
-        """Return the estimate with the pairs of undelivered pages, which have their times."""
         if not self.pairs.everything:
             return None
         if len(self.pairs.everything) == len(self.pairs.usable) and not self._moved.test.sign:
@@ -503,7 +496,6 @@ class Sequential:
         return ratio_of(self._centre(self.pairs.everything))
 
     def _centre(self, pairs: Sequence[Pair]) -> float:
-        """Return the typical log-ratio of these pairs, with the covariate taken out unless the arm moves it."""
         controlled = Controlled()
         for pair in pairs:
             controlled.add(self._difference(pair), None if self._moved.test.sign else pair.covariate)

@@ -133,9 +133,6 @@ def magnitudes(differences: Iterable[float]) -> Integers:
 
 
 def _before(said: NDArray[np.bool_]) -> Integers:
-    """Count, for each value of a block, for how many values before it `said` is true. Shapes: in (blocks, values,
-    values), out (blocks, values).
-    """
     bits = np.packbits(said, axis=2).view(np.uint64)[:, :, 0]
     counted: Integers = np.bitwise_count(bits & _EARLIER).astype(np.int64)
     return counted
@@ -254,7 +251,6 @@ class Boundary:
         return self.value
 
     def _walk(self, a: int) -> None:
-        """One coin of size `a`: the new mass at s is the sum of the old at |s - a| and s + a."""
         reach = self._reach
         if len(self._mass) < reach + 3 * _WINDOW:
             self._mass = np.concatenate((self._mass, np.zeros(reach + 3 * _WINDOW)))
@@ -273,7 +269,6 @@ class Boundary:
             self._since = 0
 
     def _absorb(self, left: float) -> int | None:
-        """Take the largest |S| out for at most `left`; the smallest of them, None where none has any mass."""
         half, reach, window = left / 2 * self._unit, self._reach, _WINDOW
         while True:
             low = reach - window if reach > window else 1

@@ -155,7 +155,6 @@ def _until(least: int, last: int, alpha: float, budget: int) -> _Stop:
 
 @lru_cache(maxsize=64)
 def _shares(alpha: float, budget: int, pairs: int) -> Numbers:
-    """Return the boundary after each pair, as a share of the sum of the scores up to it."""
     steps = typical(alpha, budget, pairs)
     sums = np.cumsum([score for score, _ in steps])
     levels = np.array([math.inf if boundary is None else boundary for _, boundary in steps])
@@ -164,7 +163,6 @@ def _shares(alpha: float, budget: int, pairs: int) -> Numbers:
 
 
 def _solve(stop: _Stop, estimate: float) -> float:
-    """Theta with E_theta[estimate] = `estimate`, between two thetas of a grid; the largest one where there are more."""
     place = math.ceil(math.log(estimate) / _GRID)
     high, above = math.inf, math.inf
     while True:
@@ -179,7 +177,6 @@ def _solve(stop: _Stop, estimate: float) -> float:
 
 @lru_cache(maxsize=4096)
 def _expected(stop: _Stop, place: int) -> float:
-    """E_theta of the mean at the stop, differences being normal with mean theta = exp(0.04 `place`) and deviation 1."""
     theta = math.exp(_GRID * place)
     return _mean(theta, *_walks(stop, theta))
 
@@ -192,7 +189,6 @@ def _mean(theta: float, ends: Numbers, sums: Numbers) -> float:
 
 
 def _walks(stop: _Stop, theta: float) -> tuple[Numbers, Numbers]:
-    """Return, for each stream, the pairs at its stop and the sum of D - theta over them."""
     edges, every = _edges(theta), _shares(stop.alpha, stop.budget, stop.last)
     streams = min(_STREAMS, _WORK // stop.last)
     ends, sums = np.empty((2, streams))
@@ -222,19 +218,16 @@ def _walks(stop: _Stop, theta: float) -> tuple[Numbers, Numbers]:
 
 @lru_cache(maxsize=-(-WALKED // _STEP))
 def _noise(start: int) -> Numbers:
-    """Standard normal noise of all streams, from pair `start` on; with its mirror image, for no bias at theta = 0."""
     half = np.random.default_rng((_STREAMS, start)).standard_normal((_STREAMS // 2, _STEP))
     return np.stack((half, -half), axis=1).reshape(_STREAMS, _STEP)
 
 
 def _edges(theta: float) -> Numbers:
-    """Return the |D| at which each score begins when all of the distribution is known."""
     grid, below = sizes(theta)
     return np.interp(STEPS, below, grid)
 
 
 def _ranked(rows: Numbers) -> Integers:
-    """Return the scores of `signflip.magnitudes` for each row of sizes without ties, of 32 pairs at most."""
     ranks = np.empty(rows.shape, dtype=np.int64)
     for place, table in enumerate(_by_rank()[: rows.shape[1]]):
         ranks[:, place] = table[np.count_nonzero(rows[:, :place] < rows[:, place : place + 1], axis=1)]
@@ -243,7 +236,6 @@ def _ranked(rows: Numbers) -> Integers:
 
 @cache
 def _by_rank() -> tuple[Integers, ...]:
-    """The score of each rank among the first 1, 2, ... pairs: the last of so many of which all but it are in order."""
     return tuple(
         np.array([magnitudes([*range(1, pairs), rank + 0.5])[-1] for rank in range(pairs)])
         for pairs in range(1, _STEP + 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hugewise.stats.cpu_split import cpu_split
+from hugewise.analysis.causes import cpu_split
 
 
 def pairs(kernel: float, all_: float, *, count: int = 40, sd: float = 0.01) -> list[tuple[float, float]]:
