@@ -1,40 +1,22 @@
-"""The runs of one question, on several hosts or at several times, judged together.
+"""Runs of one question judged together by e-values, and two runs compared: what differs, and each effect of both.
 
-What their comparisons carry is read from the folders and put together by `hugewise.stats.evidence`. The end points that
-the studies declared (mean, slow, p99) are comparisons beside the typical ratio, and share the error rate with it.
-Nothing but e-values is combined: a common effect or interval would need a model of how hosts and sessions differ, which
-runs like these do not give.
+Together (`answer`): only e-values are combined (`hugewise.stats.evidence`); a common effect or interval would need a
+model of how hosts and sessions differ.
 
-In what two runs differ before anything was measured: studies, hosts, kernels, versions, settings. Pure.
+Differences: both runs are flattened to `key.key` -> text. Entries of a list that have a name go by it.
 
-Both sides are flattened to `key.key` -> text, and only keys whose texts differ are told. Entries of a list that have a
-name (policies, workloads, cells, arms) go by it, so that one more of them is one difference and not many.
+Compared: no coin chose what differs *between* two runs. What a coin randomised is the order of arm and baseline within
+each, so that a comparison is a difference in differences: what makes one run faster as a whole cancels. How an effect
+varies from run to run (a boot, an allocation, another day) does not, and no interval made of two runs has it in.
 
-Two runs held against each other: in what they differ, then what each says of every effect, and whether these differ.
-
-No coin chose which of the two runs came first, or on which host or under which kernel it was made: nothing randomises
-what differs *between* them. What a coin did randomise is the order of arm and baseline within each run. So of a
-comparison that both have, each run's ratio arm/baseline is a randomised effect, and the second's over the first's is a
-difference in differences: whatever makes one run faster as a whole is in both sides of its ratio, and cancels. What is
-left besides what the reader changed on purpose is how an effect itself varies from run to run (a boot, an allocation,
-another day). One run a side cannot tell these apart, and no interval made of two runs has it in.
-
-Interval. Each run's own interval of a comparison holds in that run at its study's error rate over all comparisons
-together, at whatever pair it stopped (method sequential), or at the planned number (fixed n, at the level of Bonferroni
-and not of Holm, whose levels hang on the data). With [a, b] of the first and [c, d] of the second, the second's ratio
-over the first's lies in [c/b, d/a] wherever both hold: for all comparisons together at 1 less both error rates
-(Bonferroni). Nothing is assumed of how pairs spread, and nothing of when the runs ended. It is of these two runs, and
-nothing is claimed by it: where two runs of one effect differ by 1% (a boot, an allocation), a nominal 2% finds them
-different in half of such couples.
-
-Spread between runs. Runs that were begun before either one, on its host, and that differ from it in nothing but keys of
-the study in which the two agree, repeat it: a run under another kernel never does. With two runs of each kind at least
-the means of their log-ratios are compared by Welch's t with the degrees of freedom of the smaller side, which is wrong
-in no more than it says for normal effects of runs, whatever their spreads (Mickey and Brown 1966, Ann. Math. Statist.
-37:639); Bonferroni over the comparisons. The effects are those that the runs ended with, whatever they found.
-
-Levels (the second run's median over the first's, of each arm) have no such protection: everything that differs is in
-them. They are told as they are, and have no interval, since attempts of one run are no replicates of it.
+- Interval. With [a, b] of the first run and [c, d] of the second, the second's ratio over the first's lies in
+  [c/b, d/a] wherever both hold (Bonferroni, over all comparisons). Nothing is claimed by it: where runs of one effect
+  differ by 1%, a nominal 2% finds half of such couples different.
+- Spread between runs. Runs begun before either one, on its host, that differ from it in nothing but keys of the study
+  in which the two agree, repeat it. With two runs of each kind at least, the means of their log-ratios are compared by
+  Welch's t with the degrees of freedom of the smaller side, which is conservative (Mickey and Brown 1966, Ann. Math.
+  Statist. 37:639); Bonferroni over the comparisons.
+- Levels (medians of each arm) are told as they are, without an interval.
 """
 
 from __future__ import annotations

@@ -7,29 +7,16 @@ and y the logarithms of the values of arm and baseline in a pair, and all median
                                         of each pair and that of the smaller ones
     aligned  E = |x - m_A| - |y - m_B|, m_A, m_B the medians of arm and baseline
 
-Why the first is exact. Under Fisher's sharp null (the policy makes no difference to any run) the coin swaps x and y.
-Larger and smaller value of a pair stay what they are, so that the two medians, and d, know nothing of any label: a swap
-flips the sign of E in its own pair and changes no |E| in this pair or in another, as the test demands. The arms' own
-medians are made of earlier labels, so that |E| would change with these. Two centres in place of one, as arms that lie
-apart have two. As both tests have to cross, *the chance of a finding under the sharp null is at most alpha, however
-often one looks*, whatever the second test does (intersection-union: Berger 1982, Technometrics 24:295).
+The first is exact under Fisher's sharp null: its medians know nothing of labels, so that a swap flips E in its own pair
+and changes no |E|. As both have to cross, the chance of a finding under the sharp null is at most alpha, however often
+one looks (intersection-union: Berger 1982, Technometrics 24:295). The second is for arms that are merely shifted: with
+skewed noise the first alone takes 9 of 10 of these for wider. It is approximate, and made at alpha / 2: at an alpha of
+5%, 0 to 7% of shifted streams have a finding (`tools.verification.dispersion`). A shift is the same *ratio* in every
+run.
 
-What the second is for. An arm that is merely shifted breaks the sharp null, and has no finding coming. With noise that
-is symmetric the first test stays centred; with skewed noise and shifts of about its size it does not (9 of 10
-streams of exponential noise end "wider" at a shift of 2 standard deviations). About its own median each arm is centred
-whatever the shape of the noise, as long as it is the same shape. This holds on average over the error of the medians,
-thus approximately: the walk swings somewhat wider than its coins say, and so the second test is made at alpha / 2.
-At an alpha of 5%, 0 to 7% of streams that are shifted by 0.5 to 5 standard deviations have a finding
-(`tools.verification.dispersion`). A shift is the same *ratio* in every run: a policy that adds the same time to each
-makes its logarithms narrower, and that is a finding.
-
-Distances, not their logarithms: a difference of logarithms is largest where one value happens to lie next to a median,
-which says little (1.5 times the noise took nearly twice the pairs so). The window: a level that has changed (a drifting
-host) is forgotten after 13 pairs, and the median of 25 has a quarter of the noise of one value. Nothing is said of the
-first 5 pairs (E = 0). A pair in which a side failed has E = 0, its other value enters no window, and it counts as a
-pair: all of that is alike for both labels. Logarithms and E are rounded to a billionth: ties then do not hang on the
-unit. What the two sides of a pair have in common hides their spread: where it makes up 0.8 of the baseline's variance,
-tenfold, threefold and 1.5-fold noise take 31, 93 and 730 pairs at the median instead of 22, 41 and 147 (alpha 0.01).
+The window forgets a changed level after 13 pairs. E is 0 in the first 5 pairs, and where a side failed. Logarithms and
+E are rounded to a billionth, so that ties do not hang on the unit. What the two sides of a pair have in common hides
+their spread.
 """
 
 from __future__ import annotations

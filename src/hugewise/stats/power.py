@@ -1,65 +1,32 @@
-"""Pairs that the sequential sign-flip test needs, and effects that given pairs can show.
+"""Pairs that the sequential sign-flip test and the end points need, and effects that given pairs can show.
 
-The forecast is for differences D that are normal with mean `shift` times their standard deviation. With heavier tails
-fewer pairs are needed than forecast from the standard deviation, as the scores lose nothing to the t test (Chernoff and
-Savage 1958, Ann. Math. Statist. 29:972); `paired.scale` is the deviation that the test itself sees.
+Differences D are taken for normal with mean `shift` times their standard deviation; heavier tails need fewer pairs than
+that (Chernoff and Savage 1958, Ann. Math. Statist. 29:972). `paired.scale` is the deviation that the test itself sees.
 
-Up to 2,000 pairs. The law of the walk by dynamic programming, as for the boundary but with coins that lean: a
-magnitude x standard deviations large has sign +1 with chance 1/(1 + exp(-2 shift x)). Magnitudes are those of a typical
-sequence: their quantiles are the van der Corput sequence in base 2, which fills the unit interval evenly at every
-length. The boundary is the real one (`signflip.Boundary`) over the real scores of these magnitudes.
+Up to 2,000 pairs: the law of the walk by dynamic programming against the real boundary, with coins that lean (a
+magnitude x has sign +1 with chance 1/(1 + exp(-2 shift x))) over the magnitudes of a typical sequence (quantiles by the
+van der Corput sequence). Beyond: a Brownian motion against b sqrt(n), with b phi(b) exp(-0.583 b/sqrt(n)) = alpha /
+log((N + 1)/n0) (Siegmund 1985, Sequential Analysis, ch. 4 and 10.5), crossed by n with the chance of the boundary's
+tangent, Phi(r - b) + exp(b r - b^2/2) Phi(-r), r = drift sqrt(n) (Ferebee 1982, Z. Wahrsch. 61:309). The number of
+pairs is within 8% (or one pair) of simulations (`tests/stats/test_power.py`).
 
-Beyond. The walk is taken for a Brownian motion with the drift of the expected score, against a boundary b * sqrt(n)
-of constant b: spending over log n crosses it at the rate b phi(b) per unit of log n for continuous looks, times
-exp(-0.583 b/sqrt(n)) for one a pair (Siegmund 1985, Sequential Analysis, ch. 4 and 10.5), so that b solves
-b phi(b) exp(-0.583 b/sqrt(n)) = alpha / log((N + 1)/n0). The chance of having crossed by n is that of the boundary's
-tangent at n (Ferebee 1982, Z. Wahrsch. 61:309): Phi(r - b) + exp(b r - b^2/2) Phi(-r), r = drift sqrt(n).
+Assurance. A pilot gives the deviation s of a pair, not sigma, so chances are averaged over sigma = s / sqrt(chi^2_f/f),
+f the pilot's degrees of freedom (O'Hagan, Stevens and Campbell 2005, Pharm. Stat. 4:187), by Gauss-Hermite quadrature
+with 7 points. The promise is kept over repeated pilots too (`tools.verification.planning`). A shift is an effect in
+units of s; only the spread is averaged.
 
-Error: the number of pairs is within 8% (or one pair) of simulations of the real test on normal differences, at
-medians and 90% points (`tests/stats/test_power.py`).
+End points. An effect e is an arm whose every value is 1 + e times what the pilot has (the worse way).
 
-Chances averaged over what a pilot leaves open about the spread: how many pairs, and which effects.
+mean        Phi(shift sqrt(n) - sqrt(n b/(n - b))), b the square of `campaign.bound`; the deviation of A - B is the
+            pilot's, with the degrees of freedom that its kurtosis leaves
+slow, p99   pairs of which one side alone is beyond the threshold, a sign that is + with chance u = p(1-q)/(p(1-q) +
+            q(1-p)): a Brownian motion in their clock with the drift of the signed root of the likelihood ratio
+            (Barndorff-Nielsen and Cox 1994, *Inference and Asymptotics*, ch. 4). p and q come from both sides' values,
+            with a Pareto tail beyond their upper tenth (Hill 1975, Ann. Statist. 3:1163), averaged by 200 draws of the
+            Bayesian bootstrap over pairs (Rubin 1981, Ann. Statist. 9:130)
 
-A pilot of n pairs gives the deviation s of a pair, not sigma. Pairs that show an effect with 90% if s were sigma show
-it with less on average: where s came out small, too few pairs are asked for, and that costs more than the converse
-gains. So chances are averaged over sigma as the pilot leaves it,
-
-    sigma = s / sqrt(chi^2_f / f),    f the pilot's degrees of freedom (`paired.freedom`).
-
-Such averaged powers are called assurance (O'Hagan, Stevens and Campbell 2005, Pharm. Stat. 4:187). The distribution is
-the posterior under the prior 1/sigma, or the fiducial one. As power hangs almost on effect/sigma * sqrt(pairs) alone,
-the promise is kept over repeated pilots too, for whatever sigma they are drawn with (Hahn and Meeker 1991,
-*Statistical Intervals*: prediction from a pivot): `tools.verification.planning` counts it.
-
-The average is Gauss-Hermite quadrature on the normal score of chi^2, with 7 points: the chance is near a normal
-distribution function of the logarithm of sigma, for which that is exact to 0.001 from 6 pairs on.
-
-A shift is an effect in units of s. Only the spread is averaged: the effect is the asked one.
-
-How many pairs the end points in `end_points` need: the chance of their verdicts, from a pilot's values.
-
-An effect e of an end point is an arm whose every value is 1 + e times what the pilot has, free of the pilot's own
-effect (the worse way: lower values where higher is better). Chances are averaged over what the pilot leaves open, as
-in `pairs_for_assurance`.
-
-mean   The interval of `campaign.ratio_of_means` at n pairs excludes 1 if sum(A - B) is beyond sqrt(n b/(n - b)) of its
-       standard errors, b the bound's square: asymptotically with the chance Phi(shift sqrt(n) - sqrt(n b/(n - b))). The
-       deviation of A - B is the pilot's, with the degrees of freedom that its kurtosis leaves.
-
-slow, p99   Only pairs of which one side is beyond the threshold count. With p and q the chances of the arm's
-       and the baseline's run, such a pair is a sign that is + with chance u = p(1-q)/(p(1-q) + q(1-p)). The exact test
-       on them is taken for a Brownian motion in the clock of these pairs, against the boundary of all pairs
-       (`power.brownian`), with the drift sqrt(2 (u ln 2u + (1-u) ln 2(1-u))) of the signed root of the likelihood
-       ratio, which is nearer a normal law than the count of signs is (Barndorff-Nielsen and Cox 1994, *Inference and
-       Asymptotics*, ch. 4).
-
-       p and q come from the values of both sides together: below their upper tenth as they are, and beyond it by an
-       exponential tail of their logarithm, that is, a Pareto tail (Hill 1975, Ann. Statist. 3:1163). What the pilot
-       leaves open of them is the Bayesian bootstrap over pairs (Rubin 1981, Ann. Statist. 9:130), 200 draws.
-
-Limits. The two sides of a pair count as independent in the tail; where they are slow together fewer pairs are needed.
-Where the tail falls off faster than the model's (normal logarithms), a p99 needs fewer pairs than forecast. Where there
-is a second mode beyond the pilot's values, the forecast is void: no pilot knows of runs that it has not seen.
+Limits. The two sides of a pair count as independent in the tail; a lighter tail needs fewer pairs for a p99; a second
+mode beyond the pilot's values makes the forecast void.
 """
 
 from __future__ import annotations

@@ -1,34 +1,18 @@
 """The winner's curse: an estimate made when a test has just stopped is too large on average, and by how much.
 
-A sequential test stops while its walk is high, by luck too, so that the estimate at that pair is not centred on the
-truth (figures: docs/concepts/sequential.md). Whitehead's bias adjustment (Whitehead 1986, Biometrika 73:573) answers
-with the theta whose own expected estimate is the one that was seen:
+Whitehead's bias adjustment (1986, Biometrika 73:573) answers with the theta whose own expected estimate, over all ends
+of a comparison, is the one that was seen; differences are normal with mean theta and deviation 1 (in units of `scale`).
+The expectation is found by simulation: 1,000 to 2,000 streams from a fixed seed, the same ones for every theta, each
+with the test's scores (sequential ranks up to 32 pairs, then their limit) and the boundary of a typical sequence
+(`power.typical`), as a share of its own sum of scores. The sum of (D - theta) up to the stop has mean 0 (Wald 1944,
+Ann. Math. Statist. 15:283) and is a control variate (Lavenberg and Welch 1981, Manage. Sci. 27:322). Thetas are those
+of a grid with steps of 4%, straight in between. Walks are followed for five times the pairs that there were, one by one
+within 2,000 pairs; beyond, k pairs make one (a Brownian motion; Siegmund 1985, Sequential Analysis, ch. 4).
 
-    E_theta[estimate at the stop] = estimate
-
-with differences that are normal with mean theta and deviation 1: all is in units of `scale`. The expectation is over
-all ends of a comparison, the declared budget used up included. It is found by simulation: 1,000 to 2,000 streams from a
-fixed seed, the same ones for every theta, so that the same question has the same answer. Each walk has the test's
-scores (sequential ranks up to 32 pairs; beyond, their limit, which is the distribution function of |D|) and stops at
-the real boundary of a typical sequence (`power.typical`), as a share of its own sum of scores: "all agree" is then
-enough where it is enough in the test. The estimate followed is the mean, whose bias is within 1% of theta of that of
-the normal-scores estimate and of the pseudo-median. As E_theta[sum of (D - theta) up to the stop] = 0 (Wald 1944, Ann.
-Math. Statist. 15:283), that sum is a control variate (Lavenberg and Welch 1981, Manage. Sci. 27:322). Thetas are those
-of a grid with steps of 4%, and between them the expectation is taken to be straight.
-
-Walks are followed for at least five times the pairs that there were, one by one as long as that is within 2,000 pairs.
-Beyond, k pairs make one: the walk is near a Brownian motion, for which theta sqrt(k) over n/k steps, with an equal rate
-of spending over log n, is the same problem (Siegmund 1985, Sequential Analysis, ch. 4).
-
-`scale` should be `paired.scale` of the differences: the deviation that the test itself sees. For normal differences it
-does as well as the standard deviation. With heavy tails the test stops earlier than the standard deviation says, and
-an outlier would make the correction too large. Corrected estimates average 0.99 to 1.04 of the truth at 1% to 20%, also
-for Student's t with 3 degrees of freedom (`tools.verification.stopping`).
-
-The corrected value has no interval of its own: the interval by inversion holds at every look and needs no correction.
-It is right averaged over all stops, and neither conditional on having stopped early nor on a verdict: where a true
-effect is so small that most comparisons end undecided, the few that do not read far too large, corrected or not (1.5
-times where one in three ends in a verdict, more than 3 times where one in ten does).
+`scale` should be `paired.scale` of the differences, which the test itself sees: an outlier would make the correction
+too large. Corrected estimates average 0.99 to 1.04 of the truth at 1% to 20% (`tools.verification.stopping`). That is
+over all stops, not given an early one, nor a verdict: where few comparisons end in one, those read far too large,
+corrected or not. The corrected value has no interval of its own: that by inversion holds at every look.
 """
 
 from __future__ import annotations
