@@ -102,6 +102,7 @@ BY_PATH = {
         "tools/torture/subject",
         "tools/torture/traces",
     ),
+    "a folder of its own, just made, which only its account may enter": ("tools/verification/studies",),
 }
 PROGRAMS = {
     "hugewise itself, pytest and the package's builder, from the checkout": (
