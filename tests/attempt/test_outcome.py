@@ -6,7 +6,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from hugewise.attempt.outcome import Outcome, coverage_proof, layout, outcome, staged, with_kernel_work, with_output
+from hugewise.attempt.outcome import (
+    Outcome,
+    coverage_proof,
+    layout,
+    outcome,
+    staged,
+    with_kernel_work,
+    with_memory_kills,
+    with_output,
+)
 from hugewise.machine import probe
 from hugewise.machine.noise import difference, snapshot
 from hugewise.model.pages import PageTarget
@@ -75,6 +84,20 @@ def test_stalls_are_those_of_the_machine_meanwhile() -> None:
     assert (found.metrics["compact_stalls"], found.absent["thp_fallbacks"]) == (None, "/proc/vmstat does not say")
     shared = with_kernel_work(outcome([USAGE, EXIT], micro=False, timeout_s=60), change, 4096, alone=False)
     assert shared.metrics["compact_stalls"] is None
+
+
+def test_a_failed_attempt_says_that_the_oom_killer_acted_meanwhile() -> None:
+    before = msgspec.structs.replace(
+        snapshot(KnobFiles({"/proc/stat": "cpu 1 0 0 0 0 0 0 0\n"})), vmstat={"oom_kill": 1}
+    )
+    after = msgspec.structs.replace(before, vmstat={"oom_kill": 3})
+    killed = msgspec.structs.replace(EXIT, code=None, signal=9)
+    failed, accepted = (outcome([USAGE, each], micro=False, timeout_s=60) for each in (killed, EXIT))
+    assert with_memory_kills(failed, difference(before, after)).reason == (
+        "killed by signal 9; the kernel's OOM killer acted meanwhile (oom_kill in /proc/vmstat: +2)"
+    )
+    assert with_memory_kills(failed, difference(before, before)) == failed
+    assert with_memory_kills(accepted, difference(before, after)) == accepted
 
 
 def test_command_is_timed_whole_and_its_faults_fall_back_on_rusage() -> None:

@@ -124,7 +124,7 @@ def stored(group: Group, work: AttemptState) -> Attempt:
     assert group.before is not None and group.after is not None
     host, change, timeless = noise.difference(group.before, group.after), work.change, work.site.machine.emulated
     proof = _proof(group, work, change)
-    result = _outcome(group, work, change, proof)
+    result = outcome.with_memory_kills(_outcome(group, work, change, proof), change)
     exited = outcome.last(work.events, probe.Exit)
     measured = exited.wall_ns / 1e9 if exited is not None else 0.0
     cpu_s = result.metrics.get("cpu_s", result.cpu_s)
