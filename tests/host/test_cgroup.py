@@ -102,6 +102,20 @@ def test_v2_stays_in_the_own_group_where_it_gives_memory(tmp_path: Path) -> None
     assert (leaf.peak_bytes(), leaf.used().faults) == (None, None)  # nothing is counted in a plain folder
 
 
+def test_a_login_on_a_host_with_v2_alone_has_its_groups_beside_it(tmp_path: Path) -> None:
+    """As Debian 12 (Linux 6.1, systemd 252) has it: the session holds processes, and gives no memory."""
+    mount = f"31 23 0:26 / {tmp_path}/cgroup rw,nosuid,nodev,noexec,relatime shared:8 - cgroup2 cgroup2 rw,nsdelegate\n"
+    session = "user.slice/user-0.slice/session-1.scope"
+    own = fake_v2(tmp_path / "cgroup", own=session, given="cpu memory pids", busy=False)
+    (own["2"] / "cgroup.subtree_control").write_text("")
+    (own["2"] / "cgroup.procs").write_text("1\n")
+    found = cgroup.find(described(tmp_path, mount, f"0::/{session}\n"))
+    assert found == own
+    hierarchy = Hierarchy.open(own=found)
+    assert hierarchy.parents == {"2": own["2"].parent / f"hugewise-{os.getpid()}"}
+    assert hierarchy.made.enabled == ()
+
+
 def test_figures_of_v2_and_v1(tmp_path: Path) -> None:
     leaf = Leaf((tmp_path,), tmp_path)
     (tmp_path / "memory.peak").write_text("4096\n")

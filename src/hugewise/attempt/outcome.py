@@ -366,9 +366,9 @@ def with_kernel_work(found: Outcome, host: Difference, base_size: int, *, alone:
     return found.adding(metrics, why).with_rates()
 
 
-def with_memory_kills(found: Outcome, host: Difference) -> Outcome:
+def with_memory_kills(found: Outcome, host: Difference | None) -> Outcome:
     """Return `found`; a failed one says that the OOM killer acted meanwhile, where it did."""
-    if found.state != "failed" or not (killed := host.vmstat.get("oom_kill")):
+    if found.state != "failed" or host is None or not (killed := host.vmstat.get("oom_kill")):
         return found
     why = f"the kernel's OOM killer acted meanwhile (oom_kill in /proc/vmstat: +{killed})"
     return msgspec.structs.replace(found, reason=f"{found.reason}; {why}")
