@@ -322,7 +322,7 @@ EDGES: tuple[Edge, ...] = (
     ),
     Edge("end point slow: both stall in a third of runs", _stalling_alike, _loose_end_points, "at 20 alpha"),
     Edge(
-        f"combine, {CELLS} comparisons of two runs, no effect", _two_runs, _no_e_holm, "no e-Holm", 3 * _LOOSE, of=0.2
+        f"combine, {CELLS} comparisons of two runs, no effect", _two_runs, _no_e_holm, "no e-Holm", 3 * _LOOSE, of=0.4
     ),
     Edge("analyze, 60 pairs, no effect", _file, _times(analyze, "compare", 4, 10), "at 10 alpha", _LOOSE / 2, of=0.4),
     Edge(
