@@ -123,7 +123,7 @@ def _played(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         return read(host, path)
 
     monkeypatch.setattr(LocalHost, "read", checked)
-    monkeypatch.setattr(journal, "JOURNAL", Path("/nowhere/journal.jsonl"))
+    monkeypatch.setattr(journal, "JOURNAL", Path("/proc/nowhere/journal.jsonl"))
 
 
 @pytest.fixture

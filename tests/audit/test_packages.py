@@ -70,11 +70,26 @@ def test_lists_of_packages(path: str, content: str | bytes, version: str | None,
 
 
 def test_the_database_of_rpm(tree: Tree, tmp_path: Path) -> None:
-    packages = (("glibc", "2.34"), ("mongodb-org-server", "8.0.10"), ("mongodb-org-server", "8.0.9"))
-    blobs = [(name, header(name, version)) for name, version in packages]
+    blobs = (("glibc", header("glibc", "2.34")), ("mongodb-org-server", header("mongodb-org-server", "8.0.4")))
     tree.put("/var/lib/rpm/rpmdb.sqlite", database(tmp_path / "db", *blobs))
-    assert version_of(Root(tree.path), NAMES) == "8.0.10"
+    assert version_of(Root(tree.path), NAMES) == "8.0.4"
     assert version_of(Root(tree.path), ("postgresql",)) is None
+
+
+@pytest.mark.parametrize("content", [b"", b"SQLite format 3\0" + b"x" * 200, b"x" * 200])
+def test_a_database_that_is_none_is_told(content: bytes, tree: Tree) -> None:
+    tree.put("/var/lib/rpm/rpmdb.sqlite", content)
+    root = Root(tree.path)
+    assert version_of(root, NAMES) is None
+    assert [line for line in root.unread() if "rpmdb.sqlite: it is not read" in line] or len(content) < 100
+
+
+@pytest.mark.parametrize(
+    "blob", [b"", b"x", struct.pack(">II", 1 << 31, 0), header("other", "9"), header("x", "1")[:30]]
+)
+def test_a_header_that_is_none_says_nothing(blob: bytes, tree: Tree, tmp_path: Path) -> None:
+    tree.put("/var/lib/rpm/rpmdb.sqlite", database(tmp_path / "db", ("mongodb-org-server", blob)))
+    assert version_of(Root(tree.path), NAMES) is None
 
 
 def test_mongodb_of_an_rpm_and_of_no_list_at_all(tree: Tree, audit: Audit) -> None:
