@@ -78,13 +78,13 @@ def resume(
     return open_results(session.resume(Path(folder), listener=listener, lock=lock).path)
 
 
-def open_results(folder: Path | str, *, salvage: bool = False, expect: str | None = None) -> Results:
-    """Read what the run in `folder` has found so far. `salvage` skips damaged parts and reports them; `expect` is the
+def open_results(folder: Path | str, *, expect: str | None = None) -> Results:
+    """Read what the run in `folder` has found so far. `expect` is the
     last running hash that the run must have. Raises RunError.
     """
     from hugewise.analysis import analysis
 
-    return analysis.analyze(Path(folder), salvage=salvage, expect=expect)
+    return analysis.analyze(Path(folder), expect=expect)
 
 
 def write_reports(results: Results) -> dict[str, Path]:

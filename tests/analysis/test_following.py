@@ -153,19 +153,6 @@ def test_when_it_has_ended_all_of_it_is_read_again(whole: Path, tmp_path: Path) 
     assert changed
 
 
-def test_a_log_that_was_put_right_is_not_salvaged_any_more(whole: Path) -> None:
-    log = whole / "run.jsonl"
-    was = log.read_bytes()
-    head, _, rest = was.partition(b"\n")
-    log.write_bytes(head + b"\n" + rest.replace(b'"t":', b'"u":', 9))
-    followed = Followed(whole, salvage=True)
-    found = followed.results()
-    assert found.integrity is not None
-    assert found.integrity.state == "salvaged"
-    log.write_bytes(was)
-    assert followed.results() == analyze(whole, salvage=True)
-
-
 def test_where_it_cannot_be_read_it_can_later(whole: Path, tmp_path: Path) -> None:
     growing = replayed(whole, tmp_path / "run")
     followed = Followed(tmp_path / "run")
@@ -179,16 +166,6 @@ def test_where_it_cannot_be_read_it_can_later(whole: Path, tmp_path: Path) -> No
         followed.results()
     (tmp_path / "away").rename(attempt)
     assert followed.results() == analyze(tmp_path / "run")
-
-
-def test_salvaging_reads_all_of_it_each_time(whole: Path) -> None:
-    followed = Followed(whole, salvage=True)
-    assert followed.results() == analyze(whole, salvage=True)
-    shutil.rmtree(sorted((whole / "attempts").iterdir())[0])
-    found = followed.results()
-    assert found == analyze(whole, salvage=True)
-    assert found.integrity is not None
-    assert found.integrity.state == "salvaged"
 
 
 def test_a_run_of_before_there_was_a_running_hash_is_read_whole(tmp_path: Path) -> None:

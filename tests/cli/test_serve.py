@@ -181,8 +181,8 @@ def test_the_run_is_left_as_it_was_and_ctrl_c_ends_it(served: Served) -> None:
     ("options", "told"),
     [
         (("--port", "8000"), "--port 8000: nothing is served"),
-        (("--serve", "--output", "x"), "--serve goes with --salvage and --port alone"),
-        (("--serve", "--expect", "0" * 64), "--serve goes with --salvage and --port alone"),
+        (("--serve", "--output", "x"), "--serve goes with --port alone"),
+        (("--serve", "--expect", "0" * 64), "--serve goes with --port alone"),
         (("--serve",), "is not a run's folder"),
     ],
 )

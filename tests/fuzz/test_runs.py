@@ -29,12 +29,12 @@ FILES = [
 ]
 
 
-def judged(folder: Path, *, salvage: bool) -> None:
+def judged(folder: Path) -> None:
     """All that a reader sees of the folder, but for the drawing of figures."""
     try:
         with in_time(), warnings.catch_warnings():
             warnings.simplefilter("error")
-            found = hugewise.open_results(folder, salvage=salvage)
+            found = hugewise.open_results(folder)
             markdown(report(found))
             summary(found)
             report_json(found)
@@ -51,13 +51,13 @@ def test_a_broken_folder_is_reported_or_refused(name: str, tmp_path: Path) -> No
     mine = [path for path in FILES if path.parts[0] == name]
 
     @fuzzed(25, of=3)
-    @given(st.data(), st.booleans())
-    def every(data: st.DataObject, salvage: bool) -> None:
+    @given(st.data())
+    def every(data: st.DataObject) -> None:
         path = data.draw(st.sampled_from(mine))
         whole = (RUNS / path).read_bytes()
         (tmp_path / path).write_bytes(data.draw(broken([whole])))
         try:
-            judged(folder, salvage=salvage)
+            judged(folder)
         finally:
             (tmp_path / path).write_bytes(whole)
 
@@ -87,7 +87,7 @@ def foreign(path: Path, key: str, value: str) -> Path:
 
 @pytest.mark.parametrize(("key", "value"), VALUES)
 def test_a_value_of_a_foreign_record_is_read_or_refused(key: str, value: str, tmp_path: Path) -> None:
-    judged(foreign(tmp_path, key, value), salvage=False)
+    judged(foreign(tmp_path, key, value))
 
 
 @pytest.mark.parametrize(
@@ -116,4 +116,4 @@ def test_a_value_of_a_foreign_attempt_is_reported_or_refused(key: str, value: st
     shutil.copytree(RUNS / "interrupted", folder)
     for path in (folder / "attempts").glob("*/attempt.json"):
         path.write_text(re.sub(rf'"{key}": ?[-0-9.e]+', f'"{key}": {value}', path.read_text(encoding="utf-8")))
-    judged(folder, salvage=False)
+    judged(folder)

@@ -672,8 +672,6 @@ def test_records_that_are_whole_are_told_behind_a_line_and_others_at_once() -> N
     assert "feed5eed" not in of(whole)
     assert "feed5eed" in page(whole)
     assert "feed5eed" in of(replace(whole, state="interrupted"))
-    left = replace(plain(), integrity=Integrity(state="salvaged", hash=None, left_out=("block 3",)))
-    assert "block 3" in of(left)
 
 
 def test_hostile_names_stay_text_on_the_first_screen() -> None:

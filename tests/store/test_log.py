@@ -22,10 +22,8 @@ from hugewise.analysis import analysis
 from hugewise.errors import RunError, StorageError, UserError
 from hugewise.model import guest
 from hugewise.model.guest import GuestsRecord
-from hugewise.model.reason import Withheld
 from hugewise.model.results import Integrity
 from hugewise.report.sentences import records
-from hugewise.report.write import write
 from hugewise.store import folder as folders
 from hugewise.store.folder import RunFolder
 from hugewise.store.log import going_on, sealed
@@ -153,54 +151,7 @@ def test_a_line_that_is_not_what_was_written_is_an_error_that_names_it(
     harm(run, place)
     with pytest.raises(RunError, match=rf"run\.jsonl, line {place + 1 + offset}: .*{said}") as caught:
         analysis.analyze(run)
-    assert f"hugewise report --salvage {run}" in (caught.value.hint or "")
-
-
-@pytest.mark.parametrize(("harm", "offset", "said"), DAMAGES, ids=lambda each: getattr(each, "__name__", None))
-def test_salvaging_leaves_out_what_is_damaged_and_tells_it(
-    run: Path, harm: Callable[[Path, int], None], offset: int, said: str
-) -> None:
-    place = of(run, "block_closed")
-    harm(run, place)
-    results = analysis.analyze(run, salvage=True)
-    found = results.integrity
-    assert found is not None
-    assert (found.state, found.hash) == ("salvaged", None)
-    assert f"run.jsonl, line {place + 1 + offset}: " in found.left_out[0]
-    assert said in found.left_out[0]
-    # No block is left out unseen: what is not complete any more is there as incomplete.
-    # But for one whose opening went with it, which is told.
-    untold = BLOCKS - results.blocks_complete - results.blocks_incomplete
-    assert untold == any("block 6 is closed and was never opened" in each for each in found.left_out)
-    assert results.blocks_complete >= BLOCKS - 2
-
-
-@pytest.mark.parametrize("record", ["block_opened", "block_closed"])
-def test_a_salvaged_run_gives_estimates_and_no_verdicts(tmp_path: Path, record: str) -> None:
-    """However damage is chosen, it decides nothing: here it hits the blocks that speak against a verdict."""
-    differences = normal(0.01, 30, mean=-0.03)
-    against = (3, 8, 12, 17, 22, 26)
-    for place in against:
-        differences[place] = 0.06
-    run = write_run(tmp_path, the_study(end_points=["mean"]), differences)
-    kept = analysis.analyze(run).cells[0]
-    assert kept.comparisons[0].verdict == "undecided"
-    for place in against:
-        _cut(run, of(run, record, place))
-    found = analysis.analyze(run, salvage=True).cells[0]
-    assert [one.verdict for one in (*found.comparisons, *found.end_points)] == ["none"] * 2
-    assert found.comparisons[0].ratio is not None
-    assert found.comparisons[0].reason == Withheld("salvaged")
-    assert (found.comparisons[0].evidence, found.comparisons[0].tiers, found.comparisons[0].spread) == (None, (), None)
-    assert "No verdict on thp against base." in "".join(rendered(run))
-
-
-def rendered(run: Path) -> list[str]:
-    """The salvaged run's report in the forms that a reader opens."""
-    paths = write(analysis.analyze(run, salvage=True), run)
-    texts = [paths[name].read_text(encoding="utf-8") for name in ("markdown", "html")]
-    assert all("records are missing" in text and "thp is better" not in text for text in texts)
-    return texts
+    assert caught.value.hint == "put a copy of it back"
 
 
 def test_a_torn_last_line_is_normal_wherever_it_is_torn(run: Path) -> None:
@@ -252,10 +203,6 @@ def test_a_value_that_was_changed_in_an_attempt_is_found(run: Path) -> None:
     kept.write_bytes(kept.read_bytes().replace(b'"exit_code": 0', b'"exit_code": 1'))
     with pytest.raises(RunError, match=rf"attempts/{kept.parent.name}: attempt\.json is not what was stored"):
         analysis.analyze(run)
-    found = analysis.analyze(run, salvage=True)
-    assert found.integrity is not None
-    assert [kept.parent.name in said for said in found.integrity.left_out] == [True, False]
-    assert (found.blocks_complete, found.blocks_incomplete) == (BLOCKS - 1, 1)
 
 
 def test_a_value_that_was_changed_in_the_gathered_attempts_is_found(run: Path) -> None:
@@ -280,10 +227,6 @@ def test_the_file_of_the_gathered_attempts_is_named_where_it_is_gone(run: Path) 
     with pytest.raises(RunError, match=rf"{run}/attempts\.parquet, which has all attempts of the run, is gone") as told:
         analysis.analyze(run)
     assert told.value.hint is not None and told.value.hint.startswith("put a copy of it back")
-    found = analysis.analyze(run, salvage=True).integrity
-    assert found is not None
-    assert found.left_out[0] == "attempts.parquet, which has all attempts of the run, is gone"
-    assert sum("attempts.parquet" in said for said in found.left_out) == 1
 
 
 def test_a_finished_run_that_lost_its_end_is_not_said_to_be_interrupted(run: Path) -> None:
@@ -433,10 +376,6 @@ def test_a_run_whose_hashes_were_taken_out_is_none_of_before(run: Path, kept: st
     write_lines(run, [json.dumps(record).encode() + b"\n" for record in records])
     with pytest.raises(RunError, match=r"run\.jsonl: its lines have no running hashes, and were written with them"):
         analysis.analyze(run)
-    found = analysis.analyze(run, salvage=True)
-    assert found.integrity is not None
-    assert found.integrity.state == "salvaged"
-    assert {one.verdict for one in found.cells[0].comparisons} == {"none"}
 
 
 def test_what_stands_behind_the_last_newline_is_not_unaltered(run: Path) -> None:

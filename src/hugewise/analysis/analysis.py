@@ -334,15 +334,14 @@ def _differ(pairs: Sequence[tuple[float, float]]) -> bool:
 _HASH = re.compile("[0-9a-fA-F]{64}")
 
 
-def analyze(path: Path, *, salvage: bool = False, expect: str | None = None) -> Results:
+def analyze(path: Path, *, expect: str | None = None) -> Results:
     """Return the results so far of the run in the folder `path`. Raises RunError.
 
-    `salvage`: what is damaged is left out, and told; then there are estimates and no verdicts. `expect`: the running
-    hash that it must have; UserError where it is none.
+    `expect`: the running hash that it must have; UserError where it is none.
     """
     if expect is not None and _HASH.fullmatch(expect.strip()) is None:
         raise UserError(f"--expect {expect}: not 64 hexadecimal digits", hint="copy the whole hash that was noted")
-    run = RunFolder(path).read(salvage=salvage)
+    run = RunFolder(path).read()
     results = results_of(run)
     if expect is None:
         return results
@@ -474,7 +473,6 @@ def _cell(
             key = beside_its_own(cell.id, method.contrast.metric.name) if further else cell.id
             said = qualified(comparison, kind, run.opened.withheld.get(key), boots)
             said = with_work(said, cell, own, run.study.margin)
-            said = _estimate(said) if run.left_out else said
             its = end_points if isinstance(method, EndPoint) else declared if further else comparisons
             its.append(_with_shares(said, arms))
     compared = [method.contrast for method, _ in found if method.contrast.cell == cell.id]
@@ -521,24 +519,7 @@ def stand_ins_of(name: str, values: Mapping[str, ParameterValue]) -> tuple[str, 
     return ()
 
 
-def _estimate(comparison: Comparison) -> Comparison:
-    return msgspec.structs.replace(
-        comparison,
-        verdict="none",
-        reason=Withheld("salvaged"),
-        reach=None,
-        tiers=(),
-        p=None,
-        spread=None,
-        evidence=None,
-        evidence_larger=None,
-        evidence_smaller=None,
-    )
-
-
 def _integrity(run: Run) -> Integrity:
-    if run.left_out:
-        return Integrity(state="salvaged", hash=None, left_out=run.left_out)
     return Integrity(state="consistent" if run.chained else "no running hash", hash=run.hash)
 
 
@@ -621,18 +602,18 @@ def _host_changes(cells: Sequence[CellRecord], blocks: Sequence[Block]) -> list[
 
 
 class Followed:
-    """The run in `folder`, read again when `results` is asked for. With `salvage` all of it is, each time."""
+    """The run in `folder`, read again when `results` is asked for."""
 
-    def __init__(self, folder: Path, *, salvage: bool = False) -> None:
-        self._folder, self._salvage = RunFolder(folder), salvage
+    def __init__(self, folder: Path) -> None:
+        self._folder = RunFolder(folder)
         self._run: Run | None = None
         self._judging: Judging | None = None
 
     def results(self) -> Results:
         """Return what `analysis.analyze` finds now. Raises RunError; earlier results are kept."""
-        before, run = self._run, self._folder.read(self._run, salvage=self._salvage)
+        before, run = self._run, self._folder.read(self._run)
         if before is not None and run is not before and run.closed is not None:
-            run = self._folder.read(salvage=self._salvage)
+            run = self._folder.read()
         judging, self._judging = self._judging, None  # one that was broken off has seen nobody knows what
         if judging is None or before is None or not run.goes_on_from(before):
             judging = Judging(run)

@@ -13,7 +13,6 @@ from hugewise.visible import printable, say
 
 @click.command(short_help="Write the reports of RUN again, or the files to deploy.")
 @options.RUN
-@click.option("--salvage", is_flag=True, help="Leave out what is damaged, and say so in the report.")
 @click.option("--expect", metavar="HASH", help="The last hash of the records that you noted: refuse any other.")
 @click.option(
     "--output",
@@ -29,7 +28,6 @@ from hugewise.visible import printable, say
 def report(
     run_: Path,
     *,
-    salvage: bool,
     expect: str | None,
     output: Path | None,
     unit: str | None,
@@ -53,13 +51,13 @@ def report(
         from hugewise.analysis.analysis import Followed  # noqa: PLC0415
 
         if expect is not None or output is not None:
-            raise UserError("--serve goes with --salvage and --port alone", hint="leave the others out")
-        followed = Followed(run_, salvage=salvage)
+            raise UserError("--serve goes with --port alone", hint="leave the others out")
+        followed = Followed(run_)
         from hugewise.cli.serve import serve  # noqa: PLC0415
 
         serve(run_, port, lambda _: followed.results())
         return
-    results = hugewise.open_results(run_, salvage=salvage, expect=expect)
+    results = hugewise.open_results(run_, expect=expect)
     if output is not None:
         from hugewise.report.deployed import write_files  # noqa: PLC0415
 

@@ -401,11 +401,9 @@ class OfScreening(Base, frozen=True):
 
 
 class Withheld(Base, frozen=True):
-    """There is a verdict, and it is not given: for the want of a `calibration`, or since the `work` differs, or the
-    records were `salvaged`.
-    """
+    """There is a verdict, and it is not given: for the want of a `calibration`, or since the `work` differs."""
 
-    why: Literal["calibration", "work", "salvaged"]
+    why: Literal["calibration", "work"]
     said: Reason = ""
     rest: Reason = ""
 

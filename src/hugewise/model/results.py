@@ -525,13 +525,13 @@ class Integrity(msgspec.Struct, frozen=True, kw_only=True):
     consistent       each record follows from the one before it, from the hash of the seed on, and each attempt is what
                      was stored
     unaltered        and the last running hash is the one that the reader had noted
-    salvaged         what was not what was written is left out, as was asked for: `left_out` names it
     no running hash  the run was begun by a version that kept none
 
-    hash   the last running hash, SHA-256 in hexadecimal; null where there is none, and of what was salvaged
+    hash   the last running hash, SHA-256 in hexadecimal; null where there is none
+    left_out   always empty: what earlier versions salvaged
     """
 
-    state: Literal["consistent", "unaltered", "salvaged", "no running hash"]
+    state: Literal["consistent", "unaltered", "no running hash"]
     hash: str | None
     left_out: tuple[str, ...] = ()
 

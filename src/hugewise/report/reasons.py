@@ -298,8 +298,6 @@ def _of_others(reason: Reason) -> str:
         case of.Withheld("work", said, rest):
             cure = f"judge the time for each operation (metric {WALL_US.name}), or have it do a fixed work"
             return joined((f"withheld: {in_words(said)}: {cure}", rest))
-        case of.Withheld("salvaged"):
-            return "withheld: records are missing: the run was salvaged"
         case of.Withheld(_, said, rest):
             return joined((f"withheld: {in_words(said)}", rest))
         case of.WorkDiffers(arm, baseline, ratio, pairs):

@@ -178,9 +178,6 @@ def records(results: Results) -> Iterator[str]:
     match results.integrity:
         case None:
             return
-        case Integrity(state="salvaged", left_out=left_out):
-            yield "Salvaged: damaged or changed records were left out; the rest carries no verdict."
-            yield from (printable(part) for part in left_out)
         case Integrity(state="no running hash"):
             yield "The records cannot be checked: the hugewise that wrote them stored nothing to check them by."
         case Integrity(state="unaltered", hash=known):

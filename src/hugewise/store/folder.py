@@ -17,9 +17,7 @@ The attempts of a run that has ended are gathered in one Parquet file: each reco
 it by.
 
 The records of a log, one after the other, and the attempts make the blocks (`in_blocks`). A record that cannot stand
-where it does is an error that names its line. Salvaging passes it over, and closes what its loss leaves open as
-incomplete. A block whose opening is lost is lost with it, so what is left is no base of a verdict: a salvaged run has
-none (`analysis`).
+where it does is an error that names its line.
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ from hugewise.files import made_folder, own, storing, sync, write_whole
 from hugewise.model import guest
 from hugewise.model.host import Clock
 from hugewise.model.trial import Attempt, Block, commitment
-from hugewise.store.log import ANEW, PERMISSIONS, LogContents, RunLog
+from hugewise.store.log import ANEW, COPY, PERMISSIONS, LogContents, RunLog
 from hugewise.store.records import (
     AttemptStored,
     Begun,
@@ -180,20 +178,24 @@ def _first_line(error: Exception) -> str:
     return str(error).partition("\n")[0]
 
 
-_DAMAGED = "its records are damaged"
-
-
 @dataclass
 class Found:
-    """The closed blocks in order, the open one, and what cannot be: line (0: none) and what is wrong with it."""
+    """The closed blocks in order, and the open one."""
 
     closed: list[Block] = field(default_factory=list)
     left_open: OpenBlock | None = None
-    problems: list[tuple[int, str]] = field(default_factory=list)
+
+
+class MisplacedRecordError(Exception):
+    """A record that cannot stand at that line (0: none)."""
+
+    def __init__(self, line: int, why: str) -> None:
+        super().__init__(why)
+        self.line, self.why = line, why
 
 
 def in_blocks(records: Sequence[tuple[int, Record]], attempts: Sequence[Attempt]) -> Found:
-    """Group the records, each with its line number, and the attempts into blocks."""
+    """Group the records, each with its line number, and the attempts into blocks. Raises MisplacedRecordError."""
     made: dict[int, list[Attempt]] = defaultdict(list)
     for attempt in attempts:
         made[attempt.block].append(attempt)
@@ -201,11 +203,7 @@ def in_blocks(records: Sequence[tuple[int, Record]], attempts: Sequence[Attempt]
     for line, record in records:
         wrong = _wrong(record, found.left_open, last, first=line == 1, ended=ended)
         if wrong is not None:
-            found.problems.append((line, wrong))
-            if not isinstance(record, BlockOpened) or record.block <= last:
-                continue
-            if found.left_open is not None:
-                _damaged(found, found.left_open)
+            raise MisplacedRecordError(line, wrong)
         block = found.left_open
         ended = ended or isinstance(record, Closed)
         if isinstance(record, BlockOpened):
@@ -224,7 +222,7 @@ def in_blocks(records: Sequence[tuple[int, Record]], attempts: Sequence[Attempt]
 
 def read_before(records: Sequence[Record], known: Run) -> dict[str, Attempt]:
     """Return the attempts of `known` by folder name, where these records continue the same log."""
-    if not known.chained or known.left_out or tuple(records[: len(known.records)]) != known.records:
+    if not known.chained or tuple(records[: len(known.records)]) != known.records:
         return {}
     names = dict.fromkeys(record.attempt for record in known.records if isinstance(record, AttemptStored))
     return dict(zip(names, known.attempts, strict=True))
@@ -256,17 +254,8 @@ def _close(found: Found, block: OpenBlock, end: BlockClosed) -> None:
     there = {attempt.arm for attempt in closed.attempts}
     gone = sorted(set(closed.arms) - there - set(closed.unstarted) - set(closed.lost))
     if end.state == "complete" and gone:
-        found.problems.append((0, f"block {end.block} is complete, but its attempt of {gone[0]} is gone"))
-        _damaged(found, block)
-        return
+        raise MisplacedRecordError(0, f"block {end.block} is complete, but its attempt of {gone[0]} is gone")
     found.closed.append(closed)
-    found.left_open = None
-
-
-def _damaged(found: Found, block: OpenBlock) -> None:
-    opened = block.opened
-    end = BlockClosed(t=opened.t, block=opened.block, state="incomplete", reason=_DAMAGED)
-    found.closed.append(msgspec.structs.replace(block.closed(end), seconds=None))
     found.left_open = None
 
 
@@ -468,34 +457,34 @@ class RunFolder:
             raise RunError(f"{path} is not the seed that the run began with", hint=ANEW)
         return seed
 
-    def read(self, known: Run | None = None, *, salvage: bool = False) -> Run:
+    def read(self, known: Run | None = None) -> Run:
         """Read the whole run; a torn end is passed over. `known`: as it was read before. Raises RunError where a file
-        is not what was written; with `salvage` that is left out, and told.
+        is not what was written.
         """
         files = self.attempt_files()  # before the log: each of them has its record there
         with contextlib.suppress(OSError):  # the error is reported below
-            same = known is not None and known.stamp == Stamp.of(self._log.path.stat()) and not salvage
+            same = known is not None and known.stamp == Stamp.of(self._log.path.stat())
             if known is not None and same and len(known.attempts) == len(files):
                 return known
-        contents = self._log.read(salvage=salvage)
+        contents = self._log.read()
         records = tuple(record for _, record in contents.records)
         opened = contents.opened
-        study, problems = self.study(opened), list(contents.left_out)
+        study = self.study(opened)
         knobs = {record.id: record.values for record in records if isinstance(record, KnobSet)}
         self._knobs.update(knobs)
-        before = read_before(records, known) if known is not None and contents.chained and not salvage else {}
+        before = read_before(records, known) if known is not None and contents.chained else {}
         attempts = list(before.values())
-        stored = self._stored(contents, files, before.keys(), problems, salvage=salvage)
+        stored = self._stored(contents, files, before.keys())
         for name in tuple(stored):
-            with self._told(problems, salvage=salvage), _reading(f"{self.path}/attempts/{name}/attempt.json"):
+            with _reading(f"{self.path}/attempts/{name}/attempt.json"):
                 attempts.append(self._with_knobs(reading.decoded(_ATTEMPT, stored.pop(name)), knobs))
         if not contents.chained:
             attempts.sort(key=lambda attempt: attempt.started)
-        found = in_blocks(contents.records, attempts)
-        for line, wrong in found.problems:
-            with self._told(problems, salvage=salvage):
-                where = f"{self._log.path}, line {line}" if line else f"{self.path}/attempts"
-                raise RunError(f"{where}: {wrong}", hint=self._cure())
+        try:
+            found = in_blocks(contents.records, attempts)
+        except MisplacedRecordError as error:
+            where = f"{self._log.path}, line {error.line}" if error.line else f"{self.path}/attempts"
+            raise RunError(f"{where}: {error.why}", hint=COPY) from None
         return Run(
             path=self.path,
             records=records,
@@ -505,27 +494,12 @@ class RunFolder:
             left_open=found.left_open,
             guests=guest.read(self.path, opened.guests, demanded=contents.chained),
             stamp=contents.stamp,
-            hash=None if problems else contents.hash,
+            hash=contents.hash,
             chained=contents.chained,
             torn=contents.torn,
-            left_out=tuple(dict.fromkeys(problems)),
         )
 
-    def _cure(self) -> str:
-        return f"put a copy of it back; or go on knowingly without it: hugewise report --salvage {self.path}"
-
-    @contextlib.contextmanager
-    def _told(self, problems: list[str], *, salvage: bool) -> Iterator[None]:
-        try:
-            yield
-        except RunError as error:
-            if not salvage:
-                raise
-            problems.append(error.message.replace(f"{self.path}/", ""))
-
-    def _stored(
-        self, contents: LogContents, files: Sequence[Path], but: Collection[str], problems: list[str], *, salvage: bool
-    ) -> dict[str, bytes]:
+    def _stored(self, contents: LogContents, files: Sequence[Path], but: Collection[str]) -> dict[str, bytes]:
         most = _ATTEMPTS + _FOR_A_RECORD * len(contents.records)
         records = self._attempt_records([file for file in files if file.parent.name not in but], most)
         there = {name: text for name, text in records.items() if name not in but}
@@ -538,17 +512,15 @@ class RunFolder:
         stored = [record for _, record in contents.records if isinstance(record, AttemptStored)]
         for name, digest in {one.attempt: one.digest for one in stored if one.attempt not in but}.items():
             text = there.pop(name, None) or self._not_yet_named(name)
-            with self._told(problems, salvage=salvage):
-                if text is None:
-                    raise RunError(f"{gone or f'{self.path}/attempts/{name}'} is gone", hint=self._cure())
-                if _digest(text) != digest:
-                    where = f"{self.path}/attempts/{name}: attempt.json"
-                    raise RunError(f"{where} is not what was stored: it was changed", hint=self._cure())
-                found[name] = text
+            if text is None:
+                raise RunError(f"{gone or f'{self.path}/attempts/{name}'} is gone", hint=COPY)
+            if _digest(text) != digest:
+                where = f"{self.path}/attempts/{name}: attempt.json"
+                raise RunError(f"{where} is not what was stored: it was changed", hint=COPY)
+            found[name] = text
         for name in there:
-            with self._told(problems, salvage=salvage):
-                where = f"{self.path}/attempts/{name}"
-                raise RunError(f"{where} has no record in run.jsonl: it was added", hint=f"take it away: rm -r {where}")
+            where = f"{self.path}/attempts/{name}"
+            raise RunError(f"{where} has no record in run.jsonl: it was added", hint=f"take it away: rm -r {where}")
         return found
 
     def _not_yet_named(self, name: str) -> bytes | None:
@@ -563,7 +535,7 @@ class RunFolder:
         if stored.knobs_as is None:  # a run that kept the knobs with each attempt
             return stored
         if stored.knobs_as not in knobs:
-            raise RunError(f"{self._log.path}: the knobs {stored.knobs_as} of attempts are gone", hint=self._cure())
+            raise RunError(f"{self._log.path}: the knobs {stored.knobs_as} of attempts are gone", hint=COPY)
         return msgspec.structs.replace(stored, knobs=knobs[stored.knobs_as], knobs_as=None)
 
     def compact(self) -> None:

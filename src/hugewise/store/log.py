@@ -56,6 +56,7 @@ def going_on(folder: Path) -> bool:
 
 ANEW = "start a new run of its study"
 PERMISSIONS = "check its permissions"
+COPY = "put a copy of it back"
 
 _RECORD = msgspec.json.Decoder(Record)
 _MOST = 1 << 30  # bytes that are read, some million attempts: all of it is held, as values
@@ -72,10 +73,9 @@ class LogContents(NamedTuple):
     opened    the first record
     records   all in their order, each with the number of its line, counted from 1
     stamp     what the system said of the file before it was read: it is another one once that differs
-    hash      the last running hash; None of a run of before there was one, and of a salvaged one
+    hash      the last running hash; None of a run of before there was one
     chained   whether its lines have running hashes
     torn      whether something that is no record stands behind its last newline
-    left_out  what salvaging passed over, in words
     """
 
     opened: Opened
@@ -84,7 +84,6 @@ class LogContents(NamedTuple):
     hash: str | None
     chained: bool
     torn: bool
-    left_out: tuple[str, ...]
 
 
 class _Line(NamedTuple):
@@ -170,8 +169,8 @@ class RunLog:
         with self._open() as file:
             return self._opened(_line(file.readline(reading.MOST_JSON).rstrip(b"\n")))
 
-    def read(self, *, salvage: bool = False) -> LogContents:
-        """Read the whole log. Raises RunError at the first damaged line; `salvage` leaves such lines out."""
+    def read(self) -> LogContents:
+        """Read the whole log. Raises RunError at the first damaged line."""
         with self._open() as file:
             stamp, text = Stamp.of(os.fstat(file.fileno())), reading.within(file, _MOST)
         lines, torn = [_line(each) for each in text.split(b"\n")], False
@@ -180,37 +179,25 @@ class RunLog:
         opened = self._opened(lines[0] if lines else _line(b""))
         chained, previous = lines[0].chain is not None, opened.seed_hash
         found: list[tuple[int, Record]] = []
-        left_out: list[str] = []
         known: str | None = previous
         for number, line in enumerate(lines, 1):
             problem = line.problem or _misplaced(line, known, chained=chained)
             if problem is None and line.record is not None:
                 found.append((number, line.record))
             elif chained or line.record is not None or not _resumed(lines[number:]):
-                if not salvage:
-                    raise RunError(f"{self.path}, line {number}: {problem}", hint=self._cure())
-                if number == 1:
-                    raise RunError(f"{self.path}, line 1: {problem}: nothing can be made of the rest", hint=ANEW)
-                left_out.append(f"{self.path.name}, line {number}: {problem}")
-            # After an unreadable line the hash before the next line is unknown.
+                raise RunError(f"{self.path}, line {number}: {problem}", hint=COPY)
             known = line.chain
         if not chained and _stripped(found):
             problem = "its lines have no running hashes, and were written with them: these were taken out"
-            if not salvage:
-                raise RunError(f"{self.path}: {problem}", hint=self._cure())
-            left_out.append(f"{self.path.name}: {problem}")
+            raise RunError(f"{self.path}: {problem}", hint=COPY)
         return LogContents(
             opened=opened,
             records=tuple(found),
             stamp=stamp,
-            hash=known if chained and not left_out else None,
+            hash=known if chained else None,
             chained=chained,
             torn=torn,
-            left_out=tuple(left_out),
         )
-
-    def _cure(self) -> str:
-        return f"put a copy of it back; or go on knowingly without it: hugewise report --salvage {self.path.parent}"
 
     def _opened(self, line: _Line) -> Opened:
         if not isinstance(line.record, Opened):

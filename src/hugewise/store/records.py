@@ -314,10 +314,9 @@ class Run:
     left_open   the block that a killed run left open
     guests      what is kept of its guests; None of a run without any
     stamp       what the system said of the log before it was read
-    hash        the last running hash (`store.log`); None of a run without, and of a salvaged one
+    hash        the last running hash (`store.log`); None of a run without
     chained     whether it has running hashes
     torn        whether something that is no record stands at the end of the log
-    left_out    what salvaging it passed over, in words
     """
 
     path: Path
@@ -331,7 +330,6 @@ class Run:
     hash: str | None = None
     chained: bool = False
     torn: bool = False
-    left_out: tuple[str, ...] = ()
 
     @property
     def opened(self) -> Opened:
@@ -342,7 +340,7 @@ class Run:
     def goes_on_from(self, earlier: Run) -> bool:
         """Return whether this run continues `earlier`: the earlier records and closed blocks come first here."""
         return (
-            (self.chained and earlier.chained and not (self.left_out or earlier.left_out))
+            (self.chained and earlier.chained)
             and self.records[: len(earlier.records)] == earlier.records
             and self.blocks[: len(earlier.blocks)] == earlier.blocks
         )
