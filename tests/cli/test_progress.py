@@ -43,7 +43,19 @@ def test_a_run_with_a_time_budget_is_planned_by_its_time() -> None:
     out = io.StringIO()
     with show_progress(out) as listener:
         listener(Started("r", "f", 1000, 0, 120.0))
-    assert out.getvalue() == "run r in f: 2 min 00 s planned\n"
+        listener(Started("r", "f", 1000, 0, 120.0, 0, 8))
+    assert out.getvalue() == "run r in f: 2 min 00 s planned\nrun r in f: 0 of 8 decided, 2 min 00 s planned\n"
+
+
+def test_a_log_has_a_line_at_each_tenth(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "monotonic", lambda: 100.0)
+    out = io.StringIO()
+    with show_progress(out) as listener:
+        for number in range(1, 41):
+            listener(BlockEnded(number, "chase", "complete", number, 40, 40.0 - number, 0, 5, 8))
+    told = [int(line.partition("/")[0]) for line in out.getvalue().splitlines()]
+    assert told == [1, *range(4, 41, 4)]
+    assert "5 of 8 decided, about" in out.getvalue()
 
 
 def open_(arm: str, ratio: float | None, low: float | None, high: float | None) -> OpenComparison:

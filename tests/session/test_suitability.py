@@ -12,14 +12,19 @@ from typing import cast
 import msgspec
 import pytest
 
+import hugewise
 from hugewise.host.local_host import LocalHost
 from hugewise.host.local_machine import LocalMachine
 from hugewise.model.design import Slicing
 from hugewise.plan.plan import Cell
+from hugewise.session import session
 from hugewise.session import suitability as module
 from hugewise.session.suitability import Samples, Suitability, suitability
+from hugewise.study.load import MOST_BLOCKS, command_study
 from hugewise.workloads import discover
+from tests.build import known
 from tests.build.studies import an_arm, cell_of
+from tests.servers.trying import need_pages
 
 SLICING = Slicing(arms=2, length=0.02, wash_out=0.0)
 # A program goes on until it was looked at that many times, and one that waits until twice as many: however late a look.
@@ -63,7 +68,8 @@ def python(folder: Path, code: str) -> str:
 
 
 def test_a_program_that_computes_on_one_thread_can(tmp_path: Path) -> None:
-    assert of(tmp_path, sys.executable, "-IS", "-c", LOOP) == Suitability(None, one_thread=True)
+    found = of(tmp_path, sys.executable, "-IS", "-c", LOOP)
+    assert found == Suitability(None, one_thread=True, seconds=found.seconds) and known(found.seconds) > 0
 
 
 def test_a_program_that_waits_cannot(tmp_path: Path) -> None:
@@ -147,7 +153,8 @@ def test_a_file_that_is_gone_in_the_end_is_common_where_programs_do_not_draw_nam
 
 def test_a_program_with_two_busy_threads_is_not_judged_by_its_cpu_time(tmp_path: Path) -> None:
     code = f"import os\nchild = os.fork()\n{LOOP}\nif child: os.wait()"
-    assert of(tmp_path, sys.executable, "-IS", "-c", code) == Suitability(None, one_thread=False)
+    found = of(tmp_path, sys.executable, "-IS", "-c", code)
+    assert (found.refused, found.one_thread) == (None, False)
 
 
 def test_programs_that_have_no_room_at_once_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,3 +164,20 @@ def test_programs_that_have_no_room_at_once_cannot(monkeypatch: pytest.MonkeyPat
     assert module._room(3 << 30, 3, machine) == "3 arms at once need 9 GiB, and 10 GiB are free"
     busy = Samples(count=100, busy=100)
     assert module._refusal(busy, 3.0, (), "no room", SLICING) == "no room"
+
+
+def test_a_command_without_a_file_is_declared_for_twice_the_pairs_that_fit(tmp_path: Path) -> None:
+    """It was declared for 1,000 pairs whatever its time: some 8% more pairs were needed for nothing."""
+    need_pages()
+
+    def interrupt(step: str) -> None:
+        if step == "launch":
+            raise KeyboardInterrupt
+
+    argv = [sys.executable, "-IS", "-c", "n = 0\nwhile n < 2_000_000: n += 1"]
+    study = command_study(["as-is", "base"], argv, time="60s")
+    folder = session.run(study, tmp_path, on_step=interrupt)
+    run = folder.read()
+    assert study.budget.blocks == MOST_BLOCKS and 24 <= known(run.opened.blocks) < MOST_BLOCKS
+    (comparison,) = hugewise.open_results(folder.path).cells[0].comparisons
+    assert comparison.planned == run.study.budget.blocks == run.opened.blocks

@@ -25,7 +25,6 @@ _SHORT_S = 0.02  # runs so short that starting a process is a large part
 _MOST_SAID = 4 << 20  # bytes of an output that are compared
 _LAST_SAID = 200  # characters of the last line of a program that failed
 _POWER = 0.8
-_FEW, _MANY = 24, 1000  # pairs that are declared
 _ROOM = 1.5  # factor on the time of the fewest pairs
 _FOLLOWED = 200  # pairs; more are said to show as much
 _CLOCKED = 0.002  # pairs of a program that runs for a fixed time differ by less
@@ -95,7 +94,7 @@ class ProgramAsIs(msgspec.Struct, frozen=True, kw_only=True):
 
     def declared(self, seconds: float) -> int:
         """Return the pairs that a test of so much time is declared for: more than fit in, as the pilot is short."""
-        return min(_MANY, max(_FEW, 2 * self.pairs_in(seconds)))
+        return power.declared(self.pairs_in(seconds))
 
     def shown_in(self, seconds: float, alpha: float) -> float | None:
         """Return the smallest change that so much time shows four times in five, as a share, or None.
@@ -229,7 +228,7 @@ def needed(found: ProgramAsIs, seconds: float, alpha: float, spent: float) -> st
     least = power.least_pairs(alpha, found.declared(seconds))
     if least is not None and found.pairs_in(seconds) >= least:
         return ""
-    fewest = least or power.least_pairs(alpha, _MANY) or 0
+    fewest = least or power.least_pairs(alpha, power.MOST_DECLARED) or 0
     return time_option(spent + fewest * _ROOM * found.block_s)
 
 

@@ -178,7 +178,7 @@ class _Live(Progress):
             case BlockEnded():
                 self._look(event)
                 left = f"{format_duration(event.left_s)}{'+' if event.unmeasured else ''} left"
-                decided = f"{event.decided} of {event.judged} decided" if event.judged else ""
+                decided = _decided(event) if event.judged else ""
                 total = max(event.blocks, 1)
                 self.update(self._task, completed=event.closed, total=total, left=left, decided=decided)
             case Message():
@@ -195,21 +195,19 @@ class _Live(Progress):
 
 
 def _lines(console: TextConsole) -> Listener:
-    last = time.monotonic()
+    last, tenths = time.monotonic(), 0
 
     def lines(event: Event) -> None:
-        nonlocal last
+        nonlocal last, tenths
         match event:
             case Started():
                 console.print(f"run {event.run} in {event.folder}: {_planned(event)}", soft_wrap=True)
             case AttemptStarted() if time.monotonic() - last >= _EVERY_S:  # within a block that takes long
                 last = time.monotonic()
                 console.print(f"block {event.block} ({event.cell}): {event.arm}", soft_wrap=True)
-            case BlockEnded() if (
-                event.closed == 1 or time.monotonic() - last >= _EVERY_S or event.closed == event.blocks
-            ):
-                last = time.monotonic()
-                decided = f" {event.decided} of {event.judged} decided," if event.judged else ""
+            case BlockEnded() if event.closed == 1 or time.monotonic() - last >= _EVERY_S or _tenths(event) > tenths:
+                last, tenths = time.monotonic(), _tenths(event)
+                decided = f" {_decided(event)}," if event.judged else ""
                 console.print(
                     f"{event.closed}/{event.blocks} blocks,{decided} about {format_duration(event.left_s)}"
                     f" left{_open(event)} ({event.cell})",
@@ -225,9 +223,16 @@ def _lines(console: TextConsole) -> Listener:
 
 def _planned(event: Started) -> str:
     """Return how long the run may get: the number of its blocks, or its time where it has one."""
-    if event.time is None:
-        return f"{event.blocks} blocks planned"
-    return f"{format_duration(event.time)} planned"
+    planned = f"{event.blocks} blocks" if event.time is None else format_duration(event.time)
+    return f"{_decided(event)}, {planned} planned" if event.judged else f"{planned} planned"
+
+
+def _decided(event: Started | BlockEnded) -> str:
+    return f"{event.decided} of {event.judged} decided"
+
+
+def _tenths(event: BlockEnded) -> int:
+    return 10 * event.closed // max(event.blocks, 1)
 
 
 def _open(event: BlockEnded) -> str:

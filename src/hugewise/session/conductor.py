@@ -288,7 +288,8 @@ class Conductor:
         for block in self.run.blocks:
             self._observe(block, now=False)
         done, planned = self._progress()
-        self.listener(progress.Started(self.folder.run, str(self.folder.path), planned, done, self.study.budget.time))
+        time, decided = self.study.budget.time, self._decided()
+        self.listener(progress.Started(self.folder.run, str(self.folder.path), planned, done, time, *decided))
         if self.run.left_open is not None:
             self._take_up(self.run.left_open)
         useless = 0
@@ -503,12 +504,15 @@ class Conductor:
         done, planned = self._progress()
         new = sum(not self._budget.measured(each) and self._remaining(each) > 0 for each in self.cells)
         open_ = functools.partial(_open, [method for method in self.methods if method.contrast.cell == cell])
-        verdicts = [verdict for method in self.methods if (verdict := method.decision().verdict) != "none"]
-        decided = sum(verdict in DECIDED for verdict in verdicts)
         self.listener(
-            progress.BlockEnded(number, cell, state, done, planned, self._left(), new, decided, len(verdicts), open_)
+            progress.BlockEnded(number, cell, state, done, planned, self._left(), new, *self._decided(), open_)
         )
         return closed
+
+    def _decided(self) -> tuple[int, int]:
+        """Return the comparisons that are decided, and all that get a verdict."""
+        verdicts = [verdict for method in self.methods if (verdict := method.decision().verdict) != "none"]
+        return sum(verdict in DECIDED for verdict in verdicts), len(verdicts)
 
     def _paired(self, cell: str, attempts: Sequence[Attempt]) -> bool:
         counted = {attempt.arm for attempt in attempts if attempt.state in _COUNTS}

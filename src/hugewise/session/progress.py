@@ -8,13 +8,17 @@ import msgspec
 
 
 class Started(msgspec.Struct, frozen=True):
-    """The run begins (or goes on): how many blocks are planned and closed, and the time budget in seconds."""
+    """The run begins (or goes on): how many blocks are planned and closed, the time budget in seconds, and how many of
+    the `judged` comparisons are decided.
+    """
 
     run: str
     folder: str
     blocks: int
     closed: int
     time: float | None
+    decided: int = 0
+    judged: int = 0
 
 
 class AttemptStarted(msgspec.Struct, frozen=True):

@@ -56,9 +56,11 @@ from hugewise.session import guests as guest_session
 from hugewise.session.clients import Reached
 from hugewise.session.conductor import Conductor
 from hugewise.stats.family import methods_for
+from hugewise.stats.power import declared
 from hugewise.store import dataset
 from hugewise.store.folder import RunFolder
 from hugewise.store.records import CellRecord, Noted, Opened, Resumed, Run
+from hugewise.study.load import MOST_BLOCKS
 from hugewise.study.study import Study
 
 if TYPE_CHECKING:
@@ -278,6 +280,7 @@ class Session:
     ageing: Ageing | None = None
     clients: Reached = field(default_factory=lambda: Reached(None))
     command: tuple[str, ...] = ()
+    declared: int | None = None
     counters: CounterPlan = field(default_factory=CounterPlan)
     settings: Settings = field(init=False)
 
@@ -377,6 +380,7 @@ class Session:
             if cell.id not in taking:
                 continue
             found = self._suitability(cell, uncontained, len(taking))
+            self._declare(cell, found)
             if found.refused is not None:
                 del taking[cell.id]
                 self.remarks += (f"{cell.id}: the arms are measured one after the other: {found.refused}",)
@@ -384,6 +388,13 @@ class Session:
             elif found.one_thread:
                 taking[cell.id] = TakesTurns(cell.kind, "cpu_s")
         self.plan = feasibility.make_plan(self.study, guests=self.guests, in_turns=taking)
+
+    def _declare(self, cell: Cell, found: suitability.Suitability) -> None:
+        """Declare the test of a command without a file for twice the pairs that fit into its time."""
+        study, budget = self.study, self.study.budget
+        unwritten = study.method == "sequential" and not (self.folder.path / "study.toml").exists()
+        if unwritten and budget.blocks == MOST_BLOCKS and budget.time is not None and found.seconds:
+            self.declared = declared(int(budget.time / (found.seconds * len(cell.arms))))
 
     def withhold_verdicts(self) -> None:
         """Find the cells of a new run that lack the calibration of the metric that is judged, and say so."""
@@ -505,6 +516,8 @@ class Session:
         if self.run is None:
             self._begin_run(cells, versions, facts)
             self.run = self.folder.read()
+            if self.declared is not None:
+                self.study = self.study.declared(self.declared)
         else:
             self._take_up(self.run, cells, versions)
 
@@ -534,6 +547,7 @@ class Session:
             client=self.clients.host,
             command=self.command,
             coins=True,
+            blocks=self.declared,
         )
         self.folder.append(msgspec.structs.replace(opened, **self._earlier(opened)))
         self._note(self.remarks)

@@ -89,10 +89,12 @@ class Suitability:
 
     refused     why the attempts cannot take turns; None when they can
     one_thread  one thread that never waits: the CPU time of the command is the time that a CPU of its own would take
+    seconds     what its one run took, with its start; None where it was not run, or did not end
     """
 
     refused: str | None = None
     one_thread: bool = False
+    seconds: float | None = None
 
 
 def suitability(
@@ -118,8 +120,10 @@ def suitability(
     here = Path(around.cwd)
     named = _named(start.argv, here)
     before = _modified(named, here)
+    begun = time.monotonic()
     with storing(str(outputs)):
         run_launchers([(machine, job)], alongside=lambda launched: _sample(launched[0], job, machine, samples))
+    seconds = time.monotonic() - begun
     own = {spec.stdout, spec.stderr}
     written = {path for path in samples.written if os.path.lexists(path) or not path.startswith(_TEMPORARY)}
     written |= {path for path, changed in _modified(named, here).items() if before.get(path) != changed}
@@ -133,6 +137,7 @@ def suitability(
     return Suitability(
         _refusal(samples, exited.wall_ns / 1e9, sorted(written - own), _room(peak, slicing.arms, machine), slicing),
         one_thread=samples.parallel <= _PARALLEL * samples.count and _cpu_s(usage) <= _ONE_CPU * exited.wall_ns / 1e9,
+        seconds=seconds,
     )
 
 

@@ -46,11 +46,19 @@ from hugewise.stats.signflip import Boundary, first_crossing, magnitudes
 MOST = 1_000_000
 """More pairs than this are not forecast."""
 
+MOST_DECLARED = 1000
+_LEAST_DECLARED = 24
+
 WALKED = 2_000
 """Up to here the walk is followed exactly; beyond it is taken for a Brownian motion."""
 PIECES = (250, WALKED)
 """Numbers of pairs that are followed first, as these often suffice."""
 _SHORT = 400  # pairs up to which walks cost nothing
+
+
+def declared(fitting: int) -> int:
+    """Return the pairs that a test is declared for: twice as many as seem to fit into its time after a first look."""
+    return min(MOST_DECLARED, max(_LEAST_DECLARED, 2 * fitting))
 
 
 @cache

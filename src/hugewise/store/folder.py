@@ -438,7 +438,7 @@ class RunFolder:
             stored_study.check(study, Place(str(path)))
         except StudyError as error:
             raise RunError(error.message, hint=ANEW) from None
-        return study
+        return study if opened.blocks is None else study.declared(opened.blocks)
 
     def study_json(self) -> str:
         """Return the SHA-256 of `study.json` as it stands. Raises RunError."""

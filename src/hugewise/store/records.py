@@ -108,7 +108,7 @@ class Opened(_Record, frozen=True, kw_only=True, tag="opened"):
     for the same study alone. `earlier_unread` counts the folders there that could not be read. `guests` is the
     SHA-256 of `guests.json`, where there is one, and `study_json` that of `study.json`; None in runs that did not keep
     it. `coins` is whether `fixed-n` asks the coins of the blocks too (`stats.fixed`): runs that did not are judged as
-    they were.
+    they were. `blocks` are those that the test is declared for, where the run found that out itself.
     """
 
     format: int = 2
@@ -134,6 +134,7 @@ class Opened(_Record, frozen=True, kw_only=True, tag="opened"):
     client: ClientHost | None = None
     command: tuple[str, ...] = ()
     coins: bool = False
+    blocks: int | None = None
 
     def __post_init__(self) -> None:
         if len({cell.id for cell in self.cells}) < len(self.cells):

@@ -55,8 +55,9 @@ def shipped_study(path: Path) -> Path | None:
 
 _MOST = 1 << 20  # bytes of a study
 
-# For a command without a file: pairs that the test is declared for, and the time after which it ends in any case.
-_SEQUENTIAL, _MOST_BLOCKS, _TIME = "sequential", 1000, "10m"
+MOST_BLOCKS = 1000
+"""Blocks of a command without a file, before its first run tells how many fit into its time."""
+_SEQUENTIAL, _TIME = "sequential", "10m"
 
 
 def load(path: Path, scale: str | None = None) -> Study:
@@ -130,7 +131,7 @@ def command_study(
     """
     method = _SEQUENTIAL if method is None else method
     if method == _SEQUENTIAL and blocks is None:
-        blocks, time = _MOST_BLOCKS, _TIME if time is None else time
+        blocks, time = MOST_BLOCKS, _TIME if time is None else time
     workload = {
         "name": "command",
         "metric": metric,

@@ -243,6 +243,10 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         """Return the most bytes that are added to an attempt's environment: none in guests that count."""
         return 0 if self.guest is not None and self.guest.counting else self.attempt.environment_pad
 
+    def declared(self, blocks: int) -> Study:
+        """Return the study with so many blocks in its budget."""
+        return msgspec.structs.replace(self, budget=msgspec.structs.replace(self.budget, blocks=blocks))
+
     @property
     def digest(self) -> str:
         """Return the SHA-256 of the study's contents, in hex, without comments, spelling and place."""
