@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 import pytest
 
-from hugewise.attempt.recording import disturbances
+from hugewise.attempt.recording import disturbances, shared_work
 from hugewise.host.local_host import LocalHost
 from hugewise.machine import noise
 from hugewise.study.tables import Validity
@@ -98,6 +99,23 @@ def test_khugepaged_works_for_the_treatment_and_is_not_others_load() -> None:
     after = msgspec.structs.replace(LATER, load=8.0, busy_s=QUIET.busy_s + 8, kernel_threads=threads)
     assert noise.difference(QUIET, after).kernel_thread_cpu == {"khugepaged": pytest.approx(8)}
     assert disturbances(noise.difference(QUIET, after), Validity()) == ()
+
+
+def test_background_work_while_arms_take_turns_is_told_above_half_a_percent() -> None:
+    """It is in nobody's slice: compaction for one arm may fall into the slices of all."""
+    names = {1: "kcompactd0", 2: "kswapd0", 3: "ksmd", 4: "khugepaged", 5: "kworker/u8:1", 6: "kworker/u8:2", 7: "rcu"}
+    last = {**names, 5: "kworker/u8:1-flush-254:0", 6: "kworker/u8:2-events_unbound"}
+
+    def seen(names: dict[int, str], spent: int) -> Mapping[str, tuple[str, float]]:
+        kernel = {f"/proc/{pid}/stat": stat_text(pid, name, ppid=2, stime=spent) for pid, name in names.items()}
+        return noise.background(Files({**kernel, "/proc/99/stat": stat_text(99, "kswapd0", stime=9 * spent)}))
+
+    spent = noise.background_s(seen(names, 100), seen(last, 104))
+    assert spent == pytest.approx(dict.fromkeys(("kcompactd", "kswapd", "ksmd", "khugepaged", "writeback"), 4 / TICKS))
+    (said,) = shared_work(spent, 10 / TICKS, 2)
+    assert "kcompactd 0.04 s" in said and "100.0% of the CPU time of the arms, which share it" in said
+    assert [*shared_work({"ksmd": 1.01}, 100.0, 2), *shared_work(spent, None, 2), *shared_work({}, 1.0, 2)] == []
+    assert [*shared_work({"ksmd": 1.02}, 100.0, 2)]
 
 
 def test_swap_throttling_clock_and_frequency_are_flagged_and_can_be_allowed() -> None:

@@ -73,6 +73,7 @@ def recorded(folder: Path, *plays: AttemptDriver, events: Sequence[probe.Event] 
         work.launch = Launch(argv=("true",), proof="live")
         works.append(work)
     group = Group(bench(folder), cell, works, iter(["01"]))
+    group.background = {"kcompactd": 9.0}
     group.before = noise.snapshot(Files(FILES))
     group.after = noise.snapshot(Files({**FILES, "/proc/38/stat": FILES["/proc/38/stat"].replace(" 100 ", " 300 ")}))
     for work in works:
@@ -187,6 +188,8 @@ def test_the_kernels_work_for_all_arms_is_no_figure_of_one(tmp_path: Path) -> No
             assert attempt.metrics[name] is None
             assert attempt.absent[name] == "it is of the machine, which the arms shared"
         assert attempt.state == "accepted" and attempt.metrics["cpu_s"] is None
+    alone = recorded(tmp_path / "own", AttemptDriver(), AttemptDriver())
+    assert [any("which share it" in said for said in one.disturbances) for one in alone] == [True, True]
 
 
 def test_a_timed_command_that_was_ended_had_the_time_of_all_turns(tmp_path: Path) -> None:

@@ -389,6 +389,7 @@ class Group:
     before: noise.Snapshot | None = None
     after: noise.Snapshot | None = None
     drift: list[Drift] = field(default_factory=list)
+    background: Mapping[str, float] = field(default_factory=dict)  # CPU seconds of kernel threads during turns
     stored: list[Attempt] = field(default_factory=list)
     alternation: Alternation | None = None  # of the knobs, where commands take turns
     turn: AttemptState | None = None  # attempt whose part of a step is under way, if it is one attempt's alone

@@ -37,6 +37,7 @@ from hugewise.study.tables import Validity
 
 # Clock sources that cost a device access for each reading; every other one is read from the CPU itself.
 _SLOW_CLOCKS = ("hpet", "acpi_pm", "pit", "jiffies", "refined-jiffies")
+_BACKGROUND = 0.005  # share of CPU time
 _THP_TOLERANCE = 0.05  # share of memory: see `disturbances`
 
 
@@ -80,6 +81,17 @@ def disturbances(change: Difference, rules: Validity) -> tuple[str, ...]:
     if rules.other_huge_page_users:
         found += _huge_page_users(change, after.memory_bytes)
     return tuple(found)
+
+
+def shared_work(background: Mapping[str, float], cpu_s: float | None, arms: int) -> Iterator[str]:
+    """Yield that kernel threads worked while `arms` took turns, where an arm's part is above 0.5% of its CPU time by
+    more than a tick.
+    """
+    spent = sum(background.values())
+    if cpu_s and spent - TICK > _BACKGROUND * cpu_s * arms:
+        share = spent / (cpu_s * arms)
+        names = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in sorted(background.items()))
+        yield f"the kernel worked in the background ({names}): {share:.1%} of the CPU time of the arms, which share it"
 
 
 def _huge_page_users(change: Difference, memory_bytes: int | None) -> Iterator[str]:
@@ -160,6 +172,7 @@ def stored(group: Group, work: AttemptState) -> Attempt:
         disturbances=(
             *(() if timeless else disturbances(host, _rules(group))),
             *driver.marks,
+            *shared_work(group.background, cpu_s, len(group.works)),
             *launching.marks(found.sampled),
         ),
         environment_pad=trial.environment_pad,

@@ -396,6 +396,7 @@ def launch(group: Group) -> None:
     works = [work for work in group.launched if work.driver.problem is None]
     if group.interleaved and len(works) < len(group.works):
         works = []  # all or none
+    threads = noise.background(group.bench.host) if group.interleaved else {}
     try:
         together = len({id(work.site) for work in works}) < 2
         found = _launch(group, works) if together else _launch_apart(group, works)
@@ -403,6 +404,8 @@ def launch(group: Group) -> None:
         # Also for attempts whose guest is gone, which are stored; and not by the wall clock, which may be set
         # meanwhile.
         group.ended = group.started + (time.monotonic() - begun)
+        if group.interleaved:
+            group.background = noise.background_s(threads, noise.background(group.bench.host))
     if group.shared:
         for index, work in enumerate(group.works):
             work.events = outcome.layout(found[0], index, len(group.works))

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import re
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import TypeVar, cast
 
 import msgspec
@@ -27,6 +27,7 @@ CPU = "/sys/devices/system/cpu"
 _CLOCK_SOURCE = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
 
 _KERNEL_THREADS = ("khugepaged", "kcompactd", "kswapd")
+_BACKGROUND = (*_KERNEL_THREADS, "ksmd", "kworker/u")
 _VMSTAT = re.compile(
     r"^(pswpin|pswpout|compact_(?:stall|fail|success|daemon_wake)|allocstall\w*|oom_kill"
     r"|thp_(?:fault_alloc|fault_fallback|collapse_alloc|collapse_alloc_failed|split_page)) (\d{1,18})$",
@@ -130,13 +131,39 @@ def _sources(key: Hashable) -> _Sources:
 
 def _threads(host: Host) -> tuple[tuple[str, str], ...]:
     # Children of kthreadd (pid 2), as any program may take such a name.
-    threads = []
+    return tuple(
+        sorted((stat.comm, path) for path, stat in _kernel_stats(host) if stat.comm.startswith(_KERNEL_THREADS))
+    )
+
+
+def _kernel_stats(host: Host) -> Iterator[tuple[str, ProcessStat]]:
     for name in host.names("/proc"):
         if name.isdigit() and (text := text_of(host, path := f"/proc/{name}/stat")) is not None:
             stat = _stat(text)
-            if stat.comm.startswith(_KERNEL_THREADS) and stat.ppid == 2:
-                threads.append((stat.comm, path))
-    return tuple(sorted(threads))
+            if stat.ppid == 2:
+                yield path, stat
+
+
+def background(host: Host) -> Mapping[str, tuple[str, float]]:
+    """Return kernel threads that work for all programs, by their number: name and CPU time until now. The name of a
+    worker ends in the kind of its last work.
+    """
+    found = ((path, stat) for path, stat in _kernel_stats(host) if stat.comm.startswith(_BACKGROUND))
+    return {path: (stat.comm, (stat.utime + stat.stime) * TICK) for path, stat in found}
+
+
+def background_s(
+    before: Mapping[str, tuple[str, float]], after: Mapping[str, tuple[str, float]]
+) -> Mapping[str, float]:
+    """Return CPU time between two looks at `background`, by what worked; of workers those that wrote pages back."""
+    spent: dict[str, float] = {}
+    for path, (name, now) in after.items():
+        then = before.get(path, (name, 0.0))
+        writes = any("flush" in each or "writeback" in each for each in (name, then[0]))
+        kind = "writeback" if writes else name.rstrip("0123456789")
+        if (writes or not name.startswith("kworker")) and now > then[1]:
+            spent[kind] = spent.get(kind, 0.0) + now - then[1]
+    return spent
 
 
 def snapshot(host: Host) -> Snapshot:
