@@ -158,7 +158,7 @@ def _stalling_alike(random: Generator) -> bool:
 
 def _two_runs(random: Generator) -> bool:
     study = study_of(blocks=20)
-    runs = [many(study, *_nulls(random, 20), name=name) for name in ("first", "second")]
+    runs = [many(study, *_nulls(random, 20, 2 * CELLS), name=name) for name in ("first", "second")]
     found = combining.combined([combining.carried(run, analysis.results_of(run)) for run in runs], 1 - 3 * _LOOSE)
     return any(one.verdict in DIRECTIONS for one in found.comparisons)
 
@@ -322,7 +322,12 @@ EDGES: tuple[Edge, ...] = (
     ),
     Edge("end point slow: both stall in a third of runs", _stalling_alike, _loose_end_points, "at 20 alpha"),
     Edge(
-        f"combine, {CELLS} comparisons of two runs, no effect", _two_runs, _no_e_holm, "no e-Holm", 3 * _LOOSE, of=0.4
+        f"combine, {2 * CELLS} comparisons of two runs, no effect",
+        _two_runs,
+        _no_e_holm,
+        "no e-Holm",
+        3 * _LOOSE,
+        of=0.2,
     ),
     Edge("analyze, 60 pairs, no effect", _file, _times(analyze, "compare", 4, 10), "at 10 alpha", _LOOSE / 2, of=0.4),
     Edge(
