@@ -73,7 +73,7 @@ def test_the_tables_about_attempts_are_those_of_the_study(machine: Machine, tmp_
 
 @pytest.mark.parametrize(
     ("kind", "taken"),
-    [("auto", "auto"), ("interleaved", "auto"), ("duet", "sequential"), ("crossover", "sequential")],
+    [("auto", "auto"), ("interleaved", "auto"), ("duet", "sequential")],
 )
 def test_a_design_is_taken_over_where_it_can_hold(kind: str, taken: str) -> None:
     slots = {"slots": [0, 1]} if kind == "duet" else {}

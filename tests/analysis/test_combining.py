@@ -131,7 +131,7 @@ def test_an_end_point_that_only_one_run_declared_is_named_and_left_out(tmp_path:
 
 
 def test_a_design_adds_to_the_estimand_and_not_to_the_end_point(tmp_path: Path) -> None:
-    of = the_study(end_points=["mean"], design={"kind": "crossover"})
+    of = the_study(end_points=["mean"], design={"kind": "interleaved"})
     both = a_run(tmp_path, 1, of=of), a_run(tmp_path, 2, of=of)
     assert {one.end_point for one in combining.answer(both).comparisons} == {"typical ratio", "mean"}
     plain = a_run(tmp_path, 3, of=the_study(end_points=["mean"]))
@@ -224,7 +224,7 @@ def test_what_is_not_the_same_is_refused(tmp_path: Path, what: str) -> None:
     changes: dict[str, dict[str, Any]] = {
         "parameters": {"cells": (msgspec.structs.replace(base, values={"bytes": 1}),)},
         "treatment of the arm": {"cells": (msgspec.structs.replace(base, arms=arms),)},
-        "design": {"cells": (base,), "of": the_study(design={"kind": "crossover"})},
+        "design": {"cells": (base,), "of": the_study(design={"kind": "interleaved"})},
     }
     error = refused(a_run(tmp_path, 1, cells=(base,)), a_run(tmp_path, 2, **changes[what]))
     assert f"the {what} of 20261120T210001Z-0001 and 20261120T210002Z-0002 differ" in error.message

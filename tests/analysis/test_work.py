@@ -7,13 +7,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from hugewise.analysis.analysis import with_work
+from hugewise.analysis.analysis import with_carry_over, with_work
 from hugewise.model.metric import COMMON, WALL_US
+from hugewise.model.reason import CarryOver
 from hugewise.model.results import Comparison
 from hugewise.model.trial import Block
 from hugewise.report.reasons import in_words
 from hugewise.store.records import CellRecord
 from tests.analysis.test_forecast import cell
+from tests.build import known
 from tests.build.results import comparison
 from tests.build.trials import attempt, block
 
@@ -102,3 +104,25 @@ def test_a_load_that_tells_no_count_is_said_to_be_unknown() -> None:
     assert with_work(better("rate"), of("service", ("rate,higher=json:.x",)), [], 0.02).warnings == ()
     assert with_work(better(), of("command"), [], 0.02) == better()
     assert with_work(better(), of("chase"), [], 0.02) == better()
+
+
+def test_the_bias_that_turns_do_not_exclude_is_told_of_blocks_that_kept_their_turns() -> None:
+    def in_turns(count: int, **changes: Any) -> list[Block]:
+        """The arm reads 2% lower where turns alternate."""
+        return [
+            block(
+                n, {"thp": 100.0 * (1 + n % 3 / 1e4) * (0.98 if n % 2 else 1.0), "base": 100.0},
+                arms=("thp", "base"), turns="0101" if n % 2 else "0110", **changes,
+            )
+            for n in range(count)
+        ]  # fmt: skip
+
+    one = better("ns_per_load")
+    (said,) = with_carry_over(one, in_turns(20)).warnings
+    assert in_words(said).startswith("not excluded is a bias of ")
+    assert in_words(said).endswith(" by what a turn does to the next one (20 blocks)")
+    assert isinstance(said, CarryOver) and known(said.low) < 0.98**0.5 < known(said.high)
+    (few,) = with_carry_over(one, in_turns(3)).warnings
+    assert in_words(few) == "3 blocks are too few to bound what a turn does to the next one"
+    old = [msgspec.structs.replace(each, turns="") for each in in_turns(20)]
+    assert with_carry_over(one, old) == with_carry_over(one, in_turns(20, state="disturbed")) == one

@@ -72,7 +72,7 @@ def recorded(folder: Path, *plays: AttemptDriver, events: Sequence[probe.Event] 
         work = AttemptState(arm, trial(arm.name, order), 1, folder, aboard=aboard, driver=play, events=list(events))
         work.launch = Launch(argv=("true",), proof="live")
         works.append(work)
-    group = Group(bench(folder), cell, works, iter(["01"]))
+    group = Group(bench(folder), cell, works, "01")
     group.background = {"kcompactd": 9.0}
     group.before = noise.snapshot(Files(FILES))
     group.after = noise.snapshot(Files({**FILES, "/proc/38/stat": FILES["/proc/38/stat"].replace(" 100 ", " 300 ")}))
@@ -110,7 +110,7 @@ def launched(
         AttemptState(arm, trial(arm.name, order), 1, folder, driver=AttemptDriver(), leaf=leaf)
         for order, (arm, leaf) in enumerate(zip(arms, groups, strict=True))
     ]
-    group = Group(bench(folder), cell_of(Fault(), *arms, kind="interleaved"), works, iter(["01"]))
+    group = Group(bench(folder), cell_of(Fault(), *arms, kind="interleaved"), works, "01")
     running = [Launcher() for _ in works]
 
     def probes(*_: object, beside: AttemptDriver, **__: object) -> list[list[probe.Event]]:

@@ -9,7 +9,6 @@ import pytest
 from hugewise.attempt.outcome import (
     Outcome,
     coverage_proof,
-    layout,
     outcome,
     staged,
     with_kernel_work,
@@ -205,26 +204,6 @@ def test_the_rest_of_a_pool_at_the_exit_proves_nothing_of_what_was_given_back() 
     assert (twin.delivered, twin.coverage, twin.proof) == (True, full.bytes, "twin")
     short = proof([left, usage, EXIT], [left, usage, EXIT], target=pool)
     assert (short.delivered, short.proof) == (False, "twin")
-
-
-def test_layouts_of_one_process_are_told_apart_and_what_they_share_is_nobodys() -> None:
-    small, large = (msgspec.structs.replace(coverage(0), named=True, bytes={f"anon:{n}": 8}) for n in (4096, 2 << 20))
-
-    second = msgspec.structs.replace(RESULT, wall_ns=700_000_000, metrics={"ns_per_load": 25.0, "cpu_s": 0.6})
-    first = msgspec.structs.replace(RESULT, metrics={"ns_per_load": 12.5, "cpu_s": 0.4})
-    shared = counters("timed", page_faults=3)
-    events: list[probe.Event] = [first, second, shared, small, large, USAGE, EXIT]
-    for index, (time, wall, cpu, size) in enumerate([(12.5, 0.5, 0.4, 4096), (25.0, 0.7, 0.6, 2 << 20)]):
-        own = layout(events, index, 2)
-        found = outcome(own, micro=True, timeout_s=1)
-        assert found.metrics["ns_per_load"] == time
-        assert (found.wall_s, found.metrics["cpu_s"]) == (wall, cpu)
-        assert found.metrics["page_faults"] is None
-        assert "share one process" in found.absent["page_faults"]
-        assert found.peak_bytes is None
-        assert [event.bytes for event in own if isinstance(event, probe.Coverage)] == [{f"anon:{size}": 8}]
-    # A scan that failed leaves it open which layout the other one was of.
-    assert not any(isinstance(event, probe.Coverage) for event in layout([first, second, small, EXIT], 0, 2))
 
 
 def test_what_remained_is_no_proof_where_there_are_no_counters() -> None:

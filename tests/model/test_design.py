@@ -9,13 +9,11 @@ import pytest
 from hugewise.model.design import (
     FixedWork,
     Kind,
-    Layered,
     Slicing,
     TakingTurns,
     TurnSettings,
     Visited,
     at_once,
-    in_turns,
     interleaved,
     lasting,
     must_agree,
@@ -47,7 +45,7 @@ def refused(
     found = discover()[workload]
     command: Mapping[str, ParameterValue] = {"argv": ("true",), "proof": "counters"}
     values = command if workload == "command" else {"bytes": 1 << 20, "loads": 10}
-    return refusal(kind, arm, PLAIN, found, values, taken=taken, slots=slots, metrics=[metric])
+    return refusal(kind, arm, PLAIN, found, values, taken=taken, slots=slots)
 
 
 def test_sequential_pairs_take_every_arm() -> None:
@@ -55,30 +53,17 @@ def test_sequential_pairs_take_every_arm() -> None:
         assert refused("sequential", arm, slots=0) is None
     assert not at_once("sequential")
     assert at_once("duet")
-    assert at_once("crossover")
 
 
 def test_what_has_its_own_machine_wide_setting_cannot_run_beside_another() -> None:
-    kinds: tuple[Kind, ...] = ("duet", "crossover")
-    for kind in kinds:
-        assert refused(kind, ADVISED) is None
-        assert "/k is always here, madvise for the baseline" in (refused(kind, OTHER) or "")
+    assert refused("duet", ADVISED) is None
+    assert "/k is always here, madvise for the baseline" in (refused("duet", OTHER) or "")
 
 
 def test_a_duet_needs_a_cpu_for_each_arm_and_a_proof_that_tells_them_apart() -> None:
     assert refused("duet", OFF) is None
     assert "slots names 2" in (refused("duet", OFF, taken=2) or "")
     assert "tell the arms apart" in (refused("duet", ADVISED, workload="command") or "")
-
-
-def test_a_crossover_needs_a_workload_that_holds_layouts_and_treatments_of_memory_alone() -> None:
-    assert "cannot hold two layouts" in (refused("crossover", ADVISED, workload="mmap-perf") or "")
-    assert "thp_disable" in (refused("crossover", OFF) or "")
-    changed = msgspec.structs.replace(ADVISED, parameters={"loads": 11})
-    assert "same parameters" in (refused("crossover", changed) or "")
-    assert "whole process" in (refused("crossover", ADVISED, metric="page_faults") or "")
-    assert refused("crossover", ADVISED, metric="cpu_s") is None
-    assert "at most 10" in (refused("crossover", ADVISED, taken=10) or "")
 
 
 def test_workloads_that_take_turns_are_those_that_say_so() -> None:
@@ -88,16 +73,6 @@ def test_workloads_that_take_turns_are_those_that_say_so() -> None:
     }
     assert {name for name, each in found.items() if isinstance(each, FixedWork)} == {"service"}
     assert {name for name, each in found.items() if isinstance(each, Visited)} == {"memcached", "redis"}
-    assert {name for name, each in found.items() if isinstance(each, Layered)} == {"chase", "gups", "spin", "stream"}
-
-
-def test_the_probe_is_told_every_layout() -> None:
-    chase = discover()["chase"]
-    pool = msgspec.structs.replace(PLAIN, map_hugetlb=2 << 20)
-    launch = chase.launch_together([pool, ADVISED, PLAIN], {"bytes": 4096, "loads": 6}, "012210")  # type: ignore[attr-defined]
-    told = " ".join(launch.argv)
-    assert told.startswith("chase --bytes 4096 --loads 6 --map hugetlb:2097152")
-    assert "--beside anon,huge --beside anon,none --turns 012210" in told
 
 
 @pytest.mark.parametrize(
@@ -132,14 +107,12 @@ def not_in_turns(
     found = discover()[workload]
     values = {**values, "argv": ("true",)} if workload == "command" else values
     arm, baseline = (msgspec.structs.replace(PLAIN, knobs=each) for each in (knobs, {}))
-    return refusal(
-        "interleaved", arm, baseline, found, given(found, **values), taken=taken, slots=0, metrics=["wall_s"]
-    )
+    return refusal("interleaved", arm, baseline, found, given(found, **values), taken=taken, slots=0)
 
 
 @pytest.mark.parametrize("kind", ["resident", "interleaved"])
 def test_arms_that_take_turns_are_there_at_once_and_only_in_old_runs_must_agree(kind: Kind) -> None:
-    assert at_once(kind) and in_turns(kind) and interleaved(kind)
+    assert at_once(kind) and interleaved(kind)
     assert must_agree(kind) == (kind == "resident")
 
 
@@ -226,7 +199,7 @@ def test_what_is_of_the_one_client_or_of_everybodys_time_is_the_same_in_all_arms
         for name, refused_as in ((own, None), (shared, f"{shared} must be the same in all arms that take turns")):
             arm = msgspec.structs.replace(PLAIN, parameters={name: values[name]})
             for one, other in ((arm, PLAIN), (PLAIN, arm)):
-                said = refusal("interleaved", one, other, found[workload], values, taken=1, slots=0, metrics=["wall_s"])
+                said = refusal("interleaved", one, other, found[workload], values, taken=1, slots=0)
                 assert said == refused_as, (workload, name)
 
 

@@ -351,9 +351,6 @@ def test_a_design_takes_the_arms_that_it_can_lay_out_beside_the_baseline() -> No
     # The baseline has its place, wherever it stands among the policies.
     made = planned([{"name": "chase"}], use=["thp", off, third], design=duet, baseline="third")
     assert [arm.name for arm in made.cells[0].arms] == ["thp", "third"]
-    crossover = planned([{"name": "chase"}], use=["thp", third], design={"kind": "crossover"})
-    assert crossover.cells == ()
-    assert "chase cannot hold two layouts in one process" in {left.reason for left in crossover.left_out}
 
 
 def test_slots_must_be_there_and_a_workload_may_not_be_pinned_beside_them() -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -85,9 +84,6 @@ class FakeSettings:
         self.yielded += drifts
 
 
-Rounds = Iterator[str] | None
-
-
 def cell(name: str, *arms: str, together: bool = False, kind: Kind = "sequential", at_most: int | None = None) -> Cell:
     def arm(each: str) -> Arm:
         treatment = Treatment(policy=each, mechanism="system", target=PageTarget("any", 4096))
@@ -122,7 +118,7 @@ class ProcedureRunner:
         self.events: list[progress.Event] = []
         self.open: list[tuple[str, list[str]]] = []
         self.settings = FakeSettings()
-        self.asked: list[tuple[int, tuple[str, ...], int, str | None]] = []
+        self.asked: list[tuple[int, tuple[str, ...], int, str]] = []
 
     def attempt(self, bench: RunContext, cell: Cell, arm: Arm, trial: Trial, number: int) -> Attempt:
         self.ran.append((trial.block, cell.id, arm.name, number))
@@ -171,9 +167,8 @@ class ProcedureRunner:
         arms: list[tuple[Arm, Trial]],
         number: int,
         *,
-        rounds: Iterator[str] | None = None,
+        turns: str = "",
     ) -> list[Attempt]:
-        turns = None if rounds is None else "".join(itertools.islice(rounds, 5))
         self.asked.append((arms[0][1].block, tuple(arm.name for arm, _ in arms), number, turns))
         return [self.attempt(bench, cell, arm, trial, number) for arm, trial in arms]
 
@@ -540,9 +535,9 @@ def test_where_not_all_arms_fit_the_coin_says_which_one_is_beside_the_baseline(s
 def test_a_duet_attempts_a_block_at_once_each_arm_on_a_slot_of_its_own(stage: ProcedureRunner) -> None:
     stage.conduct([cell("one", "thp", "mthp-64k", together=True)], {})
     assert [(block, number, turns) for block, _, number, turns in stage.asked] == [
-        (1, 1, None),
-        (2, 1, None),
-        (3, 1, None),
+        (1, 1, ""),
+        (2, 1, ""),
+        (3, 1, ""),
     ]
     for block, arms, _, _ in stage.asked:
         trials = design.draw_order(SEED, block, ["base", "thp", "mthp-64k"], 3)
@@ -550,10 +545,10 @@ def test_a_duet_attempts_a_block_at_once_each_arm_on_a_slot_of_its_own(stage: Pr
         assert {trial.slot for trial in trials} == {0, 1, 2}
 
 
-@pytest.mark.parametrize("kind", ["crossover", "resident"])
-def test_arms_that_take_turns_are_told_their_block_s_order(stage: ProcedureRunner, kind: Kind) -> None:
-    stage.conduct([cell("one", "thp", together=True, kind=kind)], {})
-    assert [turns for *_, turns in stage.asked] == [design.draw_turns(SEED, block, 2, 5) for block in (1, 2, 3)]
+def test_arms_that_take_turns_are_told_their_block_s_order_and_it_is_kept(stage: ProcedureRunner) -> None:
+    stage.conduct([cell("one", "thp", together=True, kind="interleaved")], {})
+    drawn = [design.draw_turns(SEED, block, 2) for block in (1, 2, 3)]
+    assert [turns for *_, turns in stage.asked] == [block.turns for block in stage.folder.read().blocks] == drawn
 
 
 @of(DUET)
@@ -667,7 +662,7 @@ def test_in_a_duet_the_arm_at_fault_is_the_one_that_could_not_be_started(
 ) -> None:
 
     def together(
-        bench: RunContext, cell: Cell, arms: list[tuple[Arm, Trial]], number: int, *, rounds: Rounds = None
+        bench: RunContext, cell: Cell, arms: list[tuple[Arm, Trial]], number: int, *, turns: str = ""
     ) -> list[Attempt]:
         stage.now += 1
         if arms[0][1].block > 1:

@@ -150,31 +150,6 @@ def test_a_duet_that_is_interrupted_is_resumed_whole(tmp_path: Path, step: str) 
     assert {"apply", step} <= {each.__name__ for each in STEPS}
 
 
-def test_a_crossover_measures_both_layouts_in_one_process_and_proves_each(tmp_path: Path) -> None:
-    need_root()
-    for workload, parameters in (
-        ("chase", '{ bytes = "16m", loads = 200000 }'),
-        ("gups", '{ bytes = "16m", updates = 200000 }'),
-        ("stream", '{ bytes = "12m", rounds = 20 }'),
-    ):
-        asked = study('kind = "crossover"\nturns = 20', '["base", "hugetlb-2m"]', workload=workload,
-                      parameters=parameters, blocks=2)  # fmt: skip
-        results = hugewise.run(asked, results=tmp_path)
-        (cell,) = results.cells
-        assert [a.state for a in results.attempts] == ["accepted"] * 4
-        for attempt in results.attempts:
-            assert attempt.delivery.delivered, attempt.delivery
-            kind = "hugetlb" if attempt.arm == "hugetlb-2m" else "anon"
-            assert all(key.startswith(kind) for key in attempt.delivery.coverage)
-            assert attempt.metrics[cell.metric.name] is not None
-            assert attempt.cpu_s is not None
-            assert attempt.metrics["page_faults"] is None
-            assert "share one process" in attempt.absent["page_faults"]
-            assert spec(results, attempt.block, attempt.arm) == spec(results, attempt.block, "base")
-        assert "within one process" in cell.comparisons[0].estimand
-        assert results.blocks_complete == 2
-
-
 def test_an_arm_with_more_iterations_takes_longer_by_as_much(tmp_path: Path) -> None:
     more = '["as-is", { name = "more", from = "as-is", parameters = { iterations = 4000000 } }]'
     asked = study("", more, workload="spin", parameters="{ iterations = 1000000 }", blocks=5)
@@ -254,7 +229,7 @@ def test_calibration_passes_finds_what_is_planted_and_lets_verdicts_stand(tmp_pa
     record, _ = calibrate(asked, tmp_path, pairs=20, seed=bytes(16))
     assert load(tmp_path / "calibration")[0] == record
     (cell,) = record.cells
-    kinds = ["sequential", "duet", "crossover"] if len(os.sched_getaffinity(0)) > 1 else ["sequential", "crossover"]
+    kinds = ["sequential", "duet"] if len(os.sched_getaffinity(0)) > 1 else ["sequential"]
     assert [stream.kind for stream in cell.streams] == kinds
     assert all(stream.pairs == 20 for stream in cell.streams)
     assert {"blocked", "alternating", "coin pairs"} < {bought.design for bought in cell.purchases}

@@ -166,6 +166,7 @@ def test_programs_that_have_no_room_at_once_cannot(monkeypatch: pytest.MonkeyPat
     assert module._refusal(busy, 3.0, (), "no room", SLICING) == "no room"
 
 
+@pytest.mark.usefixtures("unchanged")
 def test_a_command_without_a_file_is_declared_for_twice_the_pairs_that_fit(tmp_path: Path) -> None:
     """It was declared for 1,000 pairs whatever its time: some 8% more pairs were needed for nothing."""
     need_pages()

@@ -51,7 +51,7 @@ def taken_over(study: Study) -> dict[str, Any]:
     if study.validity != Validity():
         found["validity"] = study.validity
     if study.design != Design():
-        kinds = {"interleaved": "auto", "duet": "sequential", "crossover": "sequential"}
+        kinds = {"interleaved": "auto", "duet": "sequential"}
         found["design"] = replace(study.design, kind=kinds.get(study.design.kind, study.design.kind))
     return found
 

@@ -46,7 +46,7 @@ from hugewise.model.design import beside_its_own, qualified
 from hugewise.model.guest import Accelerator, Backing, GuestsRecord
 from hugewise.model.metric import OPERATIONS, WALL_US, Metric
 from hugewise.model.policy import Deployment, Treatment
-from hugewise.model.reason import Known, Withheld, WorkDiffers
+from hugewise.model.reason import CarryOver, Known, Withheld, WorkDiffers
 from hugewise.model.results import (
     AgedArm,
     ArmSummary,
@@ -66,6 +66,7 @@ from hugewise.model.workload import ParameterValue, StandIn
 from hugewise.plan.deployment import GuestMemory, Planned, made_again
 from hugewise.quantity import format_size
 from hugewise.stats import signflip
+from hugewise.stats.carry_over import bias, exposure
 from hugewise.stats.changepoint import host_changes, steadiness
 from hugewise.stats.classical import summarise
 from hugewise.stats.end_points import EndPoint
@@ -298,6 +299,23 @@ def with_work(one: Comparison, cell: CellRecord, blocks: Sequence[Block], margin
     return msgspec.structs.replace(one, verdict="none", reason=Withheld("work", differs, one.reason), reach=None)
 
 
+def with_carry_over(one: Comparison, blocks: Sequence[Block]) -> Comparison:
+    """Return the comparison with the bias that the orders of turns of its blocks do not exclude, where these were
+    kept.
+    """
+    points = []
+    for block in blocks:
+        values = {a.arm: value for a in block.attempts if a.state == "accepted" and (value := a.value(one.metric))}
+        arm, baseline = values.get(one.arm, 0.0), values.get(one.baseline, 0.0)
+        if block.turns and block.state == "complete" and min(arm, baseline) > 0:
+            x = exposure(block.turns, block.arms.index(one.arm), block.arms.index(one.baseline))
+            points.append((x, math.log(arm / baseline)))
+    if not points:
+        return one
+    low, high = map(math.exp, found) if (found := bias(points, one.confidence)) else (None, None)
+    return msgspec.structs.replace(one, warnings=(*one.warnings, CarryOver(low, high, len(points))))
+
+
 def _unknown(one: Comparison) -> Comparison:
     return msgspec.structs.replace(one, warnings=(*one.warnings, Known("work unknown")))
 
@@ -472,7 +490,7 @@ def _cell(
             further = method.contrast.metric.name != cell.metric.name
             key = beside_its_own(cell.id, method.contrast.metric.name) if further else cell.id
             said = qualified(comparison, kind, run.opened.withheld.get(key), boots)
-            said = with_work(said, cell, own, run.study.margin)
+            said = with_carry_over(with_work(said, cell, own, run.study.margin), own)
             its = end_points if isinstance(method, EndPoint) else declared if further else comparisons
             its.append(_with_shares(said, arms))
     compared = [method.contrast for method, _ in found if method.contrast.cell == cell.id]

@@ -380,7 +380,7 @@ class Group:
     bench: RunContext
     cell: Cell
     works: list[AttemptState]
-    rounds: Iterator[str] | None = None  # order of turns, if any
+    turns: str = ""  # order of turns, if any: a digit a turn, repeated until the end
     started: float = 0.0
     ended: float = 0.0
     clock: float = 0.0
@@ -414,14 +414,9 @@ class Group:
         return len(self.works) == 1 or work.boarded.own
 
     @property
-    def shared(self) -> bool:
-        """True if all attempts share one process, which the first work stands for."""
-        return self.rounds is not None and self.cell.kind == "crossover"
-
-    @property
     def interleaved(self) -> bool:
         """True if all attempts have processes at once and take turns."""
-        return self.rounds is not None and interleaved(self.cell.kind)
+        return bool(self.turns) and interleaved(self.cell.kind)
 
     @property
     def faults_in_turns(self) -> bool:
@@ -439,8 +434,3 @@ class Group:
         """Turn lengths of interleaved attempts, else None."""
         rules = self.bench.study.design
         return Slicing(len(self.works), rules.slice, rules.wash_out) if self.interleaved else None
-
-    @property
-    def launched(self) -> list[AttemptState]:
-        """Works that have a process of their own."""
-        return self.works[:1] if self.shared else self.works

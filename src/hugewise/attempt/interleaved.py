@@ -164,11 +164,13 @@ def _visits(group: Group, everyone: Sequence[AttemptState], works: Sequence[Atte
     """Have `works`, of all in the block, visited; return the events of each."""
     workload, slicing = group.cell.workload, group.slicing
     plays = [work.driver for work in works if isinstance(work.driver, ServiceDriver)]
-    assert isinstance(workload, Visited) and group.rounds is not None and slicing is not None
+    assert isinstance(workload, Visited) and slicing is not None
     values = group.cell.values
     rounds = slicing.rounds(float(values["duration"]))  # type: ignore[arg-type]
     digits = {str(everyone.index(work)): str(number) for number, work in enumerate(works)}
-    turns = "".join(digits.get(each, "") for each in "".join(itertools.islice(group.rounds, rounds)))
+    turns = "".join(
+        digits.get(each, "") for each in itertools.islice(itertools.cycle(group.turns), rounds * len(everyone))
+    )
     client = workload.visit(
         values, [driver.procedure_runner.places for driver in plays], turns, slicing.length, slicing.wash_out
     )
@@ -314,7 +316,8 @@ class _Turning(AttemptDriver):
                 side.look(driver.look)
 
     def _digits(self, rounds: int | None) -> Iterator[int]:
-        return (int(digit) for each in itertools.islice(self.group.rounds or (), rounds) for digit in each)
+        turns = None if rounds is None else rounds * len(self.sides)
+        return map(int, itertools.islice(itertools.cycle(self.group.turns), turns))
 
 
 def _part(turn: Turn) -> Part:

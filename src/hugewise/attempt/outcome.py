@@ -248,27 +248,6 @@ def last(events: Sequence[probe.Event], kind: type[_Kind]) -> _Kind | None:
     return next((event for event in reversed(events) if isinstance(event, kind)), None)
 
 
-def layout(events: Sequence[probe.Event], index: int, layouts: int) -> list[probe.Event]:
-    """Return the events that speak of layout `index` where one process held `layouts` of them, and of the process as a
-    whole.
-
-    What was counted over all layouts belongs to none of them: it becomes absent, with that reason.
-    """
-    shared = probe.Count(None, "the layouts of a crossover share one process", 0, 0)
-    seen: Counter[type[probe.Event]] = Counter()
-    scanned = sum(isinstance(event, probe.Coverage) for event in events)
-    found: list[probe.Event] = []
-    for event in events:
-        if isinstance(event, probe.Usage) or (isinstance(event, probe.Coverage) and scanned != layouts):
-            continue
-        if isinstance(event, probe.Counters):
-            found.append(msgspec.structs.replace(event, values=dict.fromkeys(event.values, shared)))
-        elif not isinstance(event, probe.Result | probe.Coverage | probe.Hold) or seen[type(event)] == index:
-            found.append(event)
-        seen[type(event)] += 1
-    return found
-
-
 def outcome(
     events: Sequence[probe.Event],
     *,

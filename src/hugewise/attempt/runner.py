@@ -17,12 +17,11 @@ to be right, and no attempt of the cell counts any more.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import pwd
 import shlex
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -37,16 +36,14 @@ from hugewise.attempt.launching import probes, untimed_spec
 from hugewise.attempt.procedure import ProcedureError
 from hugewise.attempt.recording import needs_twin, stored
 from hugewise.attempt.service import ServiceDriver, idle
-from hugewise.beneath import DirFd
 from hugewise.errors import AttemptLostError, MachineError, UserError
 from hugewise.files import storing
 from hugewise.host.local_host import is_caller
 from hugewise.host.pool import hold
-from hugewise.host.scratch import Scratch, copy
+from hugewise.host.scratch import Scratch
 from hugewise.machine import noise, probe
 from hugewise.machine.machine import Machine, read_events, run_launchers
 from hugewise.machine.messages import parse_foreign
-from hugewise.model.design import Layered
 from hugewise.model.host import Host
 from hugewise.model.pages import pressed
 from hugewise.model.procedure import Staged
@@ -211,23 +208,19 @@ def run_together(
     arms: Sequence[tuple[Arm, Trial]],
     number: int,
     *,
-    rounds: Iterator[str] | None = None,
+    turns: str = "",
 ) -> list[Attempt]:
     """Run the attempts of all `arms` at once and store them: as the cell's kind of design has it.
 
-    `rounds` is the order in which they take turns, where they do: each a digit for each arm, in the order of the
-    trials. Either all of them count or none does: when one is to be tried again, so are the others. Raises Disturbed
-    like `attempt`, and MachineError when a guest was gone before anything was launched in it.
+    `turns` is the order in which they take turns, where they do, repeated until the end: a digit is the place of an arm
+    among the trials. Either all of them count or none does: when one is to be tried again, so are the others. Raises
+    Disturbed like `attempt`, and MachineError when a guest was gone before anything was launched in it.
     """
     works = []
     for arm, trial in sorted(arms, key=lambda each: each[1].order):
         name = f"b{trial.block:05d}-{trial.order}-{arm.name}-{number}"
         works.append(AttemptState(arm, trial, number, bench.folder.draft(name)))
-    group = Group(bench, cell, works, rounds)
-    if group.shared:
-        assert isinstance(cell.workload, Layered) and rounds is not None
-        turns = "".join(itertools.islice(rounds, bench.study.design.turns))
-        works[0].launch = cell.workload.launch_together([work.arm.treatment for work in works], cell.values, turns)
+    group = Group(bench, cell, works, turns)
     try:
         for step in STEPS:
             bench.on_step(step.__name__)
@@ -313,7 +306,7 @@ def settle(group: Group) -> None:
 
 def check(group: Group) -> None:
     """Give each process its cgroup and look at the machines before it."""
-    for work in group.launched:
+    for work in group.works:
         contain = work.site.contain
         workload, name = group.cell.workload, work.draft.name.removeprefix(".")
         work.leaf = contain(name)
@@ -332,11 +325,10 @@ def supply(group: Group) -> None:
     for work in group.each():
         site = work.site
         if not isinstance(cell.workload, Staged):
-            if work.launch is None:  # else they are launched together
-                assert isinstance(cell.workload, Direct)
-                work.launch = cell.workload.launch(work.arm.treatment, cell.given(work.arm))
-                _have_reported(group, work)
-            start, boarded = work.launch, work.boarded
+            assert isinstance(cell.workload, Direct)
+            work.launch = cell.workload.launch(work.arm.treatment, cell.given(work.arm))
+            _have_reported(group, work)
+            start, boarded = work.command, work.boarded
             # A person's environment, such as a token in it, is for their own commands.
             whole = not start.micro and (is_caller(cell.account) or boarded.own)
             before = Before(start.prepare, site.machine, work.draft, cell.account, cell.timeout)
@@ -393,7 +385,7 @@ def serve(group: Group) -> None:
 def launch(group: Group) -> None:
     """Launch the workload by the probe, which holds its memory, scans it, and kills what is left."""
     group.started, begun = time.time(), time.monotonic()
-    works = [work for work in group.launched if work.driver.problem is None]
+    works = [work for work in group.works if work.driver.problem is None]
     if group.interleaved and len(works) < len(group.works):
         works = []  # all or none
     threads = noise.background(group.bench.host) if group.interleaved else {}
@@ -406,16 +398,12 @@ def launch(group: Group) -> None:
         group.ended = group.started + (time.monotonic() - begun)
         if group.interleaved:
             group.background = noise.background_s(threads, noise.background(group.bench.host))
-    if group.shared:
-        for index, work in enumerate(group.works):
-            work.events = outcome.layout(found[0], index, len(group.works))
-    else:
-        for work, events in zip(works, found, strict=True):
-            work.events = events
-        for work in works:
-            if work.driver.problem is None:
-                exited = outcome.last(work.events, probe.Exit)
-                work.driver.timed(failed=exited is None or exited.code not in work.command.success)
+    for work, events in zip(works, found, strict=True):
+        work.events = events
+    for work in works:
+        if work.driver.problem is None:
+            exited = outcome.last(work.events, probe.Exit)
+            work.driver.timed(failed=exited is None or exited.code not in work.command.success)
 
 
 def _launch_apart(group: Group, works: Sequence[AttemptState]) -> list[list[probe.Event]]:
@@ -467,14 +455,13 @@ def recheck(group: Group) -> None:
             if work.site is site and not group.interleaved:  # interleaved arms started under settings of their own
                 work.knobs = values
     for work in group.works:
-        if not group.shared:
-            work.cgroup_faults = work.leaf.used().faults
-            work.cgroup_peak = work.leaf.peak_bytes()
+        work.cgroup_faults = work.leaf.used().faults
+        work.cgroup_peak = work.leaf.peak_bytes()
 
 
 def prove(group: Group) -> None:
     """Prove the pages; by an untimed twin of the attempt where its own scan cannot."""
-    for work in group.launched:
+    for work in group.works:
         work.driver.conclude()
         if work.driver.problem is not None:
             continue
@@ -526,9 +513,6 @@ def store(group: Group) -> None:
             attempt = msgspec.structs.replace(attempt, state="rejected", reason=why)  # noqa: PLW2901
         if group.drift:  # said here, as the run may be killed before its block is closed as disturbed
             attempt = msgspec.structs.replace(attempt, state="abandoned", reason=str(Disturbed(group.drift)))  # noqa: PLW2901
-        if group.shared and work is not group.works[0]:
-            with storing(str(work.draft)), DirFd.open(work.draft) as own:
-                copy(group.works[0].draft, own)
         group.stored.append(attempt)
     # Together, as late as possible: a run that is killed between two of them begins the block anew.
     for work, attempt in zip(group.works, group.stored, strict=True):

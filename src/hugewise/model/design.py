@@ -3,11 +3,11 @@
 sequential   the arms of a block one after the other, in the coin's order (and on the coin's CPU)
 duet         all arms of a block at the same time, each on a CPU of its own (Bulej et al., ICPE 2020): noise that
              hits all CPUs alike cancels, and the arms compete with each other, which changes the question
-crossover    one process holds the memory of all arms and works on them in turns of milliseconds: drift that is
-             slower than a turn cancels, and each layout finds the caches as the others left them
 interleaved  the processes of all arms are there at once, and one arm at a time works for a slice of 50 ms while all
-             others are frozen: the same, of servers and commands
-resident     the name of interleaved in runs that were made when this design had to be calibrated
+             others are frozen: drift that is slower than a round of turns cancels, and each arm finds the caches as the
+             others left them
+crossover    in stored runs alone: one process held the memory of all arms, and worked on them in turns
+resident     in stored runs alone: interleaved, when this design had to be calibrated
 """
 
 from __future__ import annotations
@@ -41,18 +41,7 @@ SEQUENTIAL = '[design] kind = "sequential"'
 # Freezing and thawing take some milliseconds on a busy machine; and some seconds more do no harm.
 _TO_SWITCH_S, _SPARE_S = 0.01, 2.0
 _SCAN_SLEEP, _FOREVER_MS = f"{THP}/khugepaged/scan_sleep_millisecs", str((1 << 32) - 1)
-_MOST_LAYOUTS = 10  # the probe writes a layout, or a group of servers, as one digit
-
-
-@runtime_checkable
-class Layered(Protocol):
-    """A workload that can hold several layouts of its memory in one process."""
-
-    def launch_together(
-        self, treatments: Sequence[Treatment], values: Mapping[str, ParameterValue], turns: str
-    ) -> Launch:
-        """The command for one attempt of all treatments; `turns` has a digit a turn, the index of its treatment."""
-        ...
+_MOST_ARMS = 10  # each is one digit in the order of turns
 
 
 @runtime_checkable
@@ -148,11 +137,6 @@ def interleaved(kind: Kind) -> bool:
     return kind in ("resident", "interleaved")
 
 
-def in_turns(kind: Kind) -> bool:
-    """Return whether the arms of a block take turns, in an order drawn by the coin."""
-    return kind == "crossover" or interleaved(kind)
-
-
 def must_agree(kind: Kind) -> bool:
     """Return whether the design gives verdicts only where a calibration showed agreement with sequential pairs."""
     return kind in ("duet", "resident")
@@ -191,7 +175,6 @@ def refusal(
     *,
     taken: int,
     slots: int,
-    metrics: Sequence[str],
 ) -> str | None:
     """Return why `arm` cannot be laid out beside its baseline, or None when it can.
 
@@ -202,26 +185,13 @@ def refusal(
     if interleaved(kind):
         return _not_in_turns(arm, baseline, workload, {**values, **arm.parameters}, taken)
     if differing := _differing(arm.knobs, baseline.knobs):
-        return f"a {kind} has one machine-wide setting at a time, and {differing}"
-    if kind == "duet":
-        if taken >= slots:
-            return f"a duet runs every arm on a CPU of its own, and slots names {slots}"
-        if not isinstance(workload, Direct):
-            return f"{workload.name} has servers or data of its own, and a duet runs single commands"
-        if workload.launch(arm, {**values, **arm.parameters}).proof == "counters":
-            return "in a duet the kernel's fault counters cannot tell the arms apart"
-        return None
-    if not isinstance(workload, Layered):
-        return f"{workload.name} cannot hold two layouts in one process"
-    if arm.thp_disable != baseline.thp_disable:
-        return "in a crossover all layouts are in one process, and thp_disable holds for all of it"
-    if arm.parameters or baseline.parameters:
-        return "in a crossover all layouts have the same parameters"
-    own = {known.name for known in workload.metrics} | {"wall_s", "cpu_s"}
-    if shared := [metric for metric in metrics if metric not in own]:
-        return f"{shared[0]} is of the whole process, which a crossover shares"
-    if taken >= _MOST_LAYOUTS:
-        return f"a crossover has at most {_MOST_LAYOUTS} layouts"
+        return f"a duet has one machine-wide setting at a time, and {differing}"
+    if taken >= slots:
+        return f"a duet runs every arm on a CPU of its own, and slots names {slots}"
+    if not isinstance(workload, Direct):
+        return f"{workload.name} has servers or data of its own, and a duet runs single commands"
+    if workload.launch(arm, {**values, **arm.parameters}).proof == "counters":
+        return "in a duet the kernel's fault counters cannot tell the arms apart"
     return None
 
 
@@ -245,8 +215,8 @@ def _not_in_turns(
         return f"the page settings are turned while arms are started, which needs root ({SEQUENTIAL})"
     elif differing := _differing(*(lasting(each.knobs) for each in (arm, baseline))):
         return f"it would have to go on while the arms take turns, under one setting, and {differing}"
-    if taken >= _MOST_LAYOUTS:
-        return f"at most {_MOST_LAYOUTS} arms take turns"
+    if taken >= _MOST_ARMS:
+        return f"at most {_MOST_ARMS} arms take turns"
     return None
 
 

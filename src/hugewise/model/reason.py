@@ -417,6 +417,14 @@ class WorkDiffers(Base, frozen=True):
     pairs: int
 
 
+class CarryOver(Base, frozen=True):
+    """Bias by what a turn does to the next one, as ratios that are not excluded; None where these blocks bound none."""
+
+    low: float | None
+    high: float | None
+    blocks: int
+
+
 class UnderDesign(Base, frozen=True):
     """A design's question: what the ratio is one of, and of how many boots of one guest (None: of none that stays)."""
 
@@ -557,7 +565,7 @@ _OfTest = (
 _OfReach = Unknown | Exactly | ByCounts | AverageOf | OverSessions | FewForAverage | FewSessions | FewToPlan
 _OfSides = Failures | FewForInterval | FailuresAlone | NotKeptIn | OfUsable | SameCounts | CountsVary | CoinOpen
 _OfScreening = Beaten | InFront | BestEstimate | NotClearlyBeaten | NothingChosen | OfScreening
-_OfRuns = Withheld | WorkDiffers | UnderDesign | NoVerdictOf | NoEValue | Together | EValue | Differ
+_OfRuns = Withheld | WorkDiffers | CarryOver | UnderDesign | NoVerdictOf | NoEValue | Together | EValue | Differ
 _OfClaims = OtherBaseline | NotInCell | OneLevel | NotPlanned | NoMetric | ZeroMedian | Overlap
 _OfMeans = MeanNeeds | SlowShare | WorstHundredth
 _OfHosts = FewRuns | NoEstimate | OverHosts | FewSeconds

@@ -23,7 +23,7 @@ A slot is a place to run in (a CPU). Where there are at least as many slots as a
 way, and the trial at position i gets the i-th. Else each trial's slot is "below the number of slots", drawn together
 with its pad. Both are drawn after the arms' order and without a look at it, so that no arm belongs to a slot.
 
-The coins of those who take turns (`draw_turns`) come from the same construction with the domain "hugewise/turns/1";
+The coins of those who take turns (`draw_turns`) come from the same construction with the domain "hugewise/turns/2";
 which arms take part in a block that has no room for all (`draw_some`: the first of a permutation) with
 "hugewise/some/1".
 """
@@ -31,7 +31,6 @@ which arms take part in a block that has no room for all (`draw_some`: the first
 from __future__ import annotations
 
 import hashlib
-import itertools
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, TypeVar
@@ -177,6 +176,7 @@ class Block(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     redone     arms whose attempt was under way when hugewise itself ended, and was made anew
     lost       arms with an attempt of which nobody can tell whether its clock ran, with the reason: not made again
     seconds    from its opening to its end; None where a pause lies between
+    turns      of arms that take turns, the order that is repeated: digits count `arms`; empty where none was kept
     """
 
     number: int
@@ -190,6 +190,7 @@ class Block(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     arms: tuple[str, ...] = ()
     lost: Mapping[str, str] = {}
     seconds: float | None = None
+    turns: str = ""
 
 
 BESIDE = " beside it was rejected: "
@@ -204,7 +205,7 @@ def at_fault(attempts: Iterable[Attempt]) -> list[str]:
 
 
 _DOMAIN = b"hugewise/order/1"
-_TURNS = b"hugewise/turns/1"
+_TURNS = b"hugewise/turns/2"
 _SOME = b"hugewise/some/1"
 _WORDS = 1 << 64
 
@@ -250,23 +251,17 @@ def draw_order(
     )
 
 
-def draw_turns(seed: bytes, block: int, layouts: int, rounds: int) -> str:
-    """Return the order in which `layouts` (at most 10) take turns in the crossover of block `block`: a digit a turn.
+def draw_turns(seed: bytes, block: int, places: int) -> str:
+    """Return two rounds of turns of the `places` (at most 10) of block `block`: a digit a turn, repeated until the end.
 
-    Each of the `rounds` rounds is a permutation of all layouts, drawn anew, so that every layout gets as many turns as
-    the others and neighbours in time are compared.
+    The first round is drawn. The second has the same order (ABAB: every turn follows another place's) or the reverse
+    one (ABBA: of two places each follows itself half of the time), which a coin decides. Raises ValueError.
     """
-    if rounds < 1:
-        raise ValueError("a crossover has at least one round")
-    return "".join(itertools.islice(turn_rounds(seed, block, layouts), rounds))
-
-
-def turn_rounds(seed: bytes, block: int, layouts: int) -> Iterator[str]:
-    """Return the rounds of `draw_turns`, one after the other and without end. Raises ValueError."""
-    if not 1 <= layouts <= 10:
-        raise ValueError(f"1 to 10 take turns, not {layouts}")
+    if not 1 <= places <= 10:
+        raise ValueError(f"1 to 10 take turns, not {places}")
     words = _words(_TURNS, seed, block)
-    return ("".join(map(str, _permuted(words, range(layouts)))) for _ in itertools.count())
+    first = "".join(map(str, _permuted(words, range(places))))
+    return first + (first[::-1] if _below(words, 2) else first)
 
 
 def draw_some(seed: bytes, block: int, arms: Sequence[str], count: int) -> list[str]:

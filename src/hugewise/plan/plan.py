@@ -304,7 +304,6 @@ def _refusal(arm: Arm, cell: Cell, study: Study, taken: list[Arm], venue: Venue)
         cell.values,
         taken=len(taken),
         slots=len(study.design.slots),
-        metrics=[cell.metric.name, *(one.name for one in cell.also)],
     )
 
 

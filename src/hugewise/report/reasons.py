@@ -15,6 +15,7 @@ import msgspec
 from hugewise.model import reason as of
 from hugewise.model.metric import OPERATIONS, WALL_US
 from hugewise.model.reason import TAG, Fact, Lack, LeftOut, Reason
+from hugewise.report import numbers
 
 _FACTS: Mapping[Fact, str] = {
     "budget used": "all planned pairs were run, and chance alone could have made what they show",
@@ -101,7 +102,14 @@ def in_words(reason: Reason) -> str:
         return _FACTS[reason.fact]
     if (template := _WORDS.get(type(reason))) is not None:
         return _filled(template, reason)
-    return _of_hosts(reason) or _of_test(reason) or _of_pairs(reason) or _of_counts(reason) or _of_others(reason)
+    return (
+        _of_hosts(reason)
+        or _of_test(reason)
+        or _of_pairs(reason)
+        or _of_counts(reason)
+        or _of_arms(reason)
+        or _of_others(reason)
+    )
 
 
 def _filled(template: str, values: msgspec.Struct) -> str:
@@ -284,6 +292,21 @@ def _of_hosts(reason: Reason) -> str:
     return ""
 
 
+def _of_arms(reason: Reason) -> str:
+    """Return the words for what the arms of a pair did, and did to each other."""
+    match reason:
+        case of.WorkDiffers(arm, baseline, ratio, pairs):
+            percent = 100 * abs(ratio - 1)
+            less = f"{percent:.{0 if percent >= 10 else 1}f}% {'less' if ratio < 1 else 'more'} work"
+            return f"under {arm} it did {less} than under {baseline} ({OPERATIONS}, {pairs} pairs)"
+        case of.CarryOver(None, _, blocks):
+            return f"{blocks} blocks are too few to bound what a turn does to the next one"
+        case of.CarryOver(low, high, blocks):
+            span = numbers.interval(1.0, low, high)
+            return f"not excluded is a bias of {span} by what a turn does to the next one ({blocks} blocks)"
+    return ""
+
+
 def _of_others(reason: Reason) -> str:
     match reason:
         case of.InFront(margin):
@@ -300,10 +323,6 @@ def _of_others(reason: Reason) -> str:
             return joined((f"withheld: {in_words(said)}: {cure}", rest))
         case of.Withheld(_, said, rest):
             return joined((f"withheld: {in_words(said)}", rest))
-        case of.WorkDiffers(arm, baseline, ratio, pairs):
-            percent = 100 * abs(ratio - 1)
-            less = f"{percent:.{0 if percent >= 10 else 1}f}% {'less' if ratio < 1 else 'more'} work"
-            return f"under {arm} it did {less} than under {baseline} ({OPERATIONS}, {pairs} pairs)"
         case of.OtherBaseline(baseline, stands_for, against):
             stated = "no published arm" if stands_for is None else stands_for
             return f"the baseline {baseline} stands for {stated}, not for {against}"

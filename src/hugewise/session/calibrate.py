@@ -186,7 +186,7 @@ def _calibrated(bench: _Bench, cell: Cell) -> Iterator[Calibrated]:
             hint=f"see the attempts in {bench.runs[-1]}",
         )
     measured = _Measured(design, {"sequential": first})
-    kinds: tuple[Kind, ...] = ("duet", "crossover", "interleaved") if study.guest is None else ()  # one machine's
+    kinds: tuple[Kind, ...] = ("duet", "interleaved") if study.guest is None else ()  # one machine's
     for kind in kinds:
         found = _aa(bench, cell, kind) if bench.planted == 0 or kind == design == "interleaved" else None
         if found is not None:

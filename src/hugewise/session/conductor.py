@@ -28,10 +28,10 @@ from hugewise.attempt import runner
 from hugewise.attempt.context import Disturbed, RunContext
 from hugewise.errors import AttemptLostError, HugewiseError, MachineError, ProbeError
 from hugewise.machine.machine import Drift
-from hugewise.model.design import in_turns
+from hugewise.model.design import interleaved
 from hugewise.model.host import CLOCK, Clock
 from hugewise.model.results import DECIDED
-from hugewise.model.trial import Attempt, Block, BlockState, Trial, at_fault, draw_order, draw_some, turn_rounds
+from hugewise.model.trial import Attempt, Block, BlockState, Trial, at_fault, draw_order, draw_some, draw_turns
 from hugewise.plan.arms import Arm
 from hugewise.plan.memory import due
 from hugewise.plan.plan import Cell
@@ -422,6 +422,7 @@ class Conductor:
                 cell=cell.id,
                 session=self.bench.session,
                 arms=[trial.arm for trial in draw_order(self.seed, number, wanted)],
+                turns=draw_turns(self.seed, number, len(wanted)) if interleaved(cell.kind) else "",
             )
         )
         return self._run_block(OpenBlock(opened), cell)
@@ -589,8 +590,8 @@ class Conductor:
         problem, faulty = "no attempt left", dict.fromkeys(at_fault(block.attempts))
         for number in self._numbers(block, everyone):
             try:
-                rounds = turn_rounds(self.seed, block.opened.block, len(trials)) if in_turns(cell.kind) else None
-                found = runner.run_together(self.bench, cell, arms, number, rounds=rounds)
+                turns = draw_turns(self.seed, block.opened.block, len(trials)) if interleaved(cell.kind) else ""
+                found = runner.run_together(self.bench, cell, arms, number, turns=turns)
             except AttemptLostError as error:
                 for arm in [error.arm] if error.arm else everyone:
                     self._lost(block, arm, error.message)

@@ -157,12 +157,13 @@ class Resumed(_Record, frozen=True, kw_only=True, tag="resumed"):
 
 
 class BlockOpened(_Record, frozen=True, kw_only=True, tag="block_opened"):
-    """A coin was tossed: the order of the arms in this block."""
+    """A coin was tossed: the order of the arms in this block, and of their `turns` (`trial.draw_turns`)."""
 
     block: int
     cell: str
     session: int
     arms: Sequence[str]
+    turns: str = ""
 
 
 class BlockClosed(_Record, frozen=True, kw_only=True, tag="block_closed"):
@@ -274,6 +275,7 @@ class OpenBlock:
             reason=end.reason,
             attempts=tuple(attempts),
             arms=tuple(self.opened.arms),
+            turns=self.opened.turns,
             unstarted=unstarted,
             lost=lost,
             late=tuple(arm for arm in failed if arm not in unstarted and arm not in lost),

@@ -386,9 +386,8 @@ class Design(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Literal["sequential", "duet", "crossover", "resident", "interleaved", "auto"],
         Key(
             "sequential: one arm after the other. interleaved: servers or commands of all arms side by side, which take"
-            " turns of 50 ms. duet: all arms at once, each on a CPU of its own. crossover: in turns within one process"
-            " that has all layouts. auto: interleaved where the workload can take turns and no arm is lost by that,"
-            " else sequential. (Runs of earlier versions call interleaved resident.)",
+            " turns of 50 ms. duet: all arms at once, each on a CPU of its own. auto: interleaved where the workload"
+            " can take turns and no arm is lost by that, else sequential. (resident, crossover: of old runs.)",
             'kind = "duet"',
         ),
     ] = "sequential"
@@ -404,7 +403,9 @@ class Design(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         ),
     ] = ()
     turns: Annotated[
-        int, keys.integer(2, 10_000), Key("Turns of each layout in an attempt of a crossover.", "turns = 100")
+        int,
+        keys.integer(2, 10_000),
+        Key("Of the design crossover of earlier versions; nothing reads it.", "turns = 100"),
     ] = 100
     slice: Annotated[
         float,

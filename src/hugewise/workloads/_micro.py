@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from hugewise.model.metric import Metric
 from hugewise.model.policy import Treatment
@@ -62,21 +62,7 @@ class Micro:
         return size
 
 
-class ResidentMicro(Micro):
-    """One that can hold several layouts of its memory in one process, and work on them in turns."""
-
-    def launch_together(
-        self, treatments: Sequence[Treatment], values: Mapping[str, ParameterValue], turns: str
-    ) -> Launch:
-        first = self.launch(treatments[0], values)
-        argv = list(first.argv)
-        for treatment in treatments[1:]:
-            mapped = "anon" if treatment.map_hugetlb is None else f"hugetlb:{treatment.map_hugetlb}"
-            argv += ["--beside", f"{mapped},{treatment.advice}"]
-        return Launch(argv=(*argv, "--turns", turns), micro=True, proof="ranges")
-
-
-class Chase(ResidentMicro):
+class Chase(Micro):
     """Dependent loads in a random cycle, one node in each page, so that translation is what is timed."""
 
     name = subcommand = "chase"
@@ -105,7 +91,7 @@ class Fault(Micro):
     )
 
 
-class Gups(ResidentMicro):
+class Gups(Micro):
     """Independent 64-bit updates at pseudo-random places, after HPCC RandomAccess."""
 
     name = subcommand = "gups"
@@ -118,7 +104,7 @@ class Gups(ResidentMicro):
     metrics = (Metric("gups", "10^9 updates/s", "higher", "updates per nanosecond"),)
 
 
-class Spin(ResidentMicro):
+class Spin(Micro):
     """No page size changes its time, which is proportional to the iterations: a planted effect is all that can."""
 
     name = subcommand = "spin"
@@ -130,7 +116,7 @@ class Spin(ResidentMicro):
     metrics = (Metric("loop_cpu_s", "s", "lower", "CPU time of the loop"),)
 
 
-class Stream(ResidentMicro):
+class Stream(Micro):
     """The triad of STREAM (McCalpin 1995), a[i] = b[i] + s * c[i], bound by bandwidth."""
 
     name = subcommand = "stream"

@@ -1,0 +1,44 @@
+"""Carry-over: what a turn of one arm does to the next turn, which is another arm's.
+
+An arm that costs the next turn a share c of its time reads as better by c where the turns alternate (ABAB), and by
+nothing where each arm follows itself as often as the other arm (ABBA). A coin draws the order of each block
+(`model.trial.draw_turns`), so that the log-ratios of a comparison on
+
+    x = 1 - share of the arm's turns that follow its own - the same share of the baseline
+
+have the slope c(baseline) - c(arm), by least squares. The bias of the estimate is that slope times the mean of x
+(crossover trials call it the first-order carry-over: Jones and Kenward 2014, Design and Analysis of Cross-Over Trials).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import fmean
+
+_FEWEST = 4
+
+
+def exposure(turns: str, arm: int, baseline: int) -> float:
+    """Return x of a block with these turns, which are repeated; `arm` and `baseline` are places, as digits count."""
+    before = turns[-1:] + turns[:-1]
+    own = sum(last == now and now in f"{arm}{baseline}" for last, now in zip(before, turns, strict=True))
+    return 1 - own * len(set(turns)) / len(turns)
+
+
+def bias(points: Sequence[tuple[float, float]], confidence: float) -> tuple[float, float] | None:
+    """Return the interval of the bias, in log-ratio, from the blocks' (x, log-ratio); None where it is not bounded:
+    below four blocks, or with one order of turns.
+    """
+    if len(points) < _FEWEST or len({x for x, _ in points}) < 2:
+        return None
+    from scipy.special import stdtrit  # noqa: PLC0415  (slow to load)
+
+    mean, level = fmean(x for x, _ in points), fmean(y for _, y in points)
+    spread = sum((x - mean) ** 2 for x, _ in points)
+    slope = sum((x - mean) * y for x, y in points) / spread
+    freedom = len(points) - 2
+    squares = sum((y - level - slope * (x - mean)) ** 2 for x, y in points)
+    half = -float(stdtrit(freedom, (1 - confidence) / 2)) * math.sqrt(squares / freedom / spread)
+    low, high = sorted((mean * (slope - half), mean * (slope + half)))
+    return low, high
