@@ -199,43 +199,6 @@ fn touch_and_cpu_say_one_event() {
     assert!(!cpu["tlbs"].as_array().unwrap().is_empty() || !text(cpu, "reason").is_empty(), "{cpu}");
 }
 
-const TURNS: [&[&str]; 3] = [
-    &["chase", "--bytes", "4m", "--loads", "20000"],
-    &["stream", "--bytes", "4m", "--rounds", "8"],
-    &["gups", "--bytes", "4m", "--updates", "20000"],
-];
-
-#[test]
-fn layouts_that_take_turns_do_the_same_work_each_in_its_own_memory() {
-    for arguments in TURNS {
-        let alone = run(arguments);
-        let said =
-            run(&[arguments, &["--advice", "nohuge", "--beside", "anon,nohuge", "--turns", "01101001"]].concat());
-        let kinds: Vec<&str> = said.iter().map(|event| text(event, "ev")).collect();
-        assert_eq!(kinds, ["phase", "phase", "phase", "result", "result", "hold", "hold"], "{arguments:?}");
-        for result in &said[3..5] {
-            for fact in ["bytes", "loads", "cycle", "updates", "table", "rounds"] {
-                assert_eq!(result["facts"][fact], one(&alone, "result")["facts"][fact], "{fact}");
-            }
-            assert!(result["metrics"]["cpu_s"].as_f64().unwrap() > 0.0);
-        }
-        assert_eq!((&said[5]["more"], said[6].get("more")), (&Value::Bool(true), None));
-        assert_ne!(said[5]["ranges"], said[6]["ranges"]);
-    }
-}
-
-#[test]
-fn impossible_turns_name_the_option() {
-    for turns in ["0", "012", "01x"] {
-        let output = probe()
-            .args(["chase", "--bytes", "1m", "--beside", "anon", "--turns", turns, "--no-hold"])
-            .output()
-            .unwrap();
-        assert_eq!(output.status.code(), Some(2), "{turns}");
-        assert!(String::from_utf8_lossy(&output.stderr).contains("--turns"), "{turns}");
-    }
-}
-
 #[test]
 fn the_loop_does_every_iteration_that_was_asked_for() {
     let after = |iterations: &str| {

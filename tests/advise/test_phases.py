@@ -25,6 +25,7 @@ from hugewise.advise.question import Question, command
 from hugewise.advise.text import DETAILS, answer, details, ending, recommended, settings, whole
 from hugewise.analysis.analysis import analyze
 from hugewise.errors import HugewiseError, StudyError, UserError
+from hugewise.inspection.allocator import Allocator
 from hugewise.model.metric import Metric
 from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Deployment, Treatment
@@ -35,6 +36,7 @@ from hugewise.stats.family import methods_for
 from hugewise.store.folder import RunFolder
 from hugewise.store.records import ArmRecord, Begun, BlockClosed, BlockOpened, CellRecord, Closed
 from hugewise.study.study import Study
+from hugewise.study.tables import Design
 from tests.build.hosts import FakeHost, Unheld
 from tests.build.trials import attempt, begun, delivery
 
@@ -189,6 +191,20 @@ def test_from_the_pilot_to_the_answer(machine: Machine, tmp_path: Path) -> None:
     arms = analyze(Path(found.confirmation_folder)).cells[0].arms
     notes = {arm.arm: arm.deployment.note for arm in arms if arm.deployment is not None}
     assert "no policy of this version" not in notes["advised"], "its files are those of the policy that it is made of"
+
+
+@pytest.mark.parametrize("name", ["Go", "jemalloc", "glibc"])
+def test_a_program_that_works_by_the_clock_is_confirmed_one_arm_after_the_other(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(phases, "allocator_of", lambda *_: Allocator(name=name, tuned=False))
+    in_turns = Design(kind="auto")
+    monkeypatch.setattr(phases, "_as_pilot", lambda asked, _: msgspec.structs.replace(asked, design=in_turns))
+    found, _ = phases.advise(ASKED, tmp_path)
+    pilot, *_, confirmation = (study.design.kind for study in machine.begun)
+    assert (pilot, confirmation) == ("auto", "auto" if name == "glibc" else "sequential")
+    said = [f"{name} gives memory back by the clock: confirmed one arm after the other"]
+    assert [one for one in found.remarks if "clock" in one] == (said if name != "glibc" else [])
 
 
 @pytest.mark.parametrize("phase", ["pilot", "screening", "confirmation"])

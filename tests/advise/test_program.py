@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hugewise.advise.program import allocator_of
-from hugewise.inspection.allocator import Allocator
+from hugewise.inspection.allocator import Allocator, allocator_of
 from tests.requirements import need, need_program, need_root
 
 

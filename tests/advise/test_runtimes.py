@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from hugewise.advise.program import allocator_of, thp_option
+from hugewise.advise.program import thp_option
 from hugewise.advise.question import Question, command, service
 from hugewise.deployment.runtimes import ALLOCATORS, OwnOption, own_option, turns_off
+from hugewise.inspection.allocator import allocator_of
 from hugewise.plan import deployment
 
 JVM = {"JAVA_TOOL_OPTIONS": "-XX:+UseTransparentHugePages"}

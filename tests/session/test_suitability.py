@@ -72,6 +72,14 @@ def test_a_program_that_computes_on_one_thread_can(tmp_path: Path) -> None:
     assert found == Suitability(None, one_thread=True, seconds=found.seconds) and known(found.seconds) > 0
 
 
+def test_an_allocator_that_works_by_the_clock_is_named(tmp_path: Path) -> None:
+    program = tmp_path / "jemalloc"
+    program.write_bytes(Path("/bin/sh").read_bytes() + b"<jemalloc>: ")
+    program.chmod(0o755)
+    found = of(tmp_path, str(program), "-c", f"while [ ! -e {LOOKED} ]; do :; done")
+    assert (found.refused, found.by_clock) == (None, "jemalloc")
+
+
 def test_a_program_that_waits_cannot(tmp_path: Path) -> None:
     assert "of its time" in python(tmp_path, f"{LOOP}\n{WAIT}")
 

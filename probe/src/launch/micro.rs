@@ -116,13 +116,11 @@ fn drain(
             forward(&line)?;
             match serde_json::from_slice(&line) {
                 Ok(Event::Phase { name, .. }) if name == "ready" => pipes.is_ready = true,
-                Ok(Event::Hold { ranges, more }) => {
+                Ok(Event::Hold { ranges }) => {
                     if spec.scan != Scan::None {
                         look(spec, root, &ranges, watched)?;
                     }
-                    if !more {
-                        pipes.release = None;
-                    }
+                    pipes.release = None;
                     watched.paused_ns += now_ns() - heard_ns;
                 }
                 Ok(_) => {}

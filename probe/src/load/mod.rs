@@ -83,7 +83,7 @@ pub fn main(options: Options) -> Result<()> {
     match work(&options, &mut phases) {
         Ok(fleet) => {
             if options.hold {
-                emit(&Event::Hold { ranges: Vec::new(), more: false })?;
+                emit(&Event::Hold { ranges: Vec::new() })?;
                 io::copy(&mut io::stdin().lock(), &mut io::sink())?;
             }
             drop(fleet);

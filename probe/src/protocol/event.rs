@@ -92,11 +92,8 @@ pub enum Event {
         facts: BTreeMap<String, Value>,
     },
     /// The ranges that a micro-workload names as its memory; it holds them mapped until its stdin is closed.
-    /// With `more`, another layout of the same process follows; each is scanned by itself, in the order of the results.
     Hold {
         ranges: Vec<Range>,
-        #[serde(default, skip_serializing_if = "is_false")]
-        more: bool,
     },
     Counters {
         scope: Scope,
@@ -213,10 +210,6 @@ pub struct Tlb {
 /// Values by their names, for short code.
 pub fn named<V, const N: usize>(pairs: [(&str, V); N]) -> BTreeMap<String, V> {
     pairs.into_iter().map(|(name, value)| (name.into(), value)).collect()
-}
-
-fn is_false(value: &bool) -> bool {
-    !*value
 }
 
 /// Write one event as a line and flush it.

@@ -30,9 +30,7 @@ fn following(event: &Event) -> Option<Event> {
                 ("hash", Value::Text("9f86d081884c7d65".into())),
             ]),
         },
-        Event::Result { .. } => {
-            Event::Hold { ranges: vec![Range { start: 0x7f00_0000_0000, end: 0x7f00_0020_0000 }], more: false }
-        }
+        Event::Result { .. } => Event::Hold { ranges: vec![Range { start: 0x7f00_0000_0000, end: 0x7f00_0020_0000 }] },
         Event::Hold { .. } => Event::Counters {
             scope: Scope::Timed,
             values: named([
@@ -151,7 +149,7 @@ mod tests {
         #[test]
         fn whatever_a_workload_says_is_an_event_or_none(
             line in fuzz::broken(&[
-                r#"{"ev":"hold","ranges":[{"start":4096,"end":8192}],"more":true}"#,
+                r#"{"ev":"hold","ranges":[{"start":4096,"end":8192}]}"#,
                 r#"{"ev":"result","workload":"chase","wall_ns":5,"metrics":{"a":1.5},"facts":{"hash":"x","loads":3}}"#,
                 r#"{"ev":"exit","t_ns":1,"wall_ns":1,"code":0,"signal":null,"timed_out":false,"early_exits":0,"killed":0}"#,
             ]),

@@ -16,10 +16,8 @@ use crate::common::size;
 use crate::machine::{cache, pages};
 use crate::protocol::event::{Range, Value, named};
 use crate::work::meter::Meter;
-use crate::work::outcome::{Common, Timed};
+use crate::work::outcome::{self, Common, Outcome, Resident};
 use crate::work::region::{Memory, Region};
-use crate::work::turns;
-use crate::work::turns::Resident;
 
 #[derive(Debug, Clone, Args)]
 pub struct Options {
@@ -34,8 +32,6 @@ pub struct Options {
     /// Seed of the cycle
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    #[command(flatten)]
-    turns: turns::Residency,
     #[command(flatten)]
     pub common: Common,
 }
@@ -77,11 +73,10 @@ struct Cycle {
     way: Digest,
 }
 
-pub fn measure(options: &Options, meter: &mut Meter) -> Result<Vec<Timed>> {
+pub fn measure(options: &Options, meter: &mut Meter) -> Result<Outcome> {
     let stride = options.stride.unwrap_or_else(pages::base);
     let nodes = Nodes::new(options.memory.bytes, stride, cache::line(), options.seed)?;
-    let make = |memory: &Memory| Cycle::new(memory, nodes, options.loads);
-    turns::measure(&options.memory, &options.turns, options.loads, meter, make)
+    outcome::measure(Cycle::new(&options.memory, nodes, options.loads)?, options.loads, meter)
 }
 
 impl Cycle {

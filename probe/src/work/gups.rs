@@ -12,10 +12,8 @@ use crate::common::mistake::Mistake;
 use crate::common::random::{Digest, SplitMix64, scale};
 use crate::protocol::event::{Range, Value, named};
 use crate::work::meter::Meter;
-use crate::work::outcome::{Common, Timed};
+use crate::work::outcome::{self, Common, Outcome, Resident};
 use crate::work::region::{Memory, Region};
-use crate::work::turns;
-use crate::work::turns::Resident;
 
 /// Words that the result's hash looks at, spread over the table.
 const SAMPLED: usize = 4096;
@@ -31,8 +29,6 @@ pub struct Options {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     #[command(flatten)]
-    turns: turns::Residency,
-    #[command(flatten)]
     pub common: Common,
 }
 
@@ -44,20 +40,17 @@ struct Table {
     random: SplitMix64,
 }
 
-pub fn measure(options: &Options, meter: &mut Meter) -> Result<Vec<Timed>> {
+pub fn measure(options: &Options, meter: &mut Meter) -> Result<Outcome> {
     let words = options.memory.bytes as usize / size_of::<u64>();
     if words == 0 {
         bail!(Mistake(format!("--bytes {} holds no 64-bit word", options.memory.bytes)));
     }
-    let make = |memory: &Memory| {
-        let random = SplitMix64::new(options.seed);
-        let mut table = Table { region: memory.map()?, memory: memory.clone(), words, random };
-        for (index, word) in table.words().iter_mut().enumerate() {
-            *word = index as u64;
-        }
-        Ok(table)
-    };
-    turns::measure(&options.memory, &options.turns, options.updates, meter, make)
+    let random = SplitMix64::new(options.seed);
+    let mut table = Table { region: options.memory.map()?, memory: options.memory.clone(), words, random };
+    for (index, word) in table.words().iter_mut().enumerate() {
+        *word = index as u64;
+    }
+    outcome::measure(table, options.updates, meter)
 }
 
 impl Table {

@@ -4,8 +4,7 @@
 //! it holds mapped until its stdin is closed. Nothing is written inside the timed region.
 //!
 //! `common`, `protocol`, `machine` and `counters` may be imported here. A new workload for the probe is a file here with
-//! `Options` and `measure`, and a variant of `Work`; one that can take turns in one process is a `turns::Resident`. What
-//! its memory is mapped from goes into `region`.
+//! `Options` and `measure`, and a variant of `Work`. What its memory is mapped from goes into `region`.
 
 mod chase;
 mod fault;
@@ -19,7 +18,6 @@ mod region;
 mod spin;
 mod stream;
 pub mod touch;
-mod turns;
 
 use std::io;
 
@@ -29,7 +27,7 @@ use clap::Subcommand;
 use crate::common::mistake::Mistake;
 use crate::protocol::event::{Event, Fault, Scope, emit};
 use meter::Meter;
-use outcome::{Common, Timed};
+use outcome::{Common, Outcome};
 
 /// The micro-workloads by their command names.
 #[derive(Debug, Clone, Subcommand)]
@@ -58,8 +56,8 @@ pub fn run(work: Work) -> Result<()> {
     if common.gate {
         meter.gate();
     }
-    let outcomes = match work.measure(&mut meter) {
-        Ok(outcomes) => outcomes,
+    let outcome = match work.measure(&mut meter) {
+        Ok(outcome) => outcome,
         Err(error) => {
             let message = format!("{name}: {error:#}");
             let fault = if error.is::<Mistake>() { Fault::Workload } else { Fault::Host };
@@ -67,33 +65,25 @@ pub fn run(work: Work) -> Result<()> {
             return Err(error);
         }
     };
-    report(name, common, outcomes, &mut meter)
+    report(name, common, outcome, &mut meter)
 }
 
-fn report(name: &str, common: &Common, outcomes: Vec<Timed>, meter: &mut Meter) -> Result<()> {
+fn report(name: &str, common: &Common, outcome: Outcome, meter: &mut Meter) -> Result<()> {
     let phase = |name: &str, t_ns| Event::Phase { t_ns, name: name.into() };
     emit(&phase("setup", meter.setup_ns))?;
     emit(&phase("timed", meter.timed_ns.unwrap_or(meter.held_ns)))?;
     emit(&phase("held", meter.held_ns))?;
-    let mut kept = Vec::new();
-    for Timed { outcome, wall_ns } in outcomes {
-        let mut facts = outcome.facts;
-        facts.extend(meter.facts());
-        emit(&Event::Result { workload: name.into(), wall_ns, metrics: outcome.metrics, facts })?;
-        kept.push((outcome.ranges, outcome.held));
-    }
+    let mut facts = outcome.facts;
+    facts.extend(meter.facts());
+    emit(&Event::Result { workload: name.into(), wall_ns: meter.wall_ns, metrics: outcome.metrics, facts })?;
     if let Some(values) = meter.counts() {
         emit(&Event::Counters { scope: Scope::Timed, values })?;
     }
-    let mut left = kept.len();
-    for (ranges, _) in &kept {
-        left -= 1;
-        emit(&Event::Hold { ranges: ranges.clone(), more: left > 0 })?;
-    }
+    emit(&Event::Hold { ranges: outcome.ranges })?;
     if !common.no_hold {
         io::copy(&mut io::stdin().lock(), &mut io::sink())?;
     }
-    drop(kept);
+    drop(outcome.held);
     Ok(())
 }
 
@@ -111,16 +101,15 @@ impl Work {
         }
     }
 
-    fn measure(&self, meter: &mut Meter) -> Result<Vec<Timed>> {
-        let outcome = match self {
-            Self::Chase(options) => return chase::measure(options, meter),
-            Self::Stream(options) => return stream::measure(options, meter),
-            Self::Gups(options) => return gups::measure(options, meter),
-            Self::Spin(options) => return spin::measure(options, meter),
+    fn measure(&self, meter: &mut Meter) -> Result<Outcome> {
+        match self {
+            Self::Chase(options) => chase::measure(options, meter),
+            Self::Stream(options) => stream::measure(options, meter),
+            Self::Gups(options) => gups::measure(options, meter),
+            Self::Spin(options) => spin::measure(options, meter),
             Self::Fault(options) => fault::measure(options, meter),
             Self::MmapPerf(options) => mmap_perf::measure(options, meter),
             Self::LatMmap(options) => lat_mmap::measure(options, meter),
-        }?;
-        Ok(vec![Timed { outcome, wall_ns: meter.wall_ns }])
+        }
     }
 }

@@ -3,9 +3,11 @@
 use std::any::Any;
 use std::collections::BTreeMap;
 
+use anyhow::Result;
 use clap::Args;
 
 use crate::protocol::event::{Range, Value};
+use crate::work::meter::Meter;
 
 /// What every micro-workload takes.
 #[derive(Debug, Clone, Args)]
@@ -29,8 +31,21 @@ pub struct Outcome {
     pub held: Box<dyn Any>,
 }
 
-/// An outcome with the time of its own laps, which is all of it but where several layouts take turns.
-pub struct Timed {
-    pub outcome: Outcome,
-    pub wall_ns: u64,
+/// A workload that is set up in its memory and then works on it.
+pub trait Resident {
+    /// Do `amount` of the work: loads, updates, rounds.
+    fn work(&mut self, amount: u64);
+    /// The metrics of `amount` of work in `wall_ns`, for which it had the CPU for `cpu_ns`.
+    fn metrics(&self, amount: u64, wall_ns: u64, cpu_ns: u64) -> BTreeMap<String, f64>;
+    /// What was done, in facts; also checks the result.
+    fn facts(&mut self, amount: u64) -> Result<BTreeMap<String, Value>>;
+    fn range(&self) -> Range;
+}
+
+/// Measure `amount` of the work in one lap.
+pub fn measure<R: Resident + Any>(mut resident: R, amount: u64, meter: &mut Meter) -> Result<Outcome> {
+    meter.lap(|| resident.work(amount));
+    let metrics = resident.metrics(amount, meter.wall_ns, meter.cpu_ns);
+    let (facts, ranges) = (resident.facts(amount)?, vec![resident.range()]);
+    Ok(Outcome { metrics, facts, ranges, held: Box::new(resident) })
 }

@@ -12,10 +12,8 @@ use crate::common::mistake::Mistake;
 use crate::common::random::mix;
 use crate::protocol::event::{Range, Value, named};
 use crate::work::meter::Meter;
-use crate::work::outcome::{Common, Timed};
+use crate::work::outcome::{self, Common, Outcome, Resident};
 use crate::work::region::{Memory, Region};
-use crate::work::turns;
-use crate::work::turns::Resident;
 
 #[derive(Debug, Clone, Args)]
 pub struct Options {
@@ -24,8 +22,6 @@ pub struct Options {
     /// Iterations in the timed region
     #[arg(long, default_value_t = 20_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     iterations: u64,
-    #[command(flatten)]
-    turns: turns::Residency,
     #[command(flatten)]
     pub common: Common,
 }
@@ -38,17 +34,14 @@ struct Table {
     last: u64,
 }
 
-pub fn measure(options: &Options, meter: &mut Meter) -> Result<Vec<Timed>> {
+pub fn measure(options: &Options, meter: &mut Meter) -> Result<Outcome> {
     let words = options.memory.bytes as usize / size_of::<u64>();
     if !words.is_power_of_two() {
         bail!(Mistake(format!("--bytes {} must hold a power of two of 64-bit words", options.memory.bytes)));
     }
-    let make = |memory: &Memory| {
-        let mut table = Table { region: memory.map()?, memory: memory.clone(), words, last: 0 };
-        table.work(1 << 16);
-        Ok(table)
-    };
-    turns::measure(&options.memory, &options.turns, options.iterations, meter, make)
+    let mut table = Table { region: options.memory.map()?, memory: options.memory.clone(), words, last: 0 };
+    table.work(1 << 16);
+    outcome::measure(table, options.iterations, meter)
 }
 
 impl Resident for Table {

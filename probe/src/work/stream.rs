@@ -11,10 +11,8 @@ use crate::common::mistake::Mistake;
 use crate::machine::cache;
 use crate::protocol::event::{Range, Value, named};
 use crate::work::meter::Meter;
-use crate::work::outcome::{Common, Timed};
+use crate::work::outcome::{self, Common, Outcome, Resident};
 use crate::work::region::{Memory, Region};
-use crate::work::turns;
-use crate::work::turns::Resident;
 
 const SCALAR: f64 = 3.0;
 
@@ -26,8 +24,6 @@ pub struct Options {
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..))]
     rounds: u64,
     #[command(flatten)]
-    turns: turns::Residency,
-    #[command(flatten)]
     pub common: Common,
 }
 
@@ -38,22 +34,19 @@ struct Arrays {
     elements: usize,
 }
 
-pub fn measure(options: &Options, meter: &mut Meter) -> Result<Vec<Timed>> {
+pub fn measure(options: &Options, meter: &mut Meter) -> Result<Outcome> {
     let elements = elements(options.memory.bytes, cache::line());
     if elements == 0 {
         bail!(Mistake(format!("--bytes {} is too small for three arrays", options.memory.bytes)));
     }
-    let make = |memory: &Memory| {
-        let mut arrays = Arrays { region: memory.map()?, memory: memory.clone(), elements };
-        arrays.region.touch();
-        let [_, b, c] = arrays.slices();
-        for (index, (b, c)) in b.iter_mut().zip(c.iter_mut()).enumerate() {
-            (*b, *c) = (1.0, (index % 7) as f64);
-        }
-        arrays.work(1);
-        Ok(arrays)
-    };
-    turns::measure(&options.memory, &options.turns, options.rounds, meter, make)
+    let mut arrays = Arrays { region: options.memory.map()?, memory: options.memory.clone(), elements };
+    arrays.region.touch();
+    let [_, b, c] = arrays.slices();
+    for (index, (b, c)) in b.iter_mut().zip(c.iter_mut()).enumerate() {
+        (*b, *c) = (1.0, (index % 7) as f64);
+    }
+    arrays.work(1);
+    outcome::measure(arrays, options.rounds, meter)
 }
 
 impl Arrays {

@@ -25,7 +25,7 @@ from hugewise.advise import question as questions
 from hugewise.advise.advice import FORMAT, RECORD, Advice, AdviceFolder, Screen, confirmed, with_earlier_runs
 from hugewise.advise.candidates import LeftOutCandidate, ProgramHere, SettingCandidate, candidates
 from hugewise.advise.pilot import ProgramAsIs
-from hugewise.advise.program import allocator_of, own_options, program_of, thp_option, unlaid
+from hugewise.advise.program import own_options, program_of, thp_option, unlaid
 from hugewise.advise.question import AS_IS, Question
 from hugewise.analysis.analysis import analyze
 from hugewise.deployment.runtimes import turns_off
@@ -33,6 +33,7 @@ from hugewise.errors import HugewiseError, UserError
 from hugewise.files import own, storing
 from hugewise.host.local_host import LocalHost
 from hugewise.host.lock import HostLock
+from hugewise.inspection.allocator import BY_CLOCK, allocator_of
 from hugewise.model.pages import PageSizes
 from hugewise.model.policy import Treatment
 from hugewise.model.results import CellResult, Results
@@ -427,7 +428,12 @@ def _confirm(asking: Asking) -> None:
     left, spent = asking.left, asking.spent
     asking.say(f"confirmation: {chosen.name} against the program as it is, at most {max(1.0, left):.0f} s{with_it}")
     declared = advice.pilot.declared(left)
-    study = questions.confirmation(advice.question, chosen, _pool(advice), left, declared, beside=second)
+    asked, runtime = advice.question, _found(advice.pilot, advice.question).allocator
+    if runtime in BY_CLOCK and asked.design is not None and asked.design.kind == "auto":
+        asked = msgspec.structs.replace(asked, design=msgspec.structs.replace(asked.design, kind="sequential"))
+        if not advice.confirmation_folder:
+            advice.remarks += (f"{runtime} gives memory back by the clock: confirmed one arm after the other",)
+    study = questions.confirmation(asked, chosen, _pool(advice), left, declared, beside=second)
     folder = asking.run(study, "confirmation")
     found = ended(folder)
     (cell,) = found.cells

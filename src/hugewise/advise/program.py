@@ -1,4 +1,4 @@
-"""Program that holds a workload's memory, and its allocator from its file, with whether a tunable reaches it.
+"""Program that holds a workload's memory.
 
 Some servers take pages of a pool by an option of their own: PostgreSQL for its shared buffers, MariaDB for its buffer
 pool. Such a server gets a candidate of its own beside those of malloc. The size of PostgreSQL's pool is the memory that
@@ -7,21 +7,16 @@ the pilot saw mapped; MariaDB is asked.
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from hugewise import reading
 from hugewise.advise.pilot import ProgramAsIs
 from hugewise.advise.question import Question, command_of, environment
 from hugewise.deployment.runtimes import OwnOption, own_option
 from hugewise.errors import UserError
-from hugewise.host.local_host import account
-from hugewise.inspection.allocator import Allocator, allocator, read_program
 from hugewise.machine import programs
-from hugewise.machine.loader import UntoldError, executed, gains, needed, unreached
+from hugewise.machine.loader import unreached
 from hugewise.model.pages import PageSizes, PageTarget
 from hugewise.model.policy import Treatment
 from hugewise.model.procedure import Places, Staged
@@ -30,13 +25,6 @@ from hugewise.workloads import _mariadb
 from hugewise.workloads._micro import whole_pages
 from hugewise.workloads._own_pool import literals, server_kind, server_of, with_option
 
-_MOST_FILE_BYTES = 64 << 20  # bytes of its file that are looked at
-
-
-_JVM = ("lib/server/libjvm.so", "jre/lib/amd64/server/libjvm.so")
-"""Places of the JVM beside the folder of its launcher `java` (JDK 9 and later; JDK 8)."""
-
-_OLD = Allocator(name="glibc", tuned=False, why="its glibc is older than 2.35, which has the tunable")
 _AS_IS = Treatment(policy="as-is", mechanism="process", target=PageTarget("any", 4096))
 _PORTS = 1 << 10  # port numbers are written and never used: nothing is started
 
@@ -71,53 +59,6 @@ def is_own(workload: Workload, values: Mapping[str, ParameterValue]) -> bool:
     if isinstance(workload, Staged) or not isinstance(workload, Direct):
         return False
     return workload.launch(_AS_IS, values).micro
-
-
-def allocator_of(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Allocator | None:
-    """Return the allocator of what a command executes in the end, through scripts and wrappers; None where nobody can
-    tell.
-
-    `environment` is what the command is started with (None: what this process has): a library that it preloads comes
-    before the program's own.
-    """
-    try:
-        found = executed(command, os.environ if environment is None else environment)
-        data = reading.content(Path(found.path), _MOST_FILE_BYTES, part="head")
-        secure = _gains(found.path)
-    except (OSError, UntoldError, reading.UnreadableError):
-        return None
-    preloaded = [] if secure else found.environment.get("LD_PRELOAD", "").replace(":", " ").split()
-    names = [os.path.realpath(found.path), *(f"/lib/{name}" for name in needed(data))]
-    names += [name if name.startswith("/") else f"/lib/{name}" for name in preloaded]
-    names += [str(Path(names[0]).parent.parent / place) for place in _JVM if _launches_jvm(names[0], place)]
-    file = read_program(io.BytesIO(data))
-    seen = allocator(file, names, found.environment, secure=secure)
-    return _OLD if seen.name == "glibc" and seen.tuned and _untunable(file.interpreter) else seen
-
-
-def _launches_jvm(path: str, place: str) -> bool:
-    # the launcher opens its JVM by itself: the loader does not see it among the libraries that the file needs
-    return Path(path).name == "java" and (Path(path).parent.parent / place).is_file()
-
-
-def _untunable(interpreter: str | None) -> bool:
-    """Return whether the loader of a program of glibc lacks the tunable: the list of tunables is the loader's."""
-    try:
-        data = reading.content(Path(interpreter or "/nowhere"), _MOST_FILE_BYTES, part="head")
-    except (OSError, reading.UnreadableError):
-        return False
-    return "tunable" not in read_program(io.BytesIO(data)).holds
-
-
-def _gains(path: str) -> bool:
-    """Return whether the program gains privileges by its file: then its loader ignores its caller.
-
-    A program that hugewise starts under another account cannot gain any (PR_SET_NO_NEW_PRIVS).
-    """
-    privileged = os.geteuid() == 0
-    if privileged and account(None, "caller", privileged=True) is not None:
-        return False
-    return gains(path, (os.getuid(), os.getgid())) is not None
 
 
 def thp_option(allocator: str, asked: Question, words: Sequence[str]) -> Mapping[str, Any] | str | None:

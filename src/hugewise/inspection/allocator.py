@@ -10,13 +10,17 @@ debug/buildinfo.
 from __future__ import annotations
 
 import io
+import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
 
-from hugewise.machine.loader import interpreter
+from hugewise import reading
+from hugewise.host.local_host import account
+from hugewise.machine.loader import UntoldError, executed, gains, interpreter, needed
 
 NEEDLES = {
     "tunable": b"glibc.malloc.hugetlb",
@@ -30,6 +34,9 @@ NEEDLES = {
 """Byte strings in a program's file that show its allocator."""
 
 _MOST = 256 << 20  # bytes of a program's file
+_MOST_FILE_BYTES = 64 << 20  # bytes of its file that are looked at
+_JVM = ("lib/server/libjvm.so", "jre/lib/amd64/server/libjvm.so")
+"""Places of the JVM beside the folder of its launcher `java` (JDK 9 and later; JDK 8)."""
 _PIECE = 4 << 20
 _OVERLAP = 64
 _OF_LIBRARY = {
@@ -40,6 +47,12 @@ _OF_LIBRARY = {
 }
 _OLD_GLIBC = re.compile(r"libc-2\.([0-9]{1,2})\.so")
 _PYTHON = re.compile(r"(?:libpython3|/python3)[0-9.]*")
+
+
+BY_CLOCK = ("Go", "jemalloc", "jemalloc of redis", "jemalloc of Rust", "mimalloc", "the JVM")
+"""Allocators that give memory back by the clock (Go's scavenger, jemalloc's decay, mimalloc, G1), which goes on while
+their program is frozen.
+"""
 
 
 class ProgramFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,3 +147,53 @@ def _glibc(file: ProgramFile | None, names: list[str], environment: Mapping[str,
             name="its own (static)", tuned=False, why="it is static, and has no glibc that knows the tunable"
         )
     return Allocator(name="not known", tuned=None)
+
+
+_OLD = Allocator(name="glibc", tuned=False, why="its glibc is older than 2.35, which has the tunable")
+
+
+def allocator_of(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Allocator | None:
+    """Return the allocator of what a command executes in the end, through scripts and wrappers; None where nobody can
+    tell.
+
+    `environment` is what the command is started with (None: what this process has): a library that it preloads comes
+    before the program's own.
+    """
+    try:
+        found = executed(command, os.environ if environment is None else environment)
+        data = reading.content(Path(found.path), _MOST_FILE_BYTES, part="head")
+        secure = _gains(found.path)
+    except (OSError, UntoldError, reading.UnreadableError):
+        return None
+    preloaded = [] if secure else found.environment.get("LD_PRELOAD", "").replace(":", " ").split()
+    names = [os.path.realpath(found.path), *(f"/lib/{name}" for name in needed(data))]
+    names += [name if name.startswith("/") else f"/lib/{name}" for name in preloaded]
+    names += [str(Path(names[0]).parent.parent / place) for place in _JVM if _launches_jvm(names[0], place)]
+    file = read_program(io.BytesIO(data))
+    seen = allocator(file, names, found.environment, secure=secure)
+    return _OLD if seen.name == "glibc" and seen.tuned and _untunable(file.interpreter) else seen
+
+
+def _launches_jvm(path: str, place: str) -> bool:
+    # the launcher opens its JVM by itself: the loader does not see it among the libraries that the file needs
+    return Path(path).name == "java" and (Path(path).parent.parent / place).is_file()
+
+
+def _untunable(interpreter: str | None) -> bool:
+    """Return whether the loader of a program of glibc lacks the tunable: the list of tunables is the loader's."""
+    try:
+        data = reading.content(Path(interpreter or "/nowhere"), _MOST_FILE_BYTES, part="head")
+    except (OSError, reading.UnreadableError):
+        return False
+    return "tunable" not in read_program(io.BytesIO(data)).holds
+
+
+def _gains(path: str) -> bool:
+    """Return whether the program gains privileges by its file: then its loader ignores its caller.
+
+    A program that hugewise starts under another account cannot gain any (PR_SET_NO_NEW_PRIVS).
+    """
+    privileged = os.geteuid() == 0
+    if privileged and account(None, "caller", privileged=True) is not None:
+        return False
+    return gains(path, (os.getuid(), os.getgid())) is not None

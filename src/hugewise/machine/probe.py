@@ -383,10 +383,9 @@ class Result(ProbeEvent, frozen=True):
 
 
 class Hold(ProbeEvent, frozen=True):
-    """The memory that a micro-workload names; with `more`, that of another layout in the same process follows."""
+    """The memory that a micro-workload names."""
 
     ranges: list[Range]
-    more: bool = False
 
 
 class Counters(ProbeEvent, frozen=True):

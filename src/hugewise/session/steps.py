@@ -40,7 +40,7 @@ from hugewise.machine.pmu import CounterPlan, requests, schedule, without_steps
 from hugewise.machine.proc import meminfo
 from hugewise.model import guest, trial
 from hugewise.model.cause import FaultPrice
-from hugewise.model.design import Slicing, Visited, interleaved
+from hugewise.model.design import SEQUENTIAL, Slicing, Visited, interleaved
 from hugewise.model.host import Host
 from hugewise.model.pages import MemoryAge, PageSizes, fragmented, page_flags_readable, pressed
 from hugewise.model.policy import mechanism
@@ -385,8 +385,13 @@ class Session:
                 del taking[cell.id]
                 self.remarks += (f"{cell.id}: the arms are measured one after the other: {found.refused}",)
                 self.say(self.remarks[-1])
-            elif found.one_thread:
+                continue
+            if found.one_thread:
                 taking[cell.id] = TakesTurns(cell.kind, "cpu_s")
+            if found.by_clock is not None:
+                why = f"{found.by_clock} gives memory back by the clock, which goes on while an arm is frozen"
+                self.remarks += (f"{cell.id}: {why}: compare in sequence, too ({SEQUENTIAL})",)
+                self.say(self.remarks[-1])
         self.plan = feasibility.make_plan(self.study, guests=self.guests, in_turns=taking)
 
     def _declare(self, cell: Cell, found: suitability.Suitability) -> None:

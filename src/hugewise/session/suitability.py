@@ -30,6 +30,7 @@ from hugewise.files import storing
 from hugewise.host import cgroup
 from hugewise.host.local_host import is_caller
 from hugewise.host.local_machine import LocalMachine
+from hugewise.inspection.allocator import BY_CLOCK, allocator_of
 from hugewise.machine import probe
 from hugewise.machine.machine import Running, read_events, run_launchers
 from hugewise.machine.proc import meminfo
@@ -89,11 +90,13 @@ class Suitability:
 
     refused     why the attempts cannot take turns; None when they can
     one_thread  one thread that never waits: the CPU time of the command is the time that a CPU of its own would take
+    by_clock    its allocator, where that gives memory back by the clock
     seconds     what its one run took, with its start; None where it was not run, or did not end
     """
 
     refused: str | None = None
     one_thread: bool = False
+    by_clock: str | None = None
     seconds: float | None = None
 
 
@@ -133,10 +136,12 @@ def suitability(
         return Suitability(f"its first run has not ended after {format_duration(longest)}")
     if exited is None or exited.code not in start.success:
         return Suitability("its first run did not succeed")
+    runtime = allocator_of(start.argv, spec.env)
     peak = max(samples.most, 0 if usage is None else usage.peak_bytes or 0)
     return Suitability(
         _refusal(samples, exited.wall_ns / 1e9, sorted(written - own), _room(peak, slicing.arms, machine), slicing),
         one_thread=samples.parallel <= _PARALLEL * samples.count and _cpu_s(usage) <= _ONE_CPU * exited.wall_ns / 1e9,
+        by_clock=None if runtime is None or runtime.name not in BY_CLOCK else runtime.name,
         seconds=seconds,
     )
 
