@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 import hugewise
-from hugewise.attempt import interleaved
+from hugewise.attempt import interleaved, runner
 from hugewise.attempt.turns import Side
 from hugewise.errors import HugewiseError
 from hugewise.host import cgroup, journal
@@ -38,7 +38,7 @@ from hugewise.workloads._tpcc import go_tpc_path
 from tests.build import known
 from tests.build.services import service
 from tests.build.studies import as_toml, study_data, study_of
-from tests.drive import words
+from tests.drive import drive, words
 from tests.requirements import need, need_program
 from tests.servers.trying import need_pages
 from tests.state import run_folders
@@ -613,6 +613,25 @@ def test_interrupted_while_an_arm_is_frozen_it_ends_by_itself_and_is_resumed(
         os.killpg(begun.pid, signal.SIGINT)
         begun.wait(60)
         assert journal.restore() == ["nothing to restore"]
+
+
+STEPS = [step.__name__ for step in runner.STEPS]
+
+
+@pytest.mark.parametrize(
+    "step", [pytest.param(step, marks=() if step in ("apply", "launch") else pytest.mark.soak) for step in STEPS]
+)
+def test_killed_at_any_step_of_its_turns_nothing_is_left_and_it_is_resumed(tmp_path: Path, step: str) -> None:
+    mark = f"# {tmp_path}"
+    asked = keys(command(f"{mark}\n{LOOP.format(3_000_000)}"), ["mthp-64k", "thp"])
+    path = tmp_path / "s.toml"
+    path.write_text(as_toml(study_data(**asked)))
+    killed = drive("run", path, tmp_path, "--at", step, "--nth", "1", "--do", "kill")
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    journal.restore()
+    until(lambda: not any(mark in text(file) for file in Path("/proc").glob("[0-9]*/cmdline")), "they are gone")
+    (folder,) = tmp_path.glob("s/*")
+    assert hugewise.resume(folder).blocks_complete >= 1
 
 
 # -- a service, whose load ends by itself

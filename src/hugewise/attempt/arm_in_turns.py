@@ -116,7 +116,7 @@ class ArmInTurns:
         try:
             yield
         except HugewiseError as error:
-            if not any(group.procs_files for group in self.side.groups):
+            if not any(group.procs_files or isinstance(group, cgroup.Tree) for group in self.side.groups):
                 raise
             raise CannotTakeTurnsError(self.work, error.message) from error
 

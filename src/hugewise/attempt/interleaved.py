@@ -35,6 +35,7 @@ from hugewise.attempt.procedure import ProcedureError, ends
 from hugewise.attempt.service import ServiceDriver
 from hugewise.attempt.turns import Side, Turn, take_turns
 from hugewise.files import storing
+from hugewise.host import cgroup
 from hugewise.machine import probe
 from hugewise.machine.machine import Running
 from hugewise.model.design import FixedWork, Visited, lasting, quiet, turn_settings
@@ -48,8 +49,13 @@ _TO_BEGIN_S, _PAUSE_S = 10.0, 0.001
 
 
 def share_settings(group: Group) -> None:
-    """Turn the knobs that commands share in all their turns, and prepare those of each arm. Raises Disturbed."""
+    """Turn the knobs that commands share in all their turns, and prepare those of each arm. Raises Disturbed.
+
+    An ordinary user turns none: the arms differ by prctl alone, which khugepaged heeds for each process.
+    """
     site, initial = group.works[0].site, group.bench.settings.initial
+    if not site.host.privileged():
+        return
     sizes = PageSizes.discover(site.host)
     order = [arm.name for arm in group.cell.arms]  # in the study's order: the settings are the same in every block
     works = sorted(group.works, key=lambda work: order.index(work.arm.name))
@@ -210,6 +216,7 @@ class _Turning(AttemptDriver):
         def alongside(processes: Sequence[Running]) -> None:
             for side, process in zip(self.sides, processes, strict=True):
                 side.side = Side(side.side.groups, process)
+                side.work.leaf.follow(process)
             with ExitStack() as thawing:  # one that does not go on leaves no other frozen
                 for side in self.sides:
                     thawing.callback(side.release)
@@ -330,7 +337,8 @@ def _in_turns(group: Group, works: Sequence[AttemptState]) -> list[list[probe.Ev
         for side in sides:
             if side.driver is None:
                 thawing.callback(side.release)
-                side.freeze()  # the command enters its group before its exec, and stands still there
+                if not isinstance(side.work.leaf, cgroup.Tree):
+                    side.freeze()  # the command enters its group before its exec, and stands still there
             if group.alternation is not None:
                 side.turn = partial(group.alternation.turn, side.work.arm.name)
         events_of = probes(group, works, "spec.json", EVENTS, twin=False, beside=_Turning(group, works, sides))

@@ -30,7 +30,7 @@ from hugewise import processes
 from hugewise.errors import HugewiseError
 from hugewise.host.ledger import FoldersMade
 from hugewise.host.local_host import LocalHost
-from hugewise.machine.machine import Contained
+from hugewise.machine.machine import Contained, Running
 from hugewise.machine.proc import kernel_text, mounts
 from hugewise.model.host import Host, text_of
 from hugewise.model.procedure import RoleUse
@@ -118,7 +118,7 @@ class Freezer:
             if late:
                 word = "freeze" if frozen else "thaw"
                 raise HugewiseError(
-                    f"the cgroup {self.folders[0]} does not {word} within {self.patience:g} s{self._culprit()}",
+                    f"{self.folders[0]} does not {word} within {self.patience:g} s{self._culprit()}",
                     hint="it may hang in the kernel: see /proc/PID/stack, or dmesg; or a group above it is frozen",
                 )
             time.sleep(pause)
@@ -355,6 +355,28 @@ class Leaf(Contained):
         except OSError:
             return {}
         return {name: int(value) for name, value in (line.split() for line in lines)}
+
+
+@dataclass
+class Tree(Contained):
+    """The processes below a launcher, for an ordinary user without a cgroup: they are stopped by signals."""
+
+    root: int | None = None
+
+    def follow(self, launcher: Running) -> None:
+        about = Path(f"/proc/self/fdinfo/{launcher.fileno()}").read_text()
+        self.root = int(about.partition("\nPid:")[2].split()[0])  # of a pidfd: proc_pid_fdinfo(5)
+
+    def processes(self) -> list[int]:
+        return [] if self.root is None else processes.tree(self.root)[1:]
+
+    def freeze(self) -> None:
+        if self.root is None:
+            super().freeze()
+        Freezer(LocalHost(), (Path(f"/proc/{self.root}"),), self.processes).by_signals(frozen=True)
+
+    def thaw(self) -> None:
+        Freezer(LocalHost(), (), self.processes).by_signals(frozen=False)
 
 
 @dataclass

@@ -73,6 +73,9 @@ class Contained:
         """Have what was frozen go on; nothing happens where it does. Raises HugewiseError."""
         raise HugewiseError("without a cgroup nothing can be thawed", hint="see: hugewise doctor")
 
+    def follow(self, launcher: Running) -> None:
+        """Hear which launcher has started the processes inside."""
+
     def peak_bytes(self) -> int | None:
         return None
 

@@ -416,7 +416,8 @@ class Session:
         """Return whether a cell, of so many `cells`, can take turns. `uncontained`: why there are no cgroups."""
         if isinstance(cell.workload, Visited) and cell.workload.visited(cell.values):
             return suitability.Suitability()
-        if uncontained is not None:
+        stopped = isinstance(cell.workload, Direct) and not self.host.privileged()  # by signals
+        if uncontained is not None and not stopped:
             return suitability.Suitability(uncontained.message)
         if not isinstance(cell.workload, Direct):
             return suitability.Suitability()
@@ -458,6 +459,8 @@ class Session:
         except HugewiseError as error:
             if self.host.privileged():
                 self.say(f"no cgroups: {error.message}; processes are followed and killed one by one instead")
+            else:  # which turns no knob, so that its processes may begin before they are first stopped
+                self.contain = lambda _: cgroup.Tree()
             return
         self.contain = cgroups.create
         self.remove_at_close("remove_cgroups", cgroups.remove)

@@ -197,7 +197,7 @@ def _sample(launcher: Running, job: probe.Job, machine: LocalMachine, samples: S
             start = outcome.last(_events(job), probe.Start)
             root = None if start is None else start.pid
             continue
-        pids = [pid for pid in _descendants(root) if probe.has_executed(pid)]
+        pids = [pid for pid in processes.tree(root) if probe.has_executed(pid)]
         runnable = sum(map(_runnable_threads, pids))
         samples.count += bool(pids)
         samples.busy += runnable > 0
@@ -209,16 +209,6 @@ def _sample(launcher: Running, job: probe.Job, machine: LocalMachine, samples: S
             samples.refused = samples.refused or _locking(pids)
         if time.monotonic() - begun > _FAST_FOR_S:
             period = _SLOW_PERIOD_S
-
-
-def _descendants(root: int) -> list[int]:
-    # reads no other process, as `network.tree` does; source: proc_pid_task(5), `children`
-    found = [root]
-    for pid in found:  # the list grows meanwhile
-        with suppress(OSError):
-            for task in Path(f"/proc/{pid}/task").iterdir():
-                found += map(int, (task / "children").read_text().split())
-    return found
 
 
 def _runnable_threads(pid: int) -> int:
