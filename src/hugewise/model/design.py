@@ -207,8 +207,6 @@ def _not_in_turns(
     if faults_in_turns(workload, values):  # the knobs of an arm are turned for each of its turns
         if differing := _differing(*(lasting(each.knobs) for each in (arm, baseline))):
             return f"the arms take turns under one such setting, and {differing}"
-        if "process" in (arm.mechanism, baseline.mechanism) and arm.thp_disable != baseline.thp_disable:
-            return f"khugepaged must sleep while the arms take turns, which needs root ({SEQUENTIAL})"
     elif isinstance(workload, FixedWork) and not _differing(arm.knobs, baseline.knobs):
         pass  # nothing is turned
     elif "process" in (arm.mechanism, baseline.mechanism):
