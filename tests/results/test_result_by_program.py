@@ -12,15 +12,16 @@ from hugewise.model.metric import Metric
 from hugewise.model.pages import THP
 from hugewise.model.policy import Deployment
 from hugewise.model.results import CellResult, Comparison, EarlierComparison, Guests, Results, Verdict
-from hugewise.report.document import Heading, Line, Section, Table
+from hugewise.report.document import Line, Section, Table
 from hugewise.report.markdown import markdown
 from hugewise.stats.evidence import Carried, RunEvidence
 from tests.build import restated
 from tests.build.results import comparison
 from tools.results.data import PageData, PageRun
 from tools.results.overview import overview
+from tools.results.overview import programs as by_programs
 from tools.results.page import document
-from tools.results.programs import by_program, in_short
+from tools.results.programs import by_program, in_a_table, in_short
 
 OWN_CLIENT = "hugewise's own load generator in place of memtier_benchmark"
 
@@ -40,12 +41,14 @@ def with_evidence(results: Results, much: float = 1e4) -> Results:
 
 
 def section_of(found: Mapping[str, PageData]) -> Section:
-    (section,) = by_program(found)
+    (section,) = in_a_table(found)
     return section
 
 
 def tables_of(found: Mapping[str, PageData]) -> list[Table]:
-    return [block for block in section_of(found).blocks if isinstance(block, Table)]
+    """The table of all programs, and that of each."""
+    blocks = (block for section in (*in_a_table(found), *by_program(found)) for block in section.blocks)
+    return [block for block in blocks if isinstance(block, Table)]
 
 
 def programs(found: Mapping[str, PageData]) -> dict[str, dict[str, str]]:
@@ -117,7 +120,7 @@ def test_the_first_table_has_a_program_in_a_row_and_each_policy_in_its_column() 
     assert "hugetlb-2m (pgbench-database_share=0.4-clients=16; better for " in str(
         told["pgbench"]
     )  # several loads: by their names
-    headings = [block.text for block in section_of(pages).blocks if isinstance(block, Heading)]
+    headings = [section.title for section in by_program(pages)][1:]
     assert "pgbench: PostgreSQL under pgbench: TPC-B (read and write), look-ups alone, or analytic queries" in headings
 
 
@@ -144,10 +147,11 @@ def test_policies_that_their_names_do_not_tell_apart_have_baseline_metric_or_pag
 
 
 def test_the_programs_are_the_first_of_the_overviews_sections() -> None:
-    told = overview({"lpc-2024-mthp": page(restated.lpc())})
-    assert told.sections[0].title == "By program"
-    assert "| memcached | thp against base | Set it |" in markdown(told)
-    assert all(one.title != "By program" for one in overview({}).sections)
+    found = {"lpc-2024-mthp": page(restated.lpc())}
+    assert overview(found).sections[0].title == "The programs"
+    assert "| memcached | thp against base | Set it |" in markdown(by_programs(found))
+    assert all(one.title != "The programs" for one in overview({}).sections)
+    assert by_programs({}).sections == ()
 
 
 def test_a_page_begins_with_what_it_says_to_set() -> None:
@@ -171,7 +175,7 @@ def test_the_baseline_and_the_commands_are_told() -> None:
     first, *others = whole.cells
     arms = tuple(replace(arm, deployment=deployed) if arm.arm == "base" else arm for arm in first.arms)
     found = {"a": page(replace(whole, cells=(replace(first, arms=arms), *others)))}
-    lines = [block.text for block in section_of(found).blocks if isinstance(block, Line)]
+    lines = [block.text for block in next(by_program(found)).blocks if isinstance(block, Line)]
     assert f"Compared with base, of memcached (a.md), which is: echo never > {THP}/enabled." in lines
     how = rows(found)["memcached", "thp"]["how it is set"]
     assert how == f"echo always > {THP}/enabled. It is set for every program of the host"

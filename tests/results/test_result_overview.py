@@ -32,7 +32,7 @@ from tools.results.claims import (
     ways,
 )
 from tools.results.data import PageData, PageRun
-from tools.results.overview import overview
+from tools.results.overview import claims, overview
 from tools.results.page import claims_of
 
 LPC = "lpc-2024-mthp-arm64"
@@ -62,7 +62,7 @@ def publications(found: dict[str, PageData]) -> tuple[Table, Table]:
 def tables(source: str, found: dict[str, PageData], studies: Sequence[Study] = STUDIES) -> dict[str, Table]:
     """The tables of a publication's section by their captions."""
     title = published.load(source).source.title
-    (section,) = (one for one in overview(found, studies).sections if one.title.startswith(title))
+    (section,) = (one for one in claims(found, studies).sections if one.title.startswith(title))
     return {block.caption: block for block in section.blocks if isinstance(block, Table)}
 
 
@@ -95,9 +95,8 @@ def claims_of_part(part: str) -> list[str]:
 
 @pytest.mark.parametrize("found", [{}, PAGES], ids=["no page", "pages"])
 def test_every_claim_of_every_publication_stands_there_once(found: dict[str, PageData]) -> None:
-    told = overview(found, STUDIES)
-    others = {"By program", "The publications"}
-    assert len([one for one in told.sections if one.title not in others]) == len(published.names()) == 5
+    told = claims(found, STUDIES)
+    assert len(told.sections) == len(published.names()) == 5
     head, _ = publications(found)
     for name, row in zip(published.names(), head.rows, strict=True):
         source = published.load(name)
@@ -153,7 +152,7 @@ def test_base_pages_of_other_sizes_are_tested_on_servers_where_time_is_measured(
 
 
 def test_a_claim_that_nothing_tests_is_counted_by_what_it_waits_for() -> None:
-    told = overview(PAGES, STUDIES)
+    told = claims(PAGES, STUDIES)
     head, _ = publications(PAGES)
     lpc = dict(zip(head.head, next(row for row in head.rows if row[0].startswith("Multi-sized")), strict=True))
     assert lpc["open: no study"] != "0" and lpc["open: no counter, or another machine"] != "0"
@@ -178,7 +177,9 @@ def test_a_figure_without_a_printed_change_can_be_held_against_nothing() -> None
 def test_names_of_pages_are_links_and_texts_are_not() -> None:
     text = markdown(overview(PAGES, STUDIES))
     assert "| [redhat-2021.md](redhat-2021.md) |" in text
-    assert set(re.findall(r"\]\(([^)]*)\)", text)) == {f"{name}.md" for name in PAGES}
+    in_full = {"programs", "claims", "folklore"}
+    assert set(re.findall(r"\]\(([^)]*)\)", text)) == {f"{name}.md" for name in (*PAGES, *in_full)}
+    assert set(re.findall(r"\]\(([^)]*)\)", markdown(claims(PAGES, STUDIES)))) == {f"{name}.md" for name in PAGES}
     hostile = page(replace(restated.lpc(), question="see [x](http://evil) evil.md"), "lpc-2024-mthp")
     assert "](http" not in markdown(overview({"a b.md](c": hostile, "x": hostile}, STUDIES)).replace("\\]", "")
 
@@ -249,7 +250,7 @@ def test_what_another_cell_leaves_open_is_decided_in_part() -> None:
     of = next(row for row, name in zip(head.rows, published.names(), strict=True) if name == LPC)
     assert of[2].endswith(" (1 of them in part)")
     title = published.load(LPC).source.title
-    (section,) = (one for one in overview(found, STUDIES).sections if one.title.startswith(title))
+    (section,) = (one for one in claims(found, STUDIES).sections if one.title.startswith(title))
     assert isinstance(section.blocks[0], Line) and "confirmed here (1 of them in part)" in section.blocks[0].text
     assert "in part" not in str(publications({"b": plain})[0].rows)
 

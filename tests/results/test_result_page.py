@@ -378,7 +378,7 @@ def test_files_of_others_are_left_as_they_are(tmp_path: Path) -> None:
         overview.write(tmp_path)
     assert not (tmp_path / "overview.md").exists()
     (tmp_path / "folklore.md").unlink()
-    assert {path.name for path in overview.write(tmp_path)} == {"overview.md", "folklore.md"}
+    assert {path.name for path in overview.write(tmp_path)} == {f"{name}.md" for name in result_page.RESERVED}
     assert "data.parquet" not in (tmp_path / "overview.md").read_text()  # no page of ours
     result_page.write(tmp_path / "mine.parquet", data)  # our own are made again
 

@@ -1,6 +1,6 @@
 """All pages of results together: each claim of every publication, and common claims about page sizes.
 
-    write(Path("docs/results"))   # overview.md and folklore.md, from the data of every page in the folder
+    write(Path("docs/results"))   # the pages of `RESERVED`, from the data of every page in the folder
 
 A claim is *confirmed here*, *contradicted here* or *not decidable here*, by what the runs of its studies found; nothing
 is chosen by hand, and none is left out because no run met it.
@@ -9,7 +9,7 @@ is chosen by hand, and none is left out because no run met it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from hugewise import published
@@ -37,7 +37,7 @@ from tools.results.claims import (
 from tools.results.data import PageData, read
 from tools.results.folklore import folklore
 from tools.results.page import MARK, RESERVED, claims_of, made_here, refuse_others
-from tools.results.programs import by_program
+from tools.results.programs import by_program, in_a_table
 from tools.results.runs import counted, decided, decided_together, standing
 
 _BECAUSE: Mapping[WhyOpen, str] = {
@@ -48,15 +48,21 @@ _BECAUSE: Mapping[WhyOpen, str] = {
 }
 _MEASURED: WhyOpen = "undecided or not judged"
 _WITHIN = "published change within our interval"
+_IN_FULL = (
+    ("programs.md", "each policy on each load: its gain, its price, and the commands that set it"),
+    ("claims.md", "each claim of every publication, what was found, and what a verdict would take"),
+    ("folklore.md", "common claims about page sizes"),
+)
 _CLAIM = ("claim", "here", "what was found, or why not", "what it would take", "page")
 
 
 def write(folder: Path) -> list[Path]:
-    """overview.md and folklore.md of the pages in `folder`; their paths. Raises UserError where one is somebody's,
-    RunError, StudyError, OSError.
+    """Write the pages that are made of all pages in `folder`; return their paths. Raises UserError where one is
+    somebody's, RunError, StudyError, OSError.
     """
     found = pages(folder)
-    told = {folder / f"{name}.md": make(found) for name, make in zip(RESERVED, (overview, folklore), strict=True)}
+    makers: tuple[Callable[[Mapping[str, PageData]], Document], ...] = (overview, programs, claims, folklore)
+    told = {folder / f"{name}.md": make(found) for name, make in zip(RESERVED, makers, strict=True)}
     check(folder)
     with held_folder(folder, "the overview") as held:
         for path, document in told.items():
@@ -66,7 +72,7 @@ def write(folder: Path) -> list[Path]:
 
 
 def check(folder: Path) -> None:
-    """Raises UserError where overview.md or folklore.md are there and somebody's."""
+    """Raises UserError where a page of `RESERVED` is there and somebody's."""
     for name in RESERVED:
         refuse_others(folder / f"{name}.md")
 
@@ -78,33 +84,18 @@ def pages(folder: Path) -> dict[str, PageData]:
 
 
 def overview(found: Mapping[str, PageData], studies: Sequence[Study] | None = None) -> Document:
-    """Return a table of the publications and one of the pages, then of each publication every claim.
-
-    `studies` are those that come with hugewise: what of a publication no page has, they would test. Raises StudyError.
-    """
-    known = shipped_studies() if studies is None else studies
+    """Return three tables: the programs, the publications and the pages. Raises StudyError."""
     rows = []
-    sections = []
-    for name in published.names():
-        source = published.load(name)
-        answers = _answers(source, found, known)
+    for source, answers in _by_source(found, studies):
         counts = Counter(one.standing for one in answers.values())
         in_part = Counter(one.standing for one in answers.values() if one.in_part)
         within = sizes(one.size for one in answers.values()) or NOTHING
         reasons = Counter(one.open for one in answers.values())
         settled = [f"{counts[word]}{_of_these(counts[word], in_part[word])}" for word in STANDINGS if word != OPEN]
-        of = [reasons[word] for word in REASONS]
-        rows.append((_title(source), len(answers), *settled, *of, within))
-        sections.append(
-            Section(_title(source), (Line(_outcome(answers.values())), *_source(source, answers, found, known)))
-        )
-    said = [word for word in STANDINGS if word != OPEN]
+        rows.append((_title(source), len(answers), *settled, *(reasons[word] for word in REASONS), within))
     head = (
-        "publication",
-        "claims",
-        *said,
-        *(f"open: {why}" for why in REASONS),
-        _WITHIN,
+        *("publication", "claims", *(word for word in STANDINGS if word != OPEN)),
+        *(*(f"open: {why}" for why in REASONS), _WITHIN),
     )
     return Document(
         title="Results",
@@ -112,21 +103,53 @@ def overview(found: Mapping[str, PageData], studies: Sequence[Study] | None = No
             Line(
                 "What hugewise found when it made the published experiments again, on the machine that each page"
                 " names. Machine, kernel and size differ from the published ones: confirmed and contradicted are said"
-                " of the sign alone, and a published size lies within our interval or beyond it. “Under KVM” is where"
-                " /dev/kvm is: guests that are emulated measure no time. Each page is made from the data"
-                " beside it; nothing by hand. Every claim of the publications stands below, also those that no run has"
-                " met, with what a verdict would take."
+                " of the sign alone, and a published size lies within our interval or beyond it. Each page is made"
+                " from the data beside it; nothing by hand."
             ),
+            table("in full", ("page", "what it has"), _IN_FULL, 2, linked=(0,)),
         ),
         sections=(
-            *by_program(found),
+            *in_a_table(found),
             Section(
                 "The publications",
                 (table("the publications, and what became of their claims", head, rows, 1), _pages(found)),
             ),
-            *sections,
         ),
     )
+
+
+def programs(found: Mapping[str, PageData]) -> Document:
+    """Return each program with a row for each policy on each of its loads."""
+    return Document(title="Settings by program", lead=(), sections=tuple(by_program(found)))
+
+
+def claims(found: Mapping[str, PageData], studies: Sequence[Study] | None = None) -> Document:
+    """Return of each publication every claim, also those that no run has met.
+
+    `studies` are those that come with hugewise: what of a publication no page has, they would test. Raises StudyError.
+    """
+    known = shipped_studies() if studies is None else studies
+    return Document(
+        title="Claims of the publications",
+        lead=(
+            Line(
+                "Every claim stands here, also those that no run has met, with what a verdict would take. “Under KVM”"
+                " is where /dev/kvm is: guests that are emulated measure no time."
+            ),
+        ),
+        sections=tuple(
+            Section(_title(source), (Line(_outcome(answers.values())), *_source(source, answers, found, known)))
+            for source, answers in _by_source(found, known)
+        ),
+    )
+
+
+def _by_source(
+    found: Mapping[str, PageData], studies: Sequence[Study] | None
+) -> Iterator[tuple[Published, dict[SourceClaim, ClaimAnswer]]]:
+    known = shipped_studies() if studies is None else studies
+    for source in map(published.load, published.names()):
+        yield source, _answers(source, found, known)
 
 
 def _of_these(count: int, in_part: int) -> str:

@@ -179,7 +179,7 @@ def _verdicts_of(results: Results) -> dict[tuple[str, str, str], Verdict]:
 MOST_BYTES = 2_000_000
 """Limit on the data of a page: they are kept beside it under version control."""
 MARK = b"<!-- Made by hugewise from the data beside it: changes are lost. -->\n\n"
-RESERVED = ("overview", "folklore")
+RESERVED = ("overview", "programs", "claims", "folklore")
 """Pages that are made of all others (`overview`)."""
 
 

@@ -40,7 +40,7 @@ from hugewise.report.cell_answers import (
     of_arm_decided,
     prices_of,
 )
-from hugewise.report.document import Block, Heading, Line, Section, table
+from hugewise.report.document import Block, Line, Section, table
 from hugewise.report.numbers import NOTHING
 from hugewise.report.reasons import in_words
 from hugewise.report.sections.answer import reach_of
@@ -316,13 +316,15 @@ def _beside(cells: Sequence[CellResult]) -> dict[str, object]:
 
 
 _SAID = (
-    "The answers hold on the machine that a row names; another machine may give others (hugewise advise measures"
-    " yours). Set: the setting was better, and no price was seen. Yours to weigh: the setting was better at a price, in"
-    " some of the runs alone (runs of too few pairs for any verdict count by their evidence), or on too little evidence"
-    " of all runs. Leave: the setting was worse or made no difference. Open: the runs did not decide, or decided"
-    " differently. Memory is the most that was used: a pool counts whole, used or not, and base pages as they were"
-    " touched. The size of a pool is that of the load here: yours follows from the program's own memory. Settings of"
-    " the whole host exclude one another: a setting for one program is a setting for all."
+    "The answers hold on the machine of the run; another machine may give others (hugewise advise measures yours). Set:"
+    " the setting was better, and no price was seen. Yours to weigh: the setting was better at a price, in some of the"
+    " runs alone (runs of too few pairs for any verdict count by their evidence), or on too little evidence of all runs"
+    ". Leave: the setting was worse or made no difference. Open: the runs did not decide, or decided differently."
+)
+_DETAILS = (
+    "Memory is the most that was used: a pool counts whole, used or not, and base pages as they were touched. The size"
+    " of a pool is that of the load here: yours follows from the program's own memory. Settings of the whole host"
+    " exclude one another: a setting for one program is a setting for all."
 )
 _HEAD = (
     *("load", "policy", "what to do", "found in its metric", "judged beside it", "memory", "how it is set"),
@@ -340,34 +342,46 @@ _SHOWN = 3
 """Number of runs of a policy that are shown with their effects."""
 
 
-def by_program(pages: Mapping[str, PageData]) -> Iterator[Section]:
+def in_a_table(pages: Mapping[str, PageData]) -> Iterator[Section]:
     """Yield a section with all programs in a table, those first for which something is to be set, and the probe's own
-    loads last; then each program with a row for each policy on each of its loads.
-
-    Emulated guests count and measure no speed: their pages are named, and have no row. No section without pages.
+    loads last. No section without pages.
     """
     if not pages:
         return
+    known, programs = _programs(pages)
+    head = ("program", *STANDS)
+    rows = [_in_a_row(_short_title(name, known.get(name)), several) for name, several in programs.items()]
+    every = [one for several in programs.values() for one in several]
+    blocks: list[Block] = [Line(_SAID), Line(_rests_on(every)), table("the programs", head, rows, len(head))]
+    if emulated := [f"{name}.md" for name, data in pages.items() if all(counted(run.results) for run in data.runs)]:
+        blocks.append(Line(f"In emulated guests, where counts were measured and no speed: {listed(emulated)}."))
+    yield Section("The programs", tuple(blocks))
+
+
+def by_program(pages: Mapping[str, PageData]) -> Iterator[Section]:
+    """Yield a section with the arms that others are compared with, and one of each program with a row for each policy
+    on each of its loads.
+
+    Emulated guests count and measure no speed: they have no row. No section without pages.
+    """
+    if not pages:
+        return
+    known, programs = _programs(pages)
+    baselines = tuple(map(Line, _baselines([one for several in programs.values() for one in several])))
+    yield Section("What policies are compared with", (Line(_DETAILS), *baselines))
+    for name, several in programs.items():
+        rows = table(f"{name}, policy by policy", _HEAD, map(_row, several), len(_HEAD), linked=(len(_HEAD) - 1,))
+        yield Section(_title(name, known.get(name)), (rows,))
+
+
+def _programs(pages: Mapping[str, PageData]) -> tuple[Mapping[str, Workload], dict[str, list[_Placed]]]:
     known = workloads.discover()
     every = policies_of(pages)
     every.sort(key=lambda one: (_of_the_probe(known.get(one.found.cell.workload)), STANDS.index(one.found.stands)))
     programs: dict[str, list[_Placed]] = {}
     for one in every:
         programs.setdefault(one.found.cell.workload, []).append(one)
-    head = ("program", *STANDS)
-    rows = [_in_a_row(_short_title(name, known.get(name)), several) for name, several in programs.items()]
-    blocks: list[Block] = [
-        Line(_SAID),
-        Line(_rests_on(every)),
-        *map(Line, _baselines(every)),
-        table("the programs", head, rows, len(head)),
-    ]
-    for name, several in programs.items():
-        of_each = table(f"{name}, policy by policy", _HEAD, map(_row, several), len(_HEAD), linked=(len(_HEAD) - 1,))
-        blocks += [Heading(_title(name, known.get(name))), of_each]
-    if emulated := [f"{name}.md" for name, data in pages.items() if all(counted(run.results) for run in data.runs)]:
-        blocks.append(Line(f"In emulated guests, where counts were measured and no speed: {listed(emulated)}."))
-    yield Section("By program", tuple(blocks))
+    return known, programs
 
 
 def in_short(data: PageData) -> Iterator[str]:
