@@ -19,7 +19,6 @@ took=$(($(now) - begun))
 say "the demo took $took s"
 [ "$took" -le 300 ]
 hugewise list studies >/dev/null
-hugewise doctor --unit >/dev/null
 hugewise doctor redhat-2021-vm | grep "ok  *agent" # in the wheel, for guests of both architectures
 hugewise doctor lpc-2024-base-pages | grep "ok  *agent"
 pipx uninstall hugewise

@@ -47,7 +47,7 @@ def refusal(program: str) -> str | None:
     return preload_obstacle([program])
 
 
-ABSENT = ("numactl", "setpriv")
+ABSENT = ("gosu", "numactl", "prlimit", "setpriv", "tini")
 """Wrappers that are told by their names, whether they are installed here or not."""
 
 script = loader._script  # as it was
@@ -143,6 +143,7 @@ def test_scripts_are_what_their_interpreters_are(tmp_path: Path, monkeypatch: py
         (["ionice", "-c", "3", "sort"], "sort", {"A": "1", "C": "3"}),
         (["numactl", "--membind", "0", "-N", "0", "sort"], "sort", {"A": "1", "C": "3"}),
         (["setpriv", "--reuid", "1000", "--regid=1000", "--clear-groups", "sort"], "sort", {"A": "1", "C": "3"}),
+        (["prlimit", "--nofile=9", "tini", "-g", "--", "gosu", "nobody", "sort"], "sort", {"A": "1", "C": "3"}),
         (["sh", "-c", "exec sort -n"], "sort", {"A": "1", "C": "3"}),
         (["sh", "-c", "sort -n"], "sort", {"A": "1", "C": "3"}),
         (

@@ -1,7 +1,4 @@
-"""Question of an advice: the workload, the metric, the confidence and the time.
-
-`--priority tail` requires a metric that is an upper quantile. Pure but for the workloads.
-"""
+"""Question of an advice: the workload, the metric, the confidence and the time. Pure but for the workloads."""
 
 from __future__ import annotations
 

@@ -20,6 +20,7 @@ from hugewise.analysis import earlier, forecast
 from hugewise.analysis.earlier import called, of_study
 from hugewise.errors import HugewiseError
 from hugewise.model.design import Kind
+from hugewise.model.workload import without_defaults
 from hugewise.plan.plan import Cell
 from hugewise.quantity import format_duration
 from hugewise.stats import power
@@ -110,7 +111,7 @@ def _seen(study: Study, results: Path) -> Iterator[_Seen]:
 def _by_seen(cell: Cell, seen: Sequence[_Seen]) -> float | None:
     alike = [one for one in seen if one.record.workload == cell.workload.name and one.kind == cell.kind]
     own = next((one for one in alike if one.record.id == cell.id), None)
-    if own is not None and dict(own.record.values) == dict(cell.values):
+    if own is not None and without_defaults(own.record.values) == without_defaults(cell.values):
         return sum(own.costs.get(arm.name, own.mean) for arm in cell.arms)
     if not alike:
         return None

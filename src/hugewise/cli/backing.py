@@ -115,7 +115,7 @@ def verify(who: str | None, *, command: tuple[str, ...] = (), stdin: Path | None
     """Check that a running program has the promised pages, and show why not.
 
     Looks once at the process PID and its descendants, or at all processes of UNIT, and changes nothing. An ordinary
-    user can look at own processes only.
+    user can look at own processes only. A PID or UNIT needs --policy.
 
     verify --policy NAME -- COMMAND runs the command once, with the settings that are in force and without its output,
     and sees each of its processes at its exit and whenever it has grown.
@@ -143,7 +143,8 @@ def verify(who: str | None, *, command: tuple[str, ...] = (), stdin: Path | None
         path = request.standard_input(stdin)
         _show(inspection.verify_command(command, host, asked["policy"], stdin=path, share=share), as_json=as_json)
     if who is None:
-        raise UserError("nothing to verify", hint="hugewise verify PID, UNIT or DOMAIN, or --policy NAME -- COMMAND")
+        cure = "hugewise verify --policy NAME PID (or UNIT, or -- COMMAND), or: hugewise verify DOMAIN"
+        raise UserError("nothing to verify", hint=cure)
     if stdin is not None:
         raise UserError("--stdin is for a command", hint="leave it out, or: hugewise verify --policy NAME -- COMMAND")
     if asked["memory"] == "all" and (machine := guests_running(who, host)) is not None:

@@ -6,15 +6,11 @@ A command imports what it uses when it is called: every verb of hugewise loads t
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from hugewise.visible import say
-
-if TYPE_CHECKING:
-    pass
-
 
 _SUITE = click.option("--suite", default="trixie", show_default=True, help="Debian suite of packages and sources.")
 

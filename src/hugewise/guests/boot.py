@@ -57,7 +57,7 @@ def exit_status(serving: Serving) -> str | None:
     if end.exceeded is not None:
         return f"was ended: {end.exceeded}"
     if end.signal == _KILLED:
-        return "was killed (signal 9): see dmesg, whether for want of memory"
+        return "was killed (signal 9): if dmesg says for want of memory, give the guests less"
     if end.signal is not None:
         return f"ended by signal {end.signal}"
     return "" if end.code == 0 else f"failed (exit status {end.code})"

@@ -46,7 +46,8 @@ def _archive_uri() -> str:
     done = unprivileged.run(["apt-get", "indextargets", "--format", _TARGET, "Created-By: Packages"])
     for line in done.stdout.splitlines():
         origin, component, suite, uri = (line.split() + [""] * 4)[:4]
-        if (origin, component) == ("Debian", "main") and "-" not in suite:  # with a suffix: for updates or security
+        if (origin, component) == ("Debian", "main") and "-" not in suite and uri.startswith("http"):
+            # a suite with a suffix is for updates or security
             return uri.rstrip("/")
     return _ARCHIVE
 

@@ -412,8 +412,8 @@ def checks(
         _SECTION,
         "policies",
         "ok",
-        "each kernel is asked for its own when it is first booted; those of this host, its TLBs and its counters are"
-        " not theirs (hugewise doctor, without a study, lists them)",
+        "each kernel is asked for its own when it is first booted; those of this host and its counters are not theirs"
+        " (hugewise doctor, without a study, lists them)",
     )
     if use.network == "tap":
         account = qemu_account(privileged=privileged)

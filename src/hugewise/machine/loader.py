@@ -258,6 +258,10 @@ _WRAPPERS = {
         ),
         of_others=frozenset({"-d", "--dump"}),
     ),
+    "prlimit": _Wrapper(frozenset({"-o", "--output"}), of_others=frozenset({"-p", "--pid"})),
+    "gosu": _Wrapper(words=1),
+    "tini": _Wrapper(frozenset({"-p", "-e"})),  # stays as parent, as does dumb-init
+    "dumb-init": _Wrapper(frozenset({"-r", "--rewrite"})),
     "hugewise-exec": _Wrapper(frozenset({"--pages", "--tunable", "--report"}), of_others=frozenset({"--check"})),
 }
 

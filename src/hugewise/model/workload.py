@@ -51,11 +51,16 @@ class Parameter(msgspec.Struct, frozen=True):
     words: str = "text"
 
 
+_GONE = {"seed": 1}
+"""Parameters that no workload has any more, with their default: tpcc had a seed."""
+
+
 def without_defaults(values: Mapping[str, ParameterValue]) -> dict[str, ParameterValue]:
-    """Return the values without empty lists, empty texts and flags that are not set. Such a parameter can be younger
-    than a run, or gone since: the run was the same all the same.
+    """Return the values without empty lists, empty texts, flags that are not set, and defaults of `_GONE`. Such a
+    parameter can be younger than a run, or gone since: the run was the same all the same.
     """
-    return {name: value for name, value in values.items() if value not in ((), "") and value is not False}
+    said = {name: value for name, value in values.items() if value not in ((), "") and value is not False}
+    return {name: value for name, value in said.items() if name not in _GONE or value != _GONE[name]}
 
 
 class Missing(msgspec.Struct, frozen=True):

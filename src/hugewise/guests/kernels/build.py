@@ -74,7 +74,7 @@ def find_kernel(asked: Key) -> Kernel | None:
 
 
 def make_or_find(asked: Key, made_of: Key, make: Callable[[Path], None]) -> Kernel:
-    """Return the kernel, made now if need be by `make` and `write`, and noted as had for what is asked. Raises
+    """Return the kernel, made now if need be by `make` and `write_record`, and noted as had for what is asked. Raises
     StorageError.
     """
     folder = cache.cached(KIND, made_of, make)
