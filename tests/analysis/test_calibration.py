@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -133,3 +135,14 @@ def test_a_treatment_without_what_came_later_is_what_it_was_before() -> None:
     assert identity(known) == "1967d5d784224b24"
     assert identity(msgspec.structs.replace(known, layout="thp")) != identity(known)
     assert identity(msgspec.structs.replace(known, surplus=True)) != identity(known)
+
+
+@pytest.mark.parametrize(
+    ("workload", "gone"),
+    [("redis", {"malloc_conf": ""}), ("tpcc", {"seed": 1, "sysbench_tpcc": ""}), ("x264", {"clips": ""})],
+)
+def test_a_calibration_made_with_parameters_that_are_gone_is_found(workload: str, gone: dict[str, Any]) -> None:
+    values = {"alpha": 1, "zeta": "z"}
+    exact = msgspec.json.encode([workload, {**values, **gone}, "m"], order="deterministic")
+    assert calibration_key(workload, values, "m") == hashlib.sha256(exact).hexdigest()[:16]
+    assert calibration_key("pgbench", values, "m") != calibration_key(workload, values, "m")

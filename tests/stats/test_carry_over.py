@@ -57,3 +57,7 @@ def test_the_interval_of_the_bias_holds_it_19_times_in_20(cost: float) -> None:
 def test_a_few_blocks_or_one_order_of_turns_bound_nothing() -> None:
     assert bias([(1.0, 0.1), (0.0, 0.2), (1.0, 0.1)], 0.95) is None
     assert bias([(1.0, 0.1 * n) for n in range(9)], 0.95) is None
+
+
+def test_blocks_that_scatter_by_many_powers_of_ten_bound_nothing() -> None:
+    assert bias([(0.0, -12.0), (1.0, 12.0), (0.0, 12.0), (1.0, -12.0)], 0.9999) is None

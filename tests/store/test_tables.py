@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from hugewise.store.folder import RunFolder
-from hugewise.store.tables import tables
+from hugewise.store.tables import connected, tables
 from tests.build.logs import rewritten
 from tests.build.trials import attempt
 from tests.store.test_folder import folder
@@ -69,3 +69,8 @@ def test_attempts_of_runs_before_there_were_series_have_none(folder: RunFolder, 
     with tables(folder.path) as store:
         for view in ("samples", "facts"):
             assert store.sql(f"select count(*) from {view}").fetchall() == [(others,)]  # noqa: S608
+
+
+def test_where_memory_is_short_nothing_is_written_into_the_current_folder() -> None:
+    with connected() as connection:
+        assert connection.execute("select current_setting('temp_directory')").fetchone() == ("",)

@@ -52,7 +52,7 @@ class Parameter(msgspec.Struct, frozen=True):
 
 
 _GONE = {"seed": 1}
-"""Parameters that no workload has any more, with their default: tpcc had a seed."""
+"""A parameter that tpcc had, with its default. Where other workloads have a seed, its default is the same."""
 
 
 def without_defaults(values: Mapping[str, ParameterValue]) -> dict[str, ParameterValue]:

@@ -21,6 +21,7 @@ from hugewise.model.results import CellResult, Comparison, Results
 from hugewise.model.workload import OutputParser
 from hugewise.report.reasons import values
 from hugewise.report.write import held_folder
+from hugewise.store import tables
 from hugewise.store.folder import RunFolder
 from hugewise.store.records import Run
 from hugewise.store.tables import have_attempts, have_blocks
@@ -155,7 +156,7 @@ def export(run: Path, to: Path, *, force: bool = False) -> Exported:
     import duckdb  # noqa: PLC0415  (150 ms that only its users should pay)
 
     try:
-        with duckdb.connect() as connection, held_folder(to.absolute().parent, "the export") as held:
+        with tables.connected() as connection, held_folder(to.absolute().parent, "the export") as held:
             rows_of(connection, read, results)
             its = held.status()
             owner = (its.st_uid, its.st_gid) if os.geteuid() == 0 and its.st_uid != 0 else None
@@ -168,6 +169,8 @@ def export(run: Path, to: Path, *, force: bool = False) -> Exported:
                 told = _written(connection, "select * from verdicts order by all", second.fileno())
     except FileExistsError:
         raise UserError(f"--to {to}: it is there already", hint="have it replaced: --force") from None
+    except duckdb.OutOfMemoryException:
+        raise StorageError(f"cannot write {to}: memory is short", hint="export on a host with more memory") from None
     except (OSError, duckdb.IOException) as error:
         why = getattr(error, "strerror", None) or str(error).partition("\n")[0]
         raise StorageError(f"cannot write {to}: {why}", hint="free some space, or name another file") from None

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from statistics import fmean
 
 _FEWEST = 4
+_MOST = 20.0  # in log-ratio: bounds beyond say nothing, and exceed what a ratio holds
 
 
 def exposure(turns: str, arm: int, baseline: int) -> float:
@@ -28,7 +29,7 @@ def exposure(turns: str, arm: int, baseline: int) -> float:
 
 def bias(points: Sequence[tuple[float, float]], confidence: float) -> tuple[float, float] | None:
     """Return the interval of the bias, in log-ratio, from the blocks' (x, log-ratio); None where it is not bounded:
-    below four blocks, or with one order of turns.
+    below four blocks, with one order of turns, or where the blocks scatter too much.
     """
     if len(points) < _FEWEST or len({x for x, _ in points}) < 2:
         return None
@@ -41,4 +42,4 @@ def bias(points: Sequence[tuple[float, float]], confidence: float) -> tuple[floa
     squares = sum((y - level - slope * (x - mean)) ** 2 for x, y in points)
     half = -float(stdtrit(freedom, (1 - confidence) / 2)) * math.sqrt(squares / freedom / spread)
     low, high = sorted((mean * (slope - half), mean * (slope + half)))
-    return low, high
+    return (low, high) if max(-low, high) <= _MOST else None

@@ -85,11 +85,18 @@ def tables(folder: Path) -> duckdb.DuckDBPyConnection:
     return tables_of(RunFolder(folder).read())
 
 
-def tables_of(run: Run) -> duckdb.DuckDBPyConnection:
-    """Return the tables of a run that was read."""
+def connected() -> duckdb.DuckDBPyConnection:
+    """Return a database in memory. It writes nothing where memory is short: its own folder for that would lie in the
+    current one, which may be another account's.
+    """
     import duckdb  # noqa: PLC0415  (150 ms that only its users should pay)
 
-    connection = duckdb.connect()
+    return duckdb.connect(config={"temp_directory": ""})
+
+
+def tables_of(run: Run) -> duckdb.DuckDBPyConnection:
+    """Return the tables of a run that was read."""
+    connection = connected()
     have_blocks(connection, run)
     have_attempts(connection, run.attempts)
     connection.execute(_VIEWS)
