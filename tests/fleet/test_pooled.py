@@ -262,7 +262,7 @@ def test_json_is_what_python_gives(path: Path) -> None:
     assert msgspec.json.decode(done.output, type=FleetResults) == msgspec.convert(
         worded(pooled_results(path)), FleetResults
     )
-    assert json.loads(done.output)["format"] == 1
+    assert json.loads(done.output)["format"] == 2
 
 
 TWO = (FleetHostMade("a", FAST), FleetHostMade("b", FAST))

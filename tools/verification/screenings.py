@@ -21,7 +21,7 @@ from hugewise.model.results import DIRECTIONS
 from hugewise.model.trial import Block
 from hugewise.stats.method import Method
 from hugewise.stats.screening import Screening
-from hugewise.stats.sequential import NotWorse, Sequential, Unjudged
+from hugewise.stats.sequential import Sequential, Unjudged
 from hugewise.stats.signflip import verdict
 from tools.verification.block_streams import CONTRAST, attempt
 from tools.verification.candidate import CheckResult, Task
@@ -148,30 +148,6 @@ def _confirmed(arm: str, beside: str | None, stream: Iterator[dict[str, float]])
     return _Confirmation(made.decision().verdict in DIRECTIONS, says or decided != number)
 
 
-def not_worse(noise: str, seed: int, streams: int) -> Sequence[CheckResult]:
-    """Check an arm that is worse by the margin itself, where the question is whether it is worse by less."""
-    random = generator(seed, "not worse", noise)
-    case, edge = ScreeningCase(noise, 1, -1.0), float(np.log1p(MARGIN))
-    contrast = msgspec.structs.replace(CONTRAST, arm="arm-0")
-    claimed = hasty = 0
-    for _ in range(streams):
-        stream, seen = _blocks(case, random), []
-        made = NotWorse(contrast, planned=BUDGET, alpha=CLAIMED, margin=MARGIN)
-        while made.decision().status == "continue":
-            seen.append(next(stream))
-            made.observe(_block(len(seen), seen[-1], (contrast.baseline, contrast.arm)))
-        claimed += made.settled == "not worse"
-        hasty += _estimate(contrast.arm, seen[:_EARLY]) - _estimate(contrast.baseline, seen[:_EARLY]) < edge
-    what, most = f"worse by the margin, {noise}", limit(CLAIMED / 2, streams)
-    return [
-        CheckResult("screening", f"{what}: called not worse", f"{claimed} of {streams}", f"<= {most:.3f}",
-                    claimed / streams <= most),
-        CheckResult("control", f"{what}: by the estimate after {_EARLY} blocks", f"{hasty} of {streams}",
-                    f"> {most:.3f}", hasty / streams > most),
-    ]  # fmt: skip
-
-
 def tasks(seed: int, streams: int) -> list[Task]:
     """Return one task a case."""
-    both = [Task(f"screening: {' '.join(map(str, case))}", together, (case, seed, streams)) for case in CASES]
-    return [*both, *(Task(f"screening: not worse, {noise}", not_worse, (noise, seed, streams)) for noise in _NOISE)]
+    return [Task(f"screening: {' '.join(map(str, case))}", together, (case, seed, streams)) for case in CASES]

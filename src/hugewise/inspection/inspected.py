@@ -9,7 +9,7 @@ import msgspec
 
 from hugewise.inspection.reasons import ReasonId
 
-FORMAT = 1
+FORMAT = 2
 """Rises when a meaning changes; new keys may come without that."""
 
 MappingKind = Literal["heap", "anonymous", "stack", "file", "shmem", "hugetlb"]

@@ -202,7 +202,7 @@ class FleetResults(msgspec.Struct, frozen=True, kw_only=True):
     warnings     what the reader should know of the whole
     """
 
-    format: int = 1
+    format: int = 2
     fleet: str
     study: str
     question: str

@@ -268,14 +268,6 @@ class FewToPlan(Base, frozen=True):
     least: int
 
 
-class Bounded(Base, frozen=True):
-    """Not worse by the margin or more; or worse by more than that."""
-
-    worse: bool
-    margin: float
-    rest: Reason
-
-
 class Failures(Base, frozen=True):
     """Attempts failed in so many pairs: these are not equivalent, and have no average (`of`)."""
 
@@ -551,17 +543,7 @@ class Together(Base, frozen=True):
 
 
 _OfPairs = Known | NotJudged | Absent | NotPositive | Lacking | FewPairs | BudgetTooSmall | Crossed | WithinMargin
-_OfTest = (
-    MeanWithin
-    | NotShown
-    | NotWithAll
-    | BiasOpen
-    | NoOneEffect
-    | Bounded
-    | CovariateTest
-    | CovariateMoved
-    | CovariateUsed
-)
+_OfTest = MeanWithin | NotShown | NotWithAll | BiasOpen | NoOneEffect | CovariateTest | CovariateMoved | CovariateUsed
 _OfReach = Unknown | Exactly | ByCounts | AverageOf | OverSessions | FewForAverage | FewSessions | FewToPlan
 _OfSides = Failures | FewForInterval | FailuresAlone | NotKeptIn | OfUsable | SameCounts | CountsVary | CoinOpen
 _OfScreening = Beaten | InFront | BestEstimate | NotClearlyBeaten | NothingChosen | OfScreening

@@ -157,9 +157,6 @@ def _of_test(reason: Reason) -> str:
         case of.NoOneEffect(crossed):
             changed = "the effect changed in the course of the run, so that no one figure stands for it"
             return f"{_BUT if crossed else ''}{changed}"
-        case of.Bounded(worse, margin, rest):
-            by = f"the margin of {margin:.3g}"
-            return f"{f'worse by more than {by}' if worse else f'not worse by {by} or more'}; {in_words(rest)}"
         case of.WorstHundredth(crossed):
             return f"on the worst hundredth of runs {_SHOWN if crossed else 'no difference is shown'}"
         case of.SlowShare(share, crossed):

@@ -48,7 +48,7 @@ from hugewise.stats.exact import Exact
 from hugewise.stats.fixed import FixedN
 from hugewise.stats.method import Contrast, Method
 from hugewise.stats.screening import Screened, Screening
-from hugewise.stats.sequential import NotWorse, Sequential, Unjudged
+from hugewise.stats.sequential import Sequential, Unjudged
 from hugewise.study.study import Study
 
 
@@ -110,7 +110,6 @@ def _sequential(
     `firsts`: cell and metric of those whose end points are judged; the other metrics have their typical ratio alone.
     """
     planned, margin, covariate = study.budget.blocks, study.margin, study.covariate
-    method = NotWorse if study.not_worse else Sequential
     judging: dict[str, list[Method]] = {}
     for contrast in contrasts:
         beside = judging.setdefault(contrast.cell, [])
@@ -119,7 +118,7 @@ def _sequential(
             yield Unjudged(contrast, beside, planned=planned, alpha=whole, margin=margin, covariate=covariate)
             continue
         width = study.budget.width
-        made = method(contrast, planned=planned, alpha=share, margin=margin, width=width, covariate=covariate)
+        made = Sequential(contrast, planned=planned, alpha=share, margin=margin, width=width, covariate=covariate)
         beside.append(made)
         yield made
         for kind in study.end_points if (contrast.cell, contrast.metric.name) in firsts else ():

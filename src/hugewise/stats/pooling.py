@@ -47,7 +47,7 @@ from hugewise.stats.fixed import FixedN
 from hugewise.stats.method import Method, Numbers
 from hugewise.stats.paired import chance_of_heads, scale
 from hugewise.stats.power import first_enough, student_power
-from hugewise.stats.sequential import NotWorse, Sequential
+from hugewise.stats.sequential import Sequential
 from hugewise.stats.signflip import first_crossing
 
 FEWEST = 5
@@ -475,5 +475,5 @@ def _sequential(method: Sequential) -> HostEstimate | Reason:
         method.alpha,
         method.planned,
         crossed=method.usable.test.crossed_at is not None,
-        stops=not isinstance(method, NotWorse) and method.width is None,
+        stops=method.width is None,
     )

@@ -32,12 +32,6 @@ average, session means and evidence stay those of the plain differences.
 `Unjudged` is an arm beside the judged ones: it has an interval, no verdict, no share of the error rate, and no say in
 when its blocks end. Its interval is by inversion of the same test at the study's confidence: it holds whenever one
 looks, so also at an end that others choose. That it and the interval of a judged arm hold *together* is not promised.
-
-`NotWorse` ends a comparison by another question. An arm is *not worse* when the test has rejected, on both sets of
-pairs, that it is worse by the margin or more; it is *worse by more* when "worse by the margin at most" is rejected on
-both. Each side has half of alpha: under "worse by the margin or more" the chance of ever having ended with "not worse"
-is at most alpha/2, for an effect that is the same in every pair or symmetric around it. Better, worse and equivalent
-stay what `sequential` makes of the same pairs. "Not worse" holds exactly when the interval ends before the margin.
 """
 
 from __future__ import annotations
@@ -45,14 +39,12 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
-from typing import Literal
 
 import msgspec
 
 from hugewise.model.reason import (
     AverageOf,
     BiasOpen,
-    Bounded,
     BudgetTooSmall,
     CovariateMoved,
     CovariateTest,
@@ -574,34 +566,3 @@ class Unjudged:
                 ratio_of(high) if math.isfinite(high) else None,
             )
         return self._pairs.comparison(self.name, self.planned, finding, ratio_all=None, confidence=1 - self.alpha)
-
-
-class NotWorse(Sequential):
-    """The sequential method, ended by whether the arm is worse by more than the margin: no `width` is waited for."""
-
-    @property
-    def settled(self) -> Literal["not worse", "worse by more"] | None:
-        """Result on the margin; None where an attempt failed or could not be started."""
-        usable, smaller, larger = self.usable, self._smaller, self._larger
-        if self.pairs.failed or self.pairs.refusal(self.planned) is not None:
-            return None
-        if self.contrast.metric.better == "higher":
-            if usable.above and larger.above:
-                return "not worse"
-            return "worse by more" if usable.beyond < 0 and smaller.beyond < 0 else None
-        if usable.below and smaller.below:
-            return "not worse"
-        return "worse by more" if usable.beyond > 0 and larger.beyond > 0 else None
-
-    def comparison(self) -> Comparison:
-        """Return the result, as `sequential` gives it; what that corrects for is another stop than this one."""
-        return msgspec.structs.replace(super().comparison(), corrected=None)
-
-    def _stopped(self) -> bool:
-        return self.pairs.exhausted(self.planned) or bool(self._moved.test.sign) or self.settled is not None
-
-    def _judged(self) -> tuple[Verdict, Reason, Reach | None]:
-        verdict, reason, reach = super()._judged()
-        if verdict in ("better", "equivalent", "none") or self.settled is None:
-            return verdict, reason, reach
-        return verdict, Bounded(self.settled != "not worse", self._margin, reason), reach

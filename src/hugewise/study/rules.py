@@ -38,7 +38,6 @@ def _check_method(study: Study, place: Place) -> None:
         keys_of_it = (
             ("end_points", list(study.end_points)),
             ("covariate", study.covariate),
-            ("not_worse", study.not_worse),
         )
         for key, value in (*keys_of_it, ("unjudged", list(study.unjudged))):
             if value:

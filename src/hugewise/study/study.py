@@ -91,7 +91,7 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     Durations are in seconds, sizes in bytes, shares of one. `scale` is the one that was chosen (`at_scale`), `cells`
     those that were chosen by name of their workloads (`part`), `whole` the study with guests that this is a part of,
-    `file` where the study came from; none is a key.
+    `file` where the study came from, `not_worse` a key of earlier versions, which nothing reads; none is a key.
     """
 
     format: Annotated[int, keys.integer(1), Key("The version of this format: 1.", "format = 1")]
@@ -169,15 +169,6 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             'unjudged = ["thp-defer"]',
         ),
     ] = ()
-    not_worse: Annotated[
-        bool,
-        Key(
-            "A comparison ends when it is known whether its arm is worse than the baseline by more than the margin,"
-            " not at the first difference, nor at a `width` (method sequential): for whoever pays for something else"
-            " with a little time.",
-            "not_worse = true",
-        ),
-    ] = False
     covariate: Annotated[
         str | None,
         keys.choice(*COVARIATES),
@@ -225,6 +216,7 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     cells: tuple[str, ...] = ()
     whole: Study | None = None
     file: str = ""
+    not_worse: bool = False
 
     @property
     def compared_with(self) -> str:
