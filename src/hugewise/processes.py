@@ -67,6 +67,11 @@ def tree(root: int) -> list[int]:
     return found
 
 
+def lists_children() -> bool:
+    """Return whether the kernel lists the children of a process (CONFIG_PROC_CHILDREN), as `tree` needs."""
+    return Path("/proc/thread-self/children").exists()
+
+
 def parse_stat(text: str) -> ProcessStat | None:
     """Parse the text of /proc/PID/stat; None for any other text. A name may hold blanks and parentheses."""
     match = _STAT.fullmatch(text.rstrip("\n"))

@@ -431,23 +431,3 @@ def test_who_cannot_be_looked_at_is_passed_over_where_it_has_ended(
     if stat is not None:
         (process / "stat").write_text(stat)
     assert unfreezable_reason([7], tmp_path) == said
-
-
-def test_the_processes_below_a_launcher_stop_and_go_on_without_a_group_and_it_does_not() -> None:
-    """What an ordinary user has: the launcher itself must hear, and ends what is stopped."""
-    with subprocess.Popen(["/bin/sh", "-c", f"({BUSY}) & ({FORKING}) & wait"], start_new_session=True) as begun:
-        tree, descriptor = cgroup.Tree(), os.pidfd_open(begun.pid)
-        try:
-            with pytest.raises(HugewiseError, match="without a cgroup"):
-                tree.freeze()
-            tree.follow(type("Launcher", (), {"fileno": lambda _: descriptor})())
-            until(lambda: len(tree.processes()) > 2, "they are there")
-            for _ in range(3):
-                tree.freeze()
-                stopped = tree.processes()
-                assert all(map(cgroup._is_stopped, stopped)) and not cgroup._is_stopped(begun.pid)
-                tree.thaw()
-                until(lambda: not all(map(cgroup._is_stopped, tree.processes())), "they go on")
-        finally:
-            os.close(descriptor)
-            os.killpg(begun.pid, signal.SIGKILL)

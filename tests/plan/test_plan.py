@@ -3,6 +3,7 @@ from __future__ import annotations
 import pwd
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from hugewise.model.results import LeftOut
 from hugewise.plan.cells import TakesTurns, resolve
 from hugewise.plan.plan import EVERY, Plan, plan
 from hugewise.study.load import parse, part, read
+from hugewise.study.tables import Design
 from hugewise.workloads import discover
 from tests.build.studies import IN_GUESTS, SIZES, KnobFiles, policies, study_of, workloads
 
@@ -39,6 +41,15 @@ def refused(workload: dict[str, Any], **more: Any) -> StudyError:
     with pytest.raises(StudyError) as caught:
         planned([workload], **more)
     return caught.value
+
+
+def test_the_crossover_of_a_stored_study_is_refused_by_name() -> None:
+    """It fell into the branch of the duet: its arms would have run at the same time."""
+    stored = study_of(workload=[{"name": "chase"}])
+    stored = msgspec.structs.replace(stored, design=Design(kind="crossover", slots=(0, 1)))
+    with pytest.raises(StudyError, match=r"design.kind = 'crossover': is a design of earlier versions") as caught:
+        plan(stored, policies(), workloads(), KnobFiles(), SIZES, "system")
+    assert "new run" in (caught.value.hint or "")
 
 
 def test_a_list_of_values_is_a_factor() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from hugewise.analysis import analysis, combining, forecast
 from hugewise.errors import RunError, StorageError
@@ -15,7 +16,7 @@ from hugewise.session.conductor import Conductor
 from hugewise.session.steps import Session
 from hugewise.store import folder
 from hugewise.store.folder import RunFolder
-from hugewise.store.records import BlockClosed, BlockOpened, Closed
+from hugewise.store.records import BlockClosed, BlockOpened, Closed, Run
 from tests.analysis.test_combining import a_run
 from tests.analysis.test_forecast import cell, normal, the_study, write_run
 from tests.build.hosts import FakeHost, Unheld
@@ -144,3 +145,12 @@ def test_an_attempt_that_was_added_is_seen_without_a_record(broken_off: RunFolde
     again = broken_off.read(known)
     assert again.left_open is not None
     assert {one.arm for one in again.left_open.attempts} == {"thp", "base"}
+
+
+def test_a_moved_run_looks_for_no_earlier_runs(broken_off: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[object] = []
+    monkeypatch.setattr(session, "_hold", lambda held: looked.append(held.results))
+    monkeypatch.setattr(Run, "opened", property(lambda run: replace(run.records[0], earlier=())))
+    session.resume(broken_off.path)
+    session.resume(broken_off.path.rename(broken_off.path.parents[2] / "moved"))
+    assert looked == [broken_off.path.parents[1], None]

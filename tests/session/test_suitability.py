@@ -7,22 +7,32 @@ import os
 import sys
 import tempfile
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 import pytest
 
 import hugewise
+from hugewise import processes
+from hugewise.errors import HugewiseError
+from hugewise.host import cgroup
+from hugewise.host.knob import Settings
 from hugewise.host.local_host import LocalHost
 from hugewise.host.local_machine import LocalMachine
+from hugewise.host.lock import HostLock
+from hugewise.machine.machine import Contained
 from hugewise.model.design import Slicing
-from hugewise.plan.plan import Cell
+from hugewise.plan.plan import Cell, Plan
 from hugewise.session import session
 from hugewise.session import suitability as module
+from hugewise.session.steps import Session
 from hugewise.session.suitability import Samples, Suitability, suitability
+from hugewise.store.folder import RunFolder
 from hugewise.study.load import MOST_BLOCKS, command_study
+from hugewise.study.study import Study
 from hugewise.workloads import discover
 from tests.build import known
+from tests.build.hosts import FakeHost
 from tests.build.studies import an_arm, cell_of
 from tests.servers.trying import need_pages
 
@@ -190,3 +200,34 @@ def test_a_command_without_a_file_is_declared_for_twice_the_pairs_that_fit(tmp_p
     assert study.budget.blocks == MOST_BLOCKS and 24 <= known(run.opened.blocks) < MOST_BLOCKS
     (comparison,) = hugewise.open_results(folder.path).cells[0].comparisons
     assert comparison.planned == run.study.budget.blocks == run.opened.blocks
+
+
+def a_session(study: Study, *, root: bool = False) -> Session:
+    host, folder = FakeHost(root=root), RunFolder(Path("results/s/run"))
+    return Session(study, folder, b"", Plan((), ()), None, lambda _: None, lambda _: None, HostLock(host), host=host)
+
+
+@pytest.mark.parametrize("given", [{"time": "1h"}, {"time": "1h", "blocks": MOST_BLOCKS}, {"blocks": 2000}])
+def test_a_number_of_blocks_that_was_given_stays(given: dict[str, Any]) -> None:
+    """Who asked for 1,000 blocks was taken for one who had not said."""
+    held = a_session(command_study(["as-is", "base"], ["true"], **given))
+    held._declare(cell("true"), Suitability(seconds=18.0))
+    assert held.declared == (None if "blocks" in given else 200)
+
+
+def test_nothing_is_stopped_by_signals_where_the_kernel_does_not_list_processes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each attempt was rejected after 10 s, as no process of it was seen."""
+
+    def none(note: object) -> None:
+        raise HugewiseError("no cgroups")
+
+    monkeypatch.setattr(cgroup.Hierarchy, "open", none)
+    monkeypatch.setattr(processes, "lists_children", lambda: False)
+    held = a_session(command_study(["as-is", "base"], ["true"]))
+    held.settings = Settings(held.host, None)
+    held.make_cgroups()
+    assert type(held.contain("attempt")) is Contained
+    said = held._suitability(cell("true"), HugewiseError("no cgroups"), 1).refused
+    assert said is not None and said.startswith("no cgroups; ") and "CONFIG_PROC_CHILDREN" in said

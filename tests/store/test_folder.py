@@ -22,7 +22,7 @@ from hugewise.store.folder import RunFolder
 from hugewise.store.records import BlockClosed, BlockOpened, Closed, KnobSet, Resumed
 from hugewise.store.tables import tables
 from tests.build.logs import rewritten
-from tests.build.trials import attempt, begun
+from tests.build.trials import STUDY, attempt, begun
 
 SEED = bytes(range(16))
 
@@ -41,6 +41,16 @@ def test_each_run_has_a_folder_of_its_own(tmp_path: Path) -> None:
     assert one.path != two.path
     assert one.path.parent == two.path.parent == tmp_path / "s"
     assert re.fullmatch(r"\d{8}T\d{6}Z-[0-9a-f]{8}", one.path.name)
+
+
+def test_the_results_are_known_only_where_the_run_lies_as_it_was_begun(tmp_path: Path) -> None:
+    """Of a run that was moved to /root/RUN, root took the folders of other accounts, in /home, for earlier runs."""
+    made = begun(tmp_path / "results", msgspec.structs.replace(STUDY, name="a study"))
+    assert made.path.parent.name == "a-study"
+    (tmp_path / "link").symlink_to(made.path)
+    assert made.results("a study") == RunFolder(tmp_path / "link").results("a study") == tmp_path / "results"
+    moved = made.path.rename(tmp_path / "moved")
+    assert RunFolder(moved).results("a study") is None
 
 
 def test_the_seed_is_secret_until_the_last_record(folder: RunFolder) -> None:

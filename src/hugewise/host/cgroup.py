@@ -21,7 +21,7 @@ import re
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -268,6 +268,14 @@ def find(proc: Path = Path("/proc/self")) -> dict[str, Path]:
     return hierarchies
 
 
+@contextmanager
+def _turning(what: str, *, frozen: bool) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise _CannotError(f"cannot {'freeze' if frozen else 'thaw'} {what}: {error.strerror}") from error
+
+
 @dataclass(frozen=True)
 class Leaf(Contained):
     """The cgroup of one attempt, or of one role in it: one folder in each hierarchy.
@@ -294,13 +302,10 @@ class Leaf(Contained):
         self._turn(frozen=False)
 
     def _turn(self, *, frozen: bool) -> None:
-        try:
-            found = Freezer(self.host, self.folders, self.processes)
+        found = Freezer(self.host, self.folders, self.processes)
+        with _turning(f"the cgroup {self.folders[0]}", frozen=frozen):
             if not found.by_kernel(frozen=frozen):
                 found.by_signals(frozen=frozen)
-        except OSError as error:
-            word = "freeze" if frozen else "thaw"
-            raise _CannotError(f"cannot {word} the cgroup {self.folders[0]}: {error.strerror}") from error
 
     def peak_bytes(self) -> int | None:
         for name in ("memory.peak", "memory.max_usage_in_bytes") if self.memory is not None else ():
@@ -368,15 +373,20 @@ class Tree(Contained):
         self.root = int(about.partition("\nPid:")[2].split()[0])  # of a pidfd: proc_pid_fdinfo(5)
 
     def processes(self) -> list[int]:
-        return [] if self.root is None else processes.tree(self.root)[1:]
+        # without the launcher and the guardian above it: they go on, to end the others
+        return [] if self.root is None else processes.tree(self.root)[2:]
 
     def freeze(self) -> None:
         if self.root is None:
             super().freeze()
-        Freezer(LocalHost(), (Path(f"/proc/{self.root}"),), self.processes).by_signals(frozen=True)
+        self._turn(frozen=True)
 
     def thaw(self) -> None:
-        Freezer(LocalHost(), (), self.processes).by_signals(frozen=False)
+        self._turn(frozen=False)
+
+    def _turn(self, *, frozen: bool) -> None:
+        with _turning("the command, one of whose processes is perhaps another account's (sudo, su)", frozen=frozen):
+            Freezer(LocalHost(), (Path(f"/proc/{self.root}"),), self.processes).by_signals(frozen=frozen)
 
 
 @dataclass

@@ -157,6 +157,17 @@ def plan(  # noqa: PLR0917 (the study, the two registries, and the machine's thr
     in_turns: Mapping[str, TakesTurns] = NO_TURNS,
 ) -> Plan:
     """Plan `study` on this machine, or in `guests` of it. `in_turns`: see `cells.resolve`. Raises StudyError."""
+    if study.design.kind == "crossover":
+        raise (
+            Place(study.file)
+            .at("design")
+            .at("kind")
+            .wrong(
+                "is a design of earlier versions, whose runs can be read and not gone on with",
+                study.design.kind,
+                hint='begin a new run with kind = "interleaved"; to read an old one: hugewise report RUN',
+            )
+        )
     resolved = resolve(study, workloads, in_turns)
     venue = on_host(policies, Platform(host, sizes, mechanism)) if guests is None else in_guests(study, guests, host)
     arms = {use.name: venue.arm(use, here) for here, use in Place(study.file).items("policies", study.policies)}

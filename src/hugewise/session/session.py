@@ -90,7 +90,7 @@ def resume(
     clients, lock = Reached(run.opened.client), lock or HostLock(LocalHost())
     session = Session(study, folder, seed, plan, run, listener, on_step, lock, guests, clients=clients)
     if run.opened.earlier is not None:
-        session.results = path.absolute().parent.parent
+        session.results = folder.results(study.name)
     _hold(session)
     return folder
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from hugewise import processes
 from hugewise.analysis import earlier
 from hugewise.attempt.ageing import Ageing, floor_of
 from hugewise.attempt.context import Boarding, HostBoarding, RunContext
@@ -60,7 +61,6 @@ from hugewise.stats.power import declared
 from hugewise.store import dataset
 from hugewise.store.folder import RunFolder
 from hugewise.store.records import CellRecord, Noted, Opened, Resumed, Run
-from hugewise.study.load import MOST_BLOCKS
 from hugewise.study.study import Study
 
 if TYPE_CHECKING:
@@ -395,11 +395,10 @@ class Session:
         self.plan = feasibility.make_plan(self.study, guests=self.guests, in_turns=taking)
 
     def _declare(self, cell: Cell, found: suitability.Suitability) -> None:
-        """Declare the test of a command without a file for twice the pairs that fit into its time."""
-        study, budget = self.study, self.study.budget
-        unwritten = study.method == "sequential" and not (self.folder.path / "study.toml").exists()
-        if unwritten and budget.blocks == MOST_BLOCKS and budget.time is not None and found.seconds:
-            self.declared = declared(int(budget.time / (found.seconds * len(cell.arms))))
+        """Declare a test whose number of blocks was not given for twice the pairs that fit into its time."""
+        time_of_run = self.study.budget.time
+        if self.study.blocks_open and time_of_run is not None and found.seconds:
+            self.declared = declared(int(time_of_run / (found.seconds * len(cell.arms))))
 
     def withhold_verdicts(self) -> None:
         """Find the cells of a new run that lack the calibration of the metric that is judged, and say so."""
@@ -416,9 +415,12 @@ class Session:
         """Return whether a cell, of so many `cells`, can take turns. `uncontained`: why there are no cgroups."""
         if isinstance(cell.workload, Visited) and cell.workload.visited(cell.values):
             return suitability.Suitability()
-        stopped = isinstance(cell.workload, Direct) and not self.host.privileged()  # by signals
-        if uncontained is not None and not stopped:
-            return suitability.Suitability(uncontained.message)
+        if uncontained is not None:  # then an ordinary user's commands are stopped by signals
+            if not isinstance(cell.workload, Direct) or self.host.privileged():
+                return suitability.Suitability(uncontained.message)
+            if not processes.lists_children():
+                why = "to stop a command by SIGSTOP its kernel must list processes (CONFIG_PROC_CHILDREN)"
+                return suitability.Suitability(f"{uncontained.message}; {why}")
         if not isinstance(cell.workload, Direct):
             return suitability.Suitability()
         draft = self.folder.draft(f"suitability-{cell.id}")
@@ -450,7 +452,8 @@ class Session:
     def prepare_ageing(self) -> None:
         """Open the ageing of memory. Attempts' cgroups, with their pages in swap, are removed before it closes."""
         self.remove_at_close("end_ageing", lambda: None if self.ageing is None else self.ageing.close())
-        self.plan, self.ageing = open_ageing(self.plan, self.host, self.settings.note, self.folder.path.parents[1])
+        results = self.folder.path.resolve().parents[1]
+        self.plan, self.ageing = open_ageing(self.plan, self.host, self.settings.note, results)
 
     def make_cgroups(self) -> None:
         """Make the cgroups of attempts, where possible."""
@@ -459,7 +462,8 @@ class Session:
         except HugewiseError as error:
             if self.host.privileged():
                 self.say(f"no cgroups: {error.message}; processes are followed and killed one by one instead")
-            else:  # which turns no knob, so that its processes may begin before they are first stopped
+            elif processes.lists_children():
+                # It turns no knob, so that its processes may begin before they are first stopped.
                 self.contain = lambda _: cgroup.Tree()
             return
         self.contain = cgroups.create
@@ -494,7 +498,7 @@ class Session:
         """Make the data of the workloads, where they are not kept from before."""
         for cell, workload in self._staged_here():
             if (data := workload.data(cell.values)) is not None:
-                who, results = cell.stage_account, self.folder.path.parents[1]
+                who, results = cell.stage_account, self.folder.path.resolve().parents[1]
                 where, machine = self.scratch[cell.storage].of(who), LocalMachine(self.host)
                 self.data[cell.id] = prepared(workload, data, machine, results, where, who, self.contain, self.say)
 

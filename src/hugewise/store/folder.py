@@ -266,6 +266,10 @@ _OTHERS_WRITE = 0o022
 _Kind = TypeVar("_Kind", bound=Record)
 
 
+def _named(study: str) -> str:
+    return _UNSAFE.sub("-", study)
+
+
 class RunFolder:
     """One run on disk. `create` starts a new one, `read` says what is there.
 
@@ -298,7 +302,7 @@ class RunFolder:
         """Make a new folder `results/<study>/<run-id>/`. Raises StorageError, UserError."""
         # Hosts of a fleet begin in the same second, and two runs of one name pass for copies.
         run = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{secrets.token_hex(4)}"
-        folder = cls(results / _UNSAFE.sub("-", study) / run, clock)
+        folder = cls(results / _named(study) / run, clock)
         with storing(f"the run's folder {folder.path}"):
             own(results, f"results = {str(results)!r}")
             made_folder(folder.path.parent, theirs=True)
@@ -311,6 +315,11 @@ class RunFolder:
                 write_whole(folder.place / "study.toml", study_toml.encode())
             write_whole(folder.place / "seed", seed.hex().encode(), 0o600)
         return folder
+
+    def results(self, study: str) -> Path | None:
+        """Return the folder that runs of the study were begun in; None where this run was moved elsewhere."""
+        path = self.path.resolve()
+        return path.parents[1] if path.parent.name == _named(study) else None
 
     def hold(self) -> None:
         """Whatever becomes of its path, what is written from now on is written in this very folder: as root.

@@ -327,6 +327,7 @@ _UNSAID: Mapping[str, tuple[Any, ...]] = {
     "mechanism": (None,),
     "unjudged": ([],),
     "not_worse": (False,),
+    "blocks_open": (False,),
     "sampling": ({"period": 1.0, "idle": 0.0},),
     "memory_age": (["fresh"],),
     "also": ([],),

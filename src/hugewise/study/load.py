@@ -130,7 +130,8 @@ def command_study(
     that is the command's standard input. Raises StudyError.
     """
     method = _SEQUENTIAL if method is None else method
-    if method == _SEQUENTIAL and blocks is None:
+    blocks_open = method == _SEQUENTIAL and blocks is None
+    if blocks_open:
         blocks, time = MOST_BLOCKS, _TIME if time is None else time
     workload = {
         "name": "command",
@@ -163,7 +164,7 @@ def command_study(
         "design": {"kind": "auto"},
         "workload": [_given(workload)],
     }
-    return read(_given(data), "command line")
+    return msgspec.structs.replace(read(_given(data), "command line"), blocks_open=blocks_open)
 
 
 def with_budget(study: Study, blocks: int | None, time: str | float | None) -> Study:

@@ -213,6 +213,7 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         Key("The kernels that guests boot; the first is that of arms that name none.", "[[kernel]]", default="none"),
     ] = ()
     scale: str = SMALL
+    blocks_open: bool = False  # the number of blocks was not given: a first run tells how many fit into the time
     cells: tuple[str, ...] = ()
     whole: Study | None = None
     file: str = ""

@@ -405,7 +405,10 @@ class Design(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     turns: Annotated[
         int,
         keys.integer(2, 10_000),
-        Key("Of the design crossover of earlier versions; nothing reads it.", "turns = 100"),
+        Key(
+            "Of the design crossover of earlier versions: two of its runs are combined where it is the same.",
+            "turns = 100",
+        ),
     ] = 100
     slice: Annotated[
         float,
