@@ -100,7 +100,8 @@ def test_the_launcher_ends_what_is_frozen_without_a_group_when_hugewise_is_kille
         guardian = int(begun.stdout.readline())
         below = processes.tree(guardian)
         try:
-            assert list(map(cgroup._is_stopped, below)) == [False, False, True, True]
+            stopped = list(map(cgroup._is_stopped, below))
+            assert len(below) >= 4 and stopped == [False, False] + [True] * (len(below) - 2)
             os.kill(begun.pid if killed == "hugewise" else guardian, signal.SIGKILL)
             until(lambda: all(map(gone, below)), "they are gone")
         finally:
