@@ -1,9 +1,10 @@
 """The report of a fleet over millions of attempts: seconds and peak memory, from 200 hosts' runs with their Parquet.
 
 Runs as hosts ship them, with logs under their hash chain and gathered attempts, are written once below .bench/fleet.
-What is measured: what `hugewise fleet report` does (every file of every run hashed, summaries read, hosts pooled, the
-report written) in a process of its own, for several sizes; and what a run costs once, when it was brought: to be read
-under its hash chain, judged and summarised. The exponents say what ten times as much would take.
+What is measured: what `hugewise fleet report` does when every run has a summary (every file of every run hashed,
+summaries read, hosts pooled, the report written) in a process of its own, for several sizes; and what a run costs once,
+in the first report: to be read under its hash chain, judged and summarised. The exponents say what ten times as much
+would take.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ def fleet(attempts: int, hosts: int = HOSTS) -> Path:
 
 
 def summarise(path: Path) -> Cost:
-    """Have the summaries of all hosts kept, as they would be when each run was brought; what one costs.
+    """Have the summaries of all hosts kept, as the first report does; what one costs.
 
     Those of `KINDS` hosts are made. The others' differ by their coins alone.
     """

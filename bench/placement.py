@@ -1,8 +1,8 @@
 """200 simulated hosts under the production coordinator: how long it decides, what it takes, and that nothing is lost.
 
 The coordinator, its log, shipping and the spools of hosts are what a fleet has, over real files; a host plays a
-recorded run instead of measuring. 20 of the hosts are killed at a random moment, which an order may have reached or
-not, and come back with what they had; of so many as are `gone` nothing ever comes back.
+recorded run instead of measuring. A tenth of the hosts is killed at a random moment, which an order may have reached or
+not, and comes back with what it had. In tests, of so many as are `gone` nothing ever comes back.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from hugewise.fleet.protocol import ForgetOrder, HostAnswer, HostOrder, Manifest
 from hugewise.fleet.records import RunShipped
 from tests.fleet.hosts import Fleet, PlayedHost, PlayedHosts
 
-HOSTS, KILLED, SEEDS = 200, 20, 100
+HOSTS, SEEDS = 200, 100
 MOST_DECISION_S = 1.0
 MOST_BYTES = 1 << 30
 RULES = FleetRules(wait=120.0, look=0.05, check=False)
@@ -35,7 +35,7 @@ RULES = FleetRules(wait=120.0, look=0.05, check=False)
 
 @dataclass
 class Mortal(PlayedHost):
-    """A host that is killed at its call number `dies`, which it obeys or not; it comes back after so many calls, or
+    """A host that is killed at its call number `dies`, which it obeys or not; it comes back after `back` calls, or
     never (None).
     """
 
@@ -47,8 +47,8 @@ class Mortal(PlayedHost):
     def answer(self, order: HostOrder) -> HostAnswer:
         self.calls += 1
         if self.dies is not None and self.calls >= self.dies:
-            dead = self.back is None or self.calls < self.dies + self.back
-            self.lost, self.swallows = dead, self.calls == self.dies and self.obeys
+            self.lost = self.back is None or self.calls < self.dies + self.back
+            self.swallows = self.calls == self.dies and self.obeys
         return super().answer(order)
 
 
@@ -89,9 +89,7 @@ class Outcome:
     seconds: float
 
 
-def played(
-    folder: Path, seed: int, *, hosts: int = HOSTS, killed: int = KILLED, gone: int = 0, wait: float = RULES.wait
-) -> Outcome:
+def played(folder: Path, seed: int, *, hosts: int, killed: int, gone: int = 0, wait: float = RULES.wait) -> Outcome:
     """Play a whole fleet in `folder`, with a coin of that seed; `wait` as in an inventory."""
     coin = random.Random(seed)  # noqa: S311
     names = [f"host-{number:05d}" for number in range(hosts)]
@@ -102,8 +100,7 @@ def played(
         host.back = coin.randint(1, 60) if number >= gone else None
     fleet.hosts, fleet.engine = [*mortal], Timed(mortal)
     decided: list[float] = []
-    rules = replace(RULES, wait=wait)
-    conducted = Coordinator(fleet.folder, fleet.engine, fleet.inventory, rules, fleet.lines.append)
+    conducted = Coordinator(fleet.folder, fleet.engine, fleet.inventory, replace(RULES, wait=wait), fleet.lines.append)
     began = time.perf_counter()
     with _timing(decided):
         state = conducted.conduct()
@@ -176,7 +173,7 @@ def asked(hosts: int, seeds: Sequence[int]) -> list[dict[str, float]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def show(found: Sequence[dict[str, float]], hosts: int) -> str:
+def show(found: Sequence[dict[str, float]]) -> str:
     """Return the outcome of the seeds, and the targets, at 80 columns."""
     lost, doubled = (int(sum(each[name] for each in found)) for name in ("lost", "doubled"))
     longest, gap = (max(each[name] for each in found) for name in ("decided", "gap"))
@@ -185,7 +182,7 @@ def show(found: Sequence[dict[str, float]], hosts: int) -> str:
     met = longest <= MOST_DECISION_S and peak <= MOST_BYTES
     return "\n".join(
         [
-            f"{hosts} simulated hosts, {hosts // 10} of them killed: {len(found)} seeds, {took:.1f} s each",
+            f"{HOSTS} simulated hosts, {HOSTS // 10} of them killed: {len(found)} seeds, {took:.1f} s each",
             f"a decision: {usual * 1e3:.1f} ms, at most {longest * 1e3:.1f} ms, target at most {MOST_DECISION_S:g} s",
             f"from an answer to the next order of that host: {usual_gap * 1e3:.1f} ms, at most {gap * 1e3:.0f} ms",
             f"memory of coordinator and hosts: {peak / 2**20:.0f} MiB, target at most {MOST_BYTES >> 20} MiB"
@@ -195,11 +192,11 @@ def show(found: Sequence[dict[str, float]], hosts: int) -> str:
     )
 
 
-def main(hosts: int = HOSTS, seeds: int = SEEDS) -> int:
+def main() -> int:
     """Play and print; 1 where a run was lost or counted twice. Then what larger fleets take, one seed each."""
     print("Placing runs on simulated hosts")
-    found = asked(hosts, range(seeds))
-    print(show(found, hosts))
+    found = asked(HOSTS, range(SEEDS))
+    print(show(found))
     for more in (400, 800, 1600):
         (one,) = asked(more, [1])
         print(

@@ -17,7 +17,7 @@ from hugewise.fleet import folder, protocol
 from hugewise.fleet.folder import DiskSpace, FleetFolder
 from hugewise.fleet.inventory import parse
 from hugewise.fleet.protocol import BeginOrder, ForgetOrder, HostOrder, ReadOrder
-from hugewise.fleet.records import FleetClosed, FleetState, HostGone, HostReturned, RunShipped
+from hugewise.fleet.records import FleetClosed, FleetState, HostGone, HostReturned, RunGivenUp, RunShipped
 from tests.fleet.hosts import RECORDED, Fleet, Killed
 
 
@@ -477,6 +477,25 @@ def test_what_a_host_says_begins_no_line(tmp_path: Path) -> None:
     assert brought(fleet, state) == ["a", "b"]
 
 
+def test_a_coordinator_that_slept_gives_up_nobody(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, ["a"], table='wait = "60s"')
+    calls = 0
+
+    def sleeps(host: str, order: HostOrder) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise HostLostError("a: No route to host")
+        if calls == 3:
+            fleet.calls.now += 3600.0  # the lid is closed, and opened
+            raise HostLostError("a: No route to host")
+
+    fleet.engine.before = sleeps
+    state = fleet.coordinator().conduct()
+    assert brought(fleet, state) == ["a"]
+    assert not any(isinstance(record, RunGivenUp) for record in fleet.folder.records())
+
+
 def test_an_order_has_a_minute_whatever_is_waited(tmp_path: Path) -> None:
     """A login that hangs holds up no other host for as long as a host may be out of reach."""
     fleet = Fleet(tmp_path, ["a"], table='wait = "3h"')
@@ -546,7 +565,7 @@ def test_what_is_lost_is_seen(tmp_path: Path) -> None:
 
 def test_the_figures_are_shown() -> None:
     one = {"lost": 0, "doubled": 0, "decided": 0.2, "usual": 0.001, "gap": 0.3, "usual_gap": 0.05}
-    told = placement.show([one | {"seconds": 2.0, "peak": 50 << 20}], 200)
+    told = placement.show([one | {"seconds": 2.0, "peak": 50 << 20}])
     assert "a decision: 1.0 ms, at most 200.0 ms, target at most 1 s" in told
     assert "runs lost: 0, counted twice: 0 -> met" in told
-    assert "MISSED" in placement.show([one | {"seconds": 2.0, "peak": 50 << 20, "lost": 1}], 200)
+    assert "MISSED" in placement.show([one | {"seconds": 2.0, "peak": 50 << 20, "lost": 1}])
