@@ -271,6 +271,19 @@ def test_it_is_refused_elsewhere_and_where_there_is_none(
         of_study.resume(folder)
 
 
+def test_a_record_of_an_earlier_format_names_what_is_still_read(machine: Machine, tmp_path: Path) -> None:
+    found, folder = of_study.advise(begun(), tmp_path)
+    told = json.loads((folder / "study.json").read_text())
+    for one in told["cells"]:
+        one["advice"] |= {"format": 2, "pilot": "what it was then"}
+    (folder / "study.json").write_text(json.dumps({**told, "format": 1}))
+    with pytest.raises(UserError, match="of the format 1") as caught:
+        of_study.resume(folder)
+    for cell in found.cells:
+        assert cell.advice is not None
+        assert f"hugewise report {cell.advice.confirmation_folder} --output FILES" in (caught.value.hint or "")
+
+
 def test_servers_are_asked_about_with_what_they_take() -> None:
     redis = {"name": "redis", "parameters": {"keys": 1000}, "storage": "/var/tmp", "cpus": [0]}
     (one,) = begun(workload=[redis]).cells

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,14 @@ import pytest
 
 import hugewise
 from hugewise.advise import advise as phases
+from hugewise.advise import of_study
+from hugewise.advise.of_study import CellAdvice, StudyAdvice
 from hugewise.report import deployed
 from hugewise.report.numbers import MINUS
 from tests.advise.test_advice import found
 from tests.build.results import plain
 from tests.cli.conftest import Call
+from tests.fleet.hosts import RECORDED
 
 ESCAPE = "\x1b]0;owned\x07"
 
@@ -32,7 +36,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
     monkeypatch.setattr(phases, "advise", advise)
     monkeypatch.setattr(phases, "resume", lambda *_, **__: (found(), tmp_path / "advice"))
     monkeypatch.setattr(hugewise, "open_results", lambda _: plain())
-    monkeypatch.setattr(hugewise, "write_reports", lambda _: {})
+    monkeypatch.setattr(hugewise, "write_reports", lambda results: {"html": Path(results.folder, "report.html")})
     monkeypatch.setattr(
         deployed, "write_files", lambda _, output, unit, arms, **__: [f"written to {output} for {unit}: {arms}"]
     )
@@ -47,14 +51,51 @@ def test_options_of_the_program_are_its_own(call: Call, asked: list[Any]) -> Non
     assert out.startswith("Set `advised`")
 
 
+@pytest.fixture
+def reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A confirmation's run on disk, of the advice that is found, and of two cells of a study's."""
+    run = shutil.copytree(RECORDED, tmp_path / "run")
+    made = found()
+    made.confirmed = msgspec.structs.replace(made.confirmed, folder=str(run))  # type: ignore[type-var]
+    monkeypatch.setattr(phases, "advise", lambda *_, **__: (made, tmp_path / "advice"))
+    monkeypatch.setattr(phases, "resume", lambda *_, **__: (made, tmp_path / "advice"))
+    cells = [CellAdvice(cell=name, folder=name, advice=made) for name in ("a", "b")] + [CellAdvice(cell="c", why="x")]
+    advised = StudyAdvice(study="two", time=60.0, cells=cells)
+    monkeypatch.setattr(of_study, "resume", lambda *_, **__: (advised, tmp_path / "advice"))
+    monkeypatch.setattr(of_study, "is_study", lambda folder: folder.name == "study")
+    return run
+
+
+@pytest.mark.parametrize("words", [("--", "true"), ("--resume", "one")])
+@pytest.mark.parametrize("more", [(), ("--verbose",), ("--json",)])
 def test_the_confirmation_has_a_report_as_a_run_has(
-    call: Call, asked: list[Any], monkeypatch: pytest.MonkeyPatch
+    call: Call, reported: Path, words: tuple[str, ...], more: tuple[str, ...]
 ) -> None:
-    written: list[Any] = []
-    monkeypatch.setattr(hugewise, "write_reports", written.append)
-    _, out, _ = call("advise", "--", "true")
-    assert [results.run for results in written] == [plain().run]
-    assert "Report: r/advise-confirmation/1/report.html" in out.splitlines()
+    status, out, err = call("advise", *more, *words)
+    assert (status, err) == (0, "")
+    assert "</html>" in (reported / "report.html").read_text()
+    if more != ("--json",):
+        *_, deploy, report, advice = out.splitlines()
+        assert deploy.startswith("Deploy: hugewise advise --resume ")
+        assert report == f"Report: {reported}/report.html"
+        assert advice.startswith("Advice: ")
+
+
+def test_so_has_that_of_each_cell_of_a_study(call: Call, reported: Path) -> None:
+    status, out, err = call("advise", "--resume", "study")
+    assert (status, err) == (0, "") and out.splitlines()[-1].startswith("Advice: ")
+    assert "</html>" in (reported / "report.html").read_text()
+    *_, one, other, advice = call("advise", "--verbose", "--resume", "study")[1].splitlines()
+    assert {one, other} == {f"Report: {reported}/report.html"} and advice.startswith("Advice: ")
+
+
+@pytest.mark.parametrize("words", ["one", "study"])
+def test_an_answer_stands_where_the_run_was_moved(call: Call, reported: Path, words: str) -> None:
+    reported.rename(reported.with_name("moved"))
+    status, out, err = call("advise", "--resume", words)
+    assert status == 0 and "Report: " not in out
+    assert out.splitlines()[-1].startswith("Advice: ")
+    assert f"{reported}: no report was written: " in " ".join(err.split())
 
 
 def test_it_waits_for_the_host_only_if_asked_to(call: Call, asked: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +203,7 @@ def test_the_end_is_short_and_all_of_it_is_asked_for(call: Call, asked: list[Any
     objective, answer, *_ = long.splitlines()
     assert objective.startswith("The best wall_s; what takes more than 10% more memory")
     assert short.splitlines()[0] in answer.replace(MINUS, "-")
-    assert long.splitlines()[-1] == short.splitlines()[-1]
+    assert long.splitlines()[-3:] == short.splitlines()[-3:], "the commands to copy, the report and the folder"
     assert len(long.splitlines()) > len(short.splitlines())
     assert "verbose" not in json.loads(call("advise", "--verbose", "--json", "--", "true")[1])
 

@@ -9,13 +9,14 @@ by a descriptor, and writes below the descriptor alone. For an ordinary user it 
 from __future__ import annotations
 
 import os
+import shlex
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from mmap import PAGESIZE
 from pathlib import Path
 from secrets import token_hex
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -222,11 +223,23 @@ RECORD = "advice.json"
 _OTHERS_WRITE = 0o022
 
 
-class _Versioned(Protocol):
-    format: int
+_Record = TypeVar("_Record")
 
 
-_Record = TypeVar("_Record", bound=_Versioned)
+class _AnyFormat(msgspec.Struct):
+    """Part of a record, of an advice or of a cell in a study's, that every format has."""
+
+    format: int = 0
+    confirmation_folder: str = ""
+    advice: _AnyFormat | None = None
+    cells: tuple[_AnyFormat, ...] = ()
+
+    def runs(self) -> Iterator[str]:
+        """Yield the runs of its confirmations."""
+        if self.confirmation_folder:
+            yield self.confirmation_folder
+        for below in (*self.cells, *filter(None, (self.advice,))):
+            yield from below.runs()
 
 
 class AdviceFolder:
@@ -261,13 +274,17 @@ class AdviceFolder:
         try:
             own(self.path, f"the advice {self.path}")
             self.hold()
-            found = reading.stored(self.place / name, kind)
+            written = reading.stored(self.place / name, _AnyFormat)
+            if written.format == version:
+                return reading.stored(self.place / name, kind)
         except (OSError, reading.UnreadableError) as error:
             cure = "name the folder that `hugewise advise` told"
             raise UserError(f"{self.path}: no advice: {error}", hint=cure) from None
-        if found.format != version:
-            raise UserError(f"{self.path}: an advice of the format {found.format}", hint="ask for a new advice")
-        return found
+        reports = "; ".join(f"hugewise report {shlex.quote(run)} --output FILES" for run in written.runs())
+        raise UserError(
+            f"{self.path}: an advice of the format {written.format}, and this hugewise reads the format {version}",
+            hint=f"its confirmation is read: {reports}" if reports else "ask for a new advice",
+        )
 
     def make(self) -> None:
         """Make it where it is not there yet, and hold it. Raises OSError, and UserError where it is not root's own."""

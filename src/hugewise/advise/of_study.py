@@ -56,7 +56,8 @@ def taken_over(study: Study) -> dict[str, Any]:
     return found
 
 
-FORMAT = 1
+FORMAT = 2
+"""Format of the record, and of the advices in it: it changes where that of an advice does."""
 _EACH_S = 600.0  # for each cell, where no time is given
 RECORD = "study.json"
 _METRIC = 12  # characters

@@ -3,6 +3,7 @@
 answer      one sentence; `in_short` the same in a few words
 details     everything else: kept beside the record, and shown with --verbose
 ending      what a terminal shows at the end
+where       its last lines: where all of it is, and the commands to copy
 """
 
 from __future__ import annotations
@@ -346,21 +347,27 @@ def settings_table(found: Advice, rows: Sequence[TradeOff]) -> Iterator[str]:
     yield from lines(table("", head, map(_setting, rows), len(head)))
 
 
-def ending(found: Advice, folder: Path, *, files: bool = False) -> tuple[str, ...]:
-    """Return the end of an advice on a terminal: the answer, the table, notes, where the rest is. `files`: leave room
-    for the lines about files.
+def where(found: Advice, folder: Path, reports: Sequence[Path] = (), *, files: bool = False) -> tuple[str, ...]:
+    """Return the commands that try and deploy the setting (not with `files`), its reports, and where the rest is."""
+    commands = () if files or not recommended(found) else _next(found, folder)
+    return (*commands, *report_lines(reports), f"Advice: {folder} (all in {DETAILS})")
+
+
+def report_lines(reports: Sequence[Path]) -> tuple[str, ...]:
+    """Return the lines that name the reports."""
+    return tuple(f"Report: {path}" for path in reports)
+
+
+def ending(found: Advice, folder: Path, reports: Sequence[Path] = (), *, files: bool = False) -> tuple[str, ...]:
+    """Return the end of an advice on a terminal: the answer, the table, notes, and `where` the rest is. `files`: leave
+    room for the lines about files.
     """
-    where = [f"Advice: {folder} (all in {DETAILS})"]
-    if found.confirmed is not None:
-        where.insert(0, f"Report: {found.confirmed.folder}/report.html")
     rows = settings(found)
     shown = list(settings_table(found, rows))
     remarks = [*_what_is_known(found, rows), *notes(found, short=True), *causes(found)[:1], *delivered(found)]
     if found.confirmed is not None and found.confirmed.decisive:
         remarks.insert(0, f"{found.confirmed.decisive}.")
-    if not files and recommended(found):
-        where = [*_next(found, folder), *where]
-    return fitted([answer(found)], shown, remarks, where, files=files)
+    return fitted([answer(found)], shown, remarks, where(found, folder, reports, files=files), files=files)
 
 
 def _next(found: Advice, folder: Path) -> Iterator[str]:

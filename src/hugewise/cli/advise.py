@@ -12,7 +12,7 @@ import msgspec
 from click.core import ParameterSource
 
 from hugewise.cli import options, request
-from hugewise.errors import UserError
+from hugewise.errors import HugewiseError, UserError
 from hugewise.visible import printable, say, say_json
 
 _DASHES = "--"
@@ -191,9 +191,8 @@ def _of_command(
     as_json: bool,
     verbose: bool,
 ) -> None:
-    import hugewise  # noqa: PLC0415
     from hugewise.advise import advise as phases  # noqa: PLC0415
-    from hugewise.advise.text import answer, ending, objective, settings, whole  # noqa: PLC0415
+    from hugewise.advise.text import answer, ending, objective, settings, where, whole  # noqa: PLC0415
     from hugewise.cli import progress  # noqa: PLC0415
     from hugewise.session import session  # noqa: PLC0415
 
@@ -204,17 +203,16 @@ def _of_command(
         else:
             question, call = _question(command, asked), request.this_call()
             found, folder = phases.advise(question, asked["results"], listener=listener, lock=lock, command=call)
+    reports = _write_reports([found])
     if as_json:
         told = {"objective": objective(found), "answer": answer(found), "settings": settings(found)}
         say_json(msgspec.to_builtins(found) | told)
     else:
-        lines = ending(found, folder, files=files is not None)
+        lines = ending(found, folder, reports, files=files is not None)
         if verbose:
-            lines = (*whole(found).splitlines(), *lines[-1:])
+            lines = (*whole(found).splitlines(), *where(found, folder, reports, files=files is not None))
         for line in lines:
             say(line)
-    if found.confirmed is not None:
-        hugewise.write_reports(hugewise.open_results(found.confirmed.folder))
     if files is not None:
         files.of([("", found)])
     if found.arrived != "finished":
@@ -231,6 +229,7 @@ def _of_study(
     verbose: bool,
 ) -> None:
     from hugewise.advise import of_study  # noqa: PLC0415
+    from hugewise.advise.text import report_lines  # noqa: PLC0415
     from hugewise.cli import progress  # noqa: PLC0415
     from hugewise.session import session  # noqa: PLC0415
 
@@ -248,19 +247,33 @@ def _of_study(
             found, folder = of_study.resume(resumed, listener=listener, lock=lock)
         else:
             found, folder = of_study.advise(begun, asked["results"], listener=listener, lock=lock)
+    advised = [(cell.cell, cell.advice) for cell in found.cells if cell.advice is not None]
+    reports = _write_reports([advice for _, advice in advised])
     if as_json:
         say_json(found)
     else:
         lines = of_study.ending(found, folder, files=files is not None)
         if verbose:
-            lines = (*of_study.whole(found), *lines[-1:])
+            lines = (*of_study.whole(found), *report_lines(reports), *lines[-1:])
         for line in lines:
             say(line)
     if files is not None:
-        advised = [(cell.cell, cell.advice) for cell in found.cells if cell.advice is not None]
         files.of(advised)
     if found.arrived != "finished":
         sys.exit(130)
+
+
+def _write_reports(advices: Sequence[Any]) -> list[Path]:
+    """Write the report of each confirmation's run; return the pages. An advice stands without one."""
+    import hugewise  # noqa: PLC0415
+
+    pages: list[Path] = []
+    for last in (found.confirmed for found in advices if found.confirmed is not None):
+        try:
+            pages.append(hugewise.write_reports(hugewise.open_results(last.folder))["html"])
+        except HugewiseError as error:
+            say(f"{last.folder}: no report was written: {error.message}", err=True)
+    return pages
 
 
 class _Files(NamedTuple):
