@@ -61,9 +61,31 @@ def test_a_setting_says_what_was_delivered() -> None:
     assert found["ops_per_s: ratio of geometric means"][1].endswith(", of the setting (0% delivered)")
 
 
+def test_an_arm_has_its_median_where_the_baseline_is_0_and_pages_their_size() -> None:
+    results = lpc()
+    cell = results.cells[0]
+    count = {arm.arm: 0.0 if arm.arm == cell.baseline else 64.0 for arm in cell.arms}
+    attempts = tuple(
+        replace(one, metrics={"allocations_2m": count[one.arm], "odd": count[one.arm]})
+        for one in results.attempts
+        if one.cell == cell.cell
+    )
+    found = rows(changes_table(replace(results, attempts=attempts), cell))
+    assert found["allocations_2m"] == ("0, n 24", "64 (128 MiB), n 24", "64 (128 MiB), n 24")
+    assert found["odd"] == ("0, n 24", "64, n 24", "64, n 24")
+
+
+def test_a_cell_of_one_arm_has_the_medians_of_its_baseline() -> None:
+    results = lpc()
+    cell = results.cells[0]
+    base = tuple(arm for arm in cell.arms if arm.arm == cell.baseline)
+    found = changes_table(results, replace(cell, arms=base, comparisons=()))
+    assert rows(found)["page_faults"] == ("900,000 faults, n 24",)
+    assert known(found).caption == f"medians of {cell.baseline}"
+
+
 def test_nothing_to_compare_gives_no_table_and_hostile_text_stays_text() -> None:
     results = example()
-    assert changes_table(results, replace(results.cells[0], arms=results.cells[0].arms[:1])) is None
     assert changes_table(replace(results, attempts=()), replace(results.cells[0], comparisons=())) is None
     table = known(changes_table(results, results.cells[2]))
     assert all(entry.isprintable() for row in (*table.rows, table.head) for entry in row)

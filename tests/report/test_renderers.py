@@ -49,7 +49,7 @@ def every(text: str) -> doc.Document:
     findings = (Finding(t(), leads=True), Finding(t(), leads=False))
     judged = (doc.Verdict("better", t(), "thp", findings, ((t(), t()), (t(), t()))), doc.Verdict("none", t()))
     figure = doc.Figure("drawn", "1-stem", t(), {}, t())
-    kinds: tuple[Literal["card", "grid", "legend", "part"], ...] = ("card", "grid", "legend", "part")
+    kinds: tuple[Literal["card", "legend"], ...] = ("card", "legend")
     blocks: tuple[doc.Block, ...] = (
         *(doc.Line(t()), doc.Line(t(), quiet=True), doc.Points((t(), t())), doc.Note(t())),
         *(doc.Headline("better", t(), (t(), t())), doc.Headline("undecided", t())),
@@ -136,7 +136,7 @@ def test_a_text_means_nothing_in_markdown() -> None:
 
 def test_figures_are_found_wherever_they_stand() -> None:
     one, two, three = (doc.Figure(key, "", "", {}) for key in "123")
-    within = (doc.Bundle("grid", (doc.Only("html", (one,)),)), doc.Folded("s", (two,)), doc.Line("a"))
+    within = (doc.Bundle("card", (doc.Only("html", (one,)),)), doc.Folded("s", (two,)), doc.Line("a"))
     told = doc.Document("t", (), (doc.Section("S", within), doc.Section("T", (three,))))
     assert list(doc.figures(told)) == [one, two, three]
 

@@ -78,7 +78,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     ledger    pairs of the vectors whose ledger is recomputed
     relations streams of each family for the metamorphic checks
     blocks    streams of closed blocks of each case that are played through the whole method; twice as many screenings
-              and curves
     stops     streams of each case of the correction for stopping
     spreads   streams of each case of the test of spread
     pilots    simulated pilots of each case of planning

@@ -301,8 +301,10 @@ def with_work(one: Comparison, cell: CellRecord, blocks: Sequence[Block], margin
 
 def with_carry_over(one: Comparison, blocks: Sequence[Block]) -> Comparison:
     """Return the comparison with the bias that the orders of turns of its blocks do not exclude, where these were
-    kept.
+    kept. The bias is one of the ratio: an end point has none.
     """
+    if one.end_point:
+        return one
     points = []
     for block in blocks:
         values = {a.arm: value for a in block.attempts if a.state == "accepted" and (value := a.value(one.metric))}

@@ -89,18 +89,22 @@ def changes(cell: CellResult, mine: Values) -> tuple[Change, ...]:
     )
 
 
+def alone(cell: CellResult, mine: Values) -> tuple[Change, ...]:
+    """Return every metric of the baseline beside itself: for a cell in which no other arm ran."""
+    known = known_metrics(cell.workload)
+    return tuple(_medians(cell, cell.baseline, name, known.get(name), mine) for name in mine.names)
+
+
 @dataclass(frozen=True)
 class Values:
     """The numbers of attempts by arm and metric, gathered in one walk: a run may have a million.
 
     names      of all metrics that an attempt has or lacks, in the order in which they come
-    measured   those of them that stand among an attempt's metrics, null or not
     found      (arm, metric) -> finite values in the order of the attempts
     why        (arm, metric) -> the first reason why one is null
     """
 
     names: tuple[str, ...]
-    measured: tuple[str, ...]
     found: Mapping[tuple[str, str], Sequence[float]]
     why: Mapping[tuple[str, str], str]
     _medians: dict[tuple[str, str], tuple[float | None, int]] = field(default_factory=dict, repr=False, compare=False)
@@ -133,7 +137,7 @@ class Values:
                 lacking[name] = None
                 why.setdefault((one.arm, name), reason)
         found = {(arm, name): _finite(several) for arm, values in raw.items() for name, several in values.items()}
-        return cls(tuple(measured | lacking | common), tuple(measured), found, why)
+        return cls(tuple(measured | lacking | common), found, why)
 
     def median(self, arm: str, name: str) -> tuple[float | None, int]:
         """Return the median of the arm's values, and their number; computed once, as each arm is compared with the

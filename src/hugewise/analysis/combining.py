@@ -349,10 +349,6 @@ def compared_runs(first: Run, second: Run, repetitions: tuple[Sequence[Run], Seq
     )
 
 
-def _coins(run: Run) -> RunEvidence:
-    return RunEvidence(run=run.opened.run, seed_hash=run.opened.seed_hash, host="", comparisons=())
-
-
 _Key = tuple[str, str, str, str, str]
 
 

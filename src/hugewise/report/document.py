@@ -140,9 +140,9 @@ class Ran:
 
 @dataclass(frozen=True)
 class Bundle:
-    """Blocks that belong together: a card, figures side by side, or a remark on reading."""
+    """Blocks that belong together: a card, or a remark on reading."""
 
-    kind: Literal["card", "grid", "legend", "part"]
+    kind: Literal["card", "legend"]
     blocks: tuple[Block, ...]
 
 

@@ -89,7 +89,6 @@ _AVERAGES: Mapping[str | None, str] = {
     "open": "; the average over the run does not contradict it",
     "contradicts": ", but the average over the run says the opposite",
 }
-_FITS = ", and its effect fits those of the hosts before"
 _SHOWN = "the difference is too consistent for chance"
 _BUT = "the pairs differ too consistently for chance, but "
 
@@ -296,10 +295,10 @@ def _of_arms(reason: Reason) -> str:
             percent = 100 * abs(ratio - 1)
             less = f"{percent:.{0 if percent >= 10 else 1}f}% {'less' if ratio < 1 else 'more'} work"
             return f"under {arm} it did {less} than under {baseline} ({OPERATIONS}, {pairs} pairs)"
-        case of.CarryOver(None, _, blocks):
-            return f"{blocks} blocks are too few to bound what a turn does to the next one"
         case of.CarryOver(low, high, blocks):
             span = numbers.interval(1.0, low, high)
+            if not span:
+                return f"these {blocks} blocks do not bound the bias by what a turn does to the next one"
             return f"not excluded is a bias of {span} by what a turn does to the next one ({blocks} blocks)"
     return ""
 

@@ -87,8 +87,7 @@ def write_document(
 ) -> dict[str, Path]:
     """Write the files of `data` (key -> name and content in pieces), the document's figures, report.md and report.html.
 
-    Each is written as it is made, so that memory does not hold all of a large run. Returns the path of each by its
-    key. Raises StorageError, UserError.
+    Returns the path of each by its key. Raises StorageError, UserError.
     """
     from hugewise.report.html import html  # noqa: PLC0415
     from hugewise.report.markdown import markdown  # noqa: PLC0415

@@ -162,7 +162,6 @@ def missing_chances(skewness: float, n: float, confidence: float) -> tuple[float
 CONFIDENCES = (0.95, 0.99, 0.999, 0.9999)
 PROBABILITIES = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999)
 _STEP = 1 << 20
-_GRID = 2000  # quantiles that stand for a large sample where its exact values do not matter
 
 
 class Outliers(msgspec.Struct, frozen=True, kw_only=True):

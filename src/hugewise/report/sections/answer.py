@@ -99,8 +99,11 @@ def top(results: Results) -> Iterator[doc.Block]:
     for same in joined(several):
         if len(several) == 1:
             (alone,) = same.answers
-            lines = tuple(map(_capital, _parts(cells[alone.cell], alone)))
-            yield doc.Headline(MARKS[same.state], alone.what, lines)
+            title, parts = alone.what, list(_parts(cells[alone.cell], alone))
+            if alone.state == "undecided":
+                question, _, parts[0] = parts[0].partition("; ")
+                title = f"{title}: {question}."
+            yield doc.Headline(MARKS[same.state], title, tuple(map(_capital, parts)))
         else:
             lines = tuple(f"{one.cell}: {'; '.join(_parts(cells[one.cell], one))}." for one in same.answers)
             yield doc.Headline(MARKS[same.state], _headed(same), lines)
@@ -252,14 +255,24 @@ def _lines(file: DeployedFile) -> str:
 def terms(results: Results) -> Iterator[str]:
     """Yield the terms of the answers: cells and blocks, and each metric."""
     judged = [cell for cell in results.cells if resting(cell) is not None]
+    ran = f"{'every policy ran once' if _all_together(results) else 'each policy ran at most once'}, in random order."
     if len(results.cells) > 1:
-        yield "A cell is a workload with its parameters. In each of its blocks every policy ran once, in random order."
+        yield f"A cell is a workload with its parameters. In each of its blocks {ran}"
     elif judged:
-        yield "In each block every policy ran once, in random order."
+        yield f"In each block {ran}"
     told = [metric for cell in judged for metric in (cell.metric, *(also.metric for also in also_judged(cell)))]
     metrics = {metric.name: metric for metric in told}
     if metrics:
         yield " ".join(map(_is, metrics.values()))
+
+
+def _all_together(results: Results) -> bool:
+    blocks: dict[tuple[str, int], set[str]] = {}
+    for one in results.attempts:
+        blocks.setdefault((one.cell, one.block), set()).add(one.arm)
+    whole = {cell.cell: {arm.arm for arm in cell.arms} for cell in results.cells}
+    together = {cell for (cell, _), ran in blocks.items() if ran >= whole.get(cell, set())}
+    return together == {cell for cell, _ in blocks}
 
 
 def _is(metric: Metric) -> str:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from hugewise.analysis.changes import Change, Values, changes, emulated_away
+from hugewise.analysis.changes import Change, Values, alone, changes, emulated_away
+from hugewise.model.reason import Known
 from hugewise.model.results import CellResult, Comparison, Results
 from hugewise.model.trial import Attempt
+from hugewise.quantity import parse_size
 from hugewise.report import numbers
 from hugewise.report.document import Table, table
 from hugewise.report.numbers import NOTHING
@@ -121,18 +123,20 @@ def sensitivity_table(cell: CellResult) -> Table:
 
 
 def changes_table(results: Results, cell: CellResult) -> Table | None:
-    """Every metric of the cell, a row each: the baseline's median, and the change of every other arm in percent."""
+    """Every metric of the cell, a row each: the baseline's median, and the change of every other arm in percent, or its
+    median where there is no ratio.
+    """
     untold = emulated_away(_accepted(results, cell))
+    arms = [arm.arm for arm in cell.arms if arm.arm != cell.baseline]
     found = [
         change
-        for change in changes(cell, Values.of(cell, results.attempts))
+        for change in (changes if arms else alone)(cell, Values.of(cell, results.attempts))
         if change.metric not in untold or change.verdict is not None
     ]
     rows: dict[tuple[str, str], dict[str, Change]] = {}
     for one in found:
         rows.setdefault((one.metric, one.estimand), {})[one.arm] = one
-    arms = [arm.arm for arm in cell.arms if arm.arm != cell.baseline]
-    if not rows or not arms:
+    if not rows:
         return None
     head = ["metric", f"{cell.baseline} (median)", *arms]
     body = [
@@ -140,7 +144,7 @@ def changes_table(results: Results, cell: CellResult) -> Table | None:
         for several in rows.values()
     ]
     caption = f"change against {cell.baseline} in percent; with its interval where it was judged, else of medians"
-    return table(caption, head, body, 2)
+    return table(caption if arms else f"medians of {cell.baseline}", head, body, 2 if arms else 1)
 
 
 def _accepted(results: Results, cell: CellResult) -> list[Attempt]:
@@ -168,6 +172,8 @@ def _change(change: Change | None, several: Mapping[str, Change]) -> str:
     if change.verdict is None:
         if change.ratio is not None:
             return f"{_percent(change)}, n {change.n}"
+        if change.value is not None and change.reason != Known("zero"):
+            return f"{_median(change)}, n {change.n}"
         told = any(each.value_baseline is None for each in several.values())  # the reason stands with the baseline
         return NOTHING if told else f"{NOTHING} ({in_words(change.reason)})"
     n = f"n {change.n}"
@@ -175,6 +181,12 @@ def _change(change: Change | None, several: Mapping[str, Change]) -> str:
         f", of the setting ({numbers.share(change.delivered_share)} delivered)" if change.judged == "setting" else ""
     )
     return f"{marked(change.verdict)}: {effect_of(change)}, {n}{setting}"
+
+
+def _median(change: Change) -> str:
+    text = numbers.scale(change.unit, [change.value]).text(change.value, 0.0)
+    _, pages, size = change.metric.partition("allocations_")
+    return f"{text} ({numbers.size((change.value or 0) * parse_size(size))})" if pages else text
 
 
 def _percent(change: Change | None) -> str:
