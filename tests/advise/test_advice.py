@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 from mmap import PAGESIZE
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from hugewise.advise.advice import Advice, Confirmed, Screen, confirmed, with_earlier_runs
+from hugewise.advise.advice import Advice, AdviceFolder, Confirmed, Screen, confirmed, with_earlier_runs
 from hugewise.advise.candidates import LeftOutCandidate, SettingCandidate
 from hugewise.advise.decision import FootprintChange, MeasuredSetting, SettingFootprint
 from hugewise.advise.question import Question, command, service
@@ -22,6 +23,7 @@ from hugewise.advise.text import (
     settings,
 )
 from hugewise.advise.text import whole as whole_text
+from hugewise.errors import UserError
 from hugewise.model.cause import Cause
 from hugewise.model.metric import Metric
 from hugewise.model.results import EarlierComparison
@@ -216,6 +218,17 @@ def test_what_stands_behind_it_is_told() -> None:
 def test_an_advice_of_a_program_whose_pages_nobody_saw() -> None:
     seen = msgspec.structs.replace(SEEN, coverage={}, memory=0)
     assert "memory unknown, its pages were not seen." in next(details(found(pilot=seen)))
+
+
+def test_an_advice_that_was_moved_leads_to_no_other_results(tmp_path: Path) -> None:
+    folder = AdviceFolder.new(tmp_path)
+    folder.path.mkdir(parents=True)
+    link = tmp_path / "link"
+    link.symlink_to(folder.path)
+    assert folder.results == AdviceFolder(link).results == tmp_path.resolve()
+    moved = folder.path.rename(tmp_path / "moved")
+    with pytest.raises(UserError, match="not in the folder advice of its results"):
+        _ = AdviceFolder(moved).results
 
 
 def test_an_advice_is_stored_and_read_again() -> None:

@@ -257,6 +257,14 @@ class AdviceFolder:
         return cls(results / "advice" / f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{token_hex(2)}")
 
     @property
+    def results(self) -> Path:
+        """Results folder that the advice was begun in. Raises UserError where the advice was moved elsewhere."""
+        path = self.path.resolve()
+        if path.parent.name != "advice":
+            raise UserError(f"{self.path}: not in the folder advice of its results", hint="move it back and resume it")
+        return path.parents[1]
+
+    @property
     def place(self) -> Path:
         """The held folder; its path where it is not held."""
         if self._held is not None:

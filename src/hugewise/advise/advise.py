@@ -217,7 +217,7 @@ def resume(
         return found, folder
     questions.check(found.question)
     record.must_be_own()
-    results = results or folder.parent.parent
+    results = results or record.results
     return _conducted(Asking(found, record, results, listener, lock or HostLock(LocalHost()), time.monotonic()))
 
 

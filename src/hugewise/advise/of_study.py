@@ -172,7 +172,7 @@ def resume(
         record.close()
         return found, folder
     record.must_be_own()
-    return _conducted(found, record, folder.parent.parent, listener, lock or HostLock(LocalHost()))
+    return _conducted(found, record, record.results, listener, lock or HostLock(LocalHost()))
 
 
 def _conducted(

@@ -300,7 +300,8 @@ def repeated(first: Run, second: Run) -> tuple[list[Run], list[Run]]:
     found: dict[str, list[Run]] = {}
     for run in sorted((first, second), key=lambda each: each.opened.t):
         mine = found.setdefault(run.opened.run, [])
-        for folder in begun_before(run.study, run.opened, run.path.absolute().parent.parent):
+        results = RunFolder(run.path).results(run.study.name)
+        for folder in begun_before(run.study, run.opened, results) if results else ():
             with suppress(OSError, HugewiseError):
                 other = folder.read()
                 alike = all(d.aspect == "study" and d.key not in told_apart for d in differences(run, other))
