@@ -93,7 +93,7 @@ def test_which_study_has_which_method() -> None:
         assert told[method] & names == {study.name for study in studies if study.method == method}, method
     blocks = dict(re.findall(r"`([^`]+)` \((\d+)", next(each for method, each, _ in rows if method == "`fixed-n`")))
     assert blocks == {study.name: str(study.budget.blocks) for study in studies if study.method == "fixed-n"}
-    assert set().union(*told.values()) - names <= {"advise", "hugewise guest study", "hugewise guest study --resident"}
+    assert set().union(*told.values()) - names <= {"advise", "hugewise guest study"}
     of_guests = [study for study in studies if study.guest is not None]
     assert {study.method for study in of_guests} == {"fixed-n"}
     assert len(of_guests) == 4

@@ -1,9 +1,8 @@
-"""Whole runs in guests: what is measured and proven, one guest that stays, and which rejected attempts are left out."""
+"""Whole runs in guests: what is measured and proven, and which rejected attempts are left out."""
 
 from __future__ import annotations
 
 import os
-import signal
 from collections import Counter
 from pathlib import Path
 
@@ -12,19 +11,15 @@ import pytest
 from msgspec.structs import replace
 
 import hugewise
-from hugewise.errors import HugewiseError, MachineError
 from hugewise.model import guest
 from hugewise.model.metric import COMMON, NOT_IN_EMULATION, Metric
 from hugewise.model.results import Results
 from hugewise.model.trial import Attempt
-from hugewise.report.reasons import in_words
-from hugewise.session import session
 from hugewise.store.folder import RunFolder
 from hugewise.workloads._micro import Fault
 from hugewise.workloads.memcached import WORKLOAD as MEMCACHED
 from tests.build import known, trials
 from tests.build.results import plain
-from tests.drive import drive, only_run
 from tests.guests import runs
 from tests.guests.runs import counted
 from tests.requirements import need, need_program
@@ -244,75 +239,3 @@ def test_one_that_the_emulator_brought_down_is_left_out(tmp_path: Path) -> None:
 def test_any_other_and_a_second_one_is_a_failure(tmp_path: Path, consoles: tuple[str, ...]) -> None:
     with pytest.raises(AssertionError):
         counted(of_consoles(tmp_path, *consoles))
-
-
-STAYS = f"""
-format = 1
-name = "stays"
-policies = ["base", "thp"]
-{runs.SHORT}{runs.TCG}memory = "256m"
-resident = true
-{runs.KERNEL}
-[[workload]]
-name = "fault"
-timeout = "60s"
-parameters = {{ bytes = "16m", rounds = 1 }}
-"""
-
-
-@pytest.mark.soak
-def test_all_attempts_are_of_one_boot_each_under_its_policy(tmp_path: Path) -> None:
-    results = hugewise.run(hugewise.load(runs.write(tmp_path, STAYS)), results=tmp_path / "results")
-    assert results.state == "finished"
-    counted = runs.counted(results)
-    assert Counter((a.arm, a.state) for a in counted) == {("base", "accepted"): 2, ("thp", "accepted"): 2}
-    assert len({a.guest["resident_boot"] for a in results.attempts}) == 1
-    for attempt in counted:
-        small = attempt.arm == "base"
-        assert attempt.metrics["page_faults"] == runs.BYTES // (4096 if small else 2 << 20)
-        assert attempt.delivery.coverage == {"anon:4096" if small else "anon:2097152": runs.BYTES}
-        assert "backing_share" in attempt.guest
-        name = f"b{attempt.block:05d}-{attempt.order}-{attempt.arm}-{attempt.number}"
-        assert (Path(results.folder) / "attempts" / name / "smaps.txt").stat().st_size
-    (comparison,) = [c for cell in results.cells for c in cell.comparisons]
-    assert "it is for this boot of its guest: another may differ" in in_words(comparison.reason)
-    assert "All attempts ran in one guest" in hugewise.write_reports(results)["markdown"].read_text()
-
-
-@pytest.mark.soak
-def test_a_guest_that_dies_ends_the_run_and_what_was_measured_is_kept(tmp_path: Path) -> None:
-    seen = 0
-
-    def on_step(name: str) -> None:
-        nonlocal seen
-        seen += name == "board"
-        if name == "board" and seen == 4:
-            for pid, words in runs.processes().items():
-                if f"hugewise-{os.getpid()}" in words:
-                    os.kill(pid, signal.SIGKILL)
-
-    study = hugewise.load(runs.write(tmp_path, STAYS))
-    with pytest.raises(HugewiseError, match="the guest of all attempts is gone after [34] of them") as caught:
-        session.run(study, tmp_path / "results", on_step=on_step)
-    assert not isinstance(caught.value, MachineError)
-    folder = only_run(tmp_path / "results")
-    kept = {(a.block, a.arm): a.started for a in RunFolder(folder).read().attempts}
-    assert len(kept) == 3
-    results = hugewise.resume(folder)
-    assert results.state == "finished"
-    assert {key: started for key, started in kept.items() if key[0] == 1}.keys() <= {
-        (a.block, a.arm) for a in results.attempts
-    }
-    assert len(known(results.guests).stayed) == 2
-    (comparison,) = [c for cell in results.cells for c in cell.comparisons]
-    assert "these 2 boots of its guest" in in_words(comparison.reason)
-
-
-@pytest.mark.parametrize("step", ["launch", "settle"])
-@pytest.mark.soak
-def test_killed_while_the_guest_stays_no_qemu_outlives_it(tmp_path: Path, step: str) -> None:
-    before = runs.left()
-    study = runs.write(tmp_path, STAYS)
-    killed = drive("run", study, tmp_path / "results", "--at", step, "--nth", "3", "--do", "kill")
-    assert killed.returncode == -signal.SIGKILL, killed.stdout + killed.stderr
-    assert runs.ended(before) == set()

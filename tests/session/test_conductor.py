@@ -569,38 +569,6 @@ def test_a_duet_broken_off_between_its_arms_is_replaced(stage: ProcedureRunner) 
     assert (first.state, first.reason) == ("incomplete", "broken off between attempts that ran at the same time")
 
 
-STAYS = (
-    STUDY
-    + """
-[guest]
-resident = true
-[[kernel]]
-name = "k"
-package = "linux-image-cloud-amd64"
-"""
-)
-
-
-@of(STAYS)
-def test_when_the_guest_of_all_attempts_is_gone_the_block_is_replaced_and_what_was_measured_stays(
-    stage: ProcedureRunner,
-) -> None:
-    """Its pairs would be of two boots. One of which nothing was measured goes on in the next guest."""
-    gone = HugewiseError("the guest of all attempts is gone")
-    stage.script = raising(gone, lambda trial: len(stage.ran) in (4, 5))
-    for _ in range(2):
-        with pytest.raises(HugewiseError, match="is gone"):
-            stage.conduct([cell("one", "thp")], {})
-    (method,) = stage.conduct([cell("one", "thp")], {})
-    assert stage.state == "finished"
-    first, second, third = stage.folder.read().blocks[:3]
-    assert (first.state, len(first.attempts)) == ("complete", 2)
-    assert (second.state, len(second.attempts)) == ("incomplete", 1)
-    assert second.reason == "its guest is gone, and the pairs of a block are of one boot"
-    assert (third.state, len(third.attempts)) == ("complete", 2)
-    assert method.seen[0] == 1
-
-
 def test_a_blocks_record_says_the_order_that_the_coin_chose(stage: ProcedureRunner) -> None:
     stage.conduct([cell("one", "thp", "mthp-64k")], {})
     records = [record for record in stage.folder.read().records if isinstance(record, BlockOpened)]

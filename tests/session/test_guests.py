@@ -16,7 +16,6 @@ from hugewise.analysis import calibration
 from hugewise.deployment import configuration as host_files
 from hugewise.errors import RunError
 from hugewise.guests import machines
-from hugewise.guests.machines import GuestPerSession
 from hugewise.host.knob import Settings
 from hugewise.host.lock import HostLock
 from hugewise.machine import fingerprint
@@ -32,6 +31,7 @@ from hugewise.session.conductor import Conductor
 from hugewise.session.steps import Session
 from hugewise.store.folder import RunFolder
 from hugewise.store.records import Noted
+from hugewise.study.guest import GuestUse
 from hugewise.study.load import parse
 from hugewise.study.study import Study
 from tests.build.calibrations import calibrated
@@ -55,7 +55,7 @@ class Guests:
     inside: list[bool] = field(default_factory=list)
     memory: int = 1 << 30
     emulated: bool = True
-    resident: bool = False
+    use: GuestUse = field(default_factory=GuestUse)
 
     def versions(self) -> Mapping[str, str]:
         return self.found
@@ -211,12 +211,6 @@ def test_what_guests_share_is_made_for_them_alone(opened: Session, monkeypatch: 
         opened.host.privileged(),
     )
     assert note == opened.settings.note
-    asked_of: Any = Guests(resident=True)
-    opened.guests, opened.number = asked_of, 2
-    opened.make_guests()
-    assert isinstance(opened.boarding, GuestPerSession)
-    assert (str(opened.boarding.boarding), opened.boarding.session) == ("aboard", 2)
-    assert opened.boarding.run == str(opened.folder.path)
 
 
 def test_one_run_has_one_accelerator(tmp_path: Path) -> None:
@@ -225,6 +219,12 @@ def test_one_run_has_one_accelerator(tmp_path: Path) -> None:
     guest_session.check(tmp_path, tcg, guests(other))  # why may change
     with pytest.raises(RunError, match="ran under tcg, and would run under kvm now"):
         guest_session.check(tmp_path, tcg, guests(kvm))
+
+
+def test_a_run_of_an_earlier_version_whose_guest_stayed_is_not_resumed(tmp_path: Path) -> None:
+    stayed: Any = Guests({"accelerator": "tcg"}, use=GuestUse(resident=True))
+    with pytest.raises(RunError, match="one guest stayed for all its attempts"):
+        guest_session.check(tmp_path, {"accelerator": "tcg"}, stayed)
 
 
 @pytest.mark.parametrize("name", ["initramfs 16k", "kernel 16k", "qemu"])

@@ -310,37 +310,7 @@ def work(**more: Any) -> dict[str, Any]:
             "cpus of [guest]",
         ),
         ({"design": {"kind": "duet", "slots": [0, 1]}}, "design.kind", "not of guests", 'concurrency = "together"'),
-        ({"design": {"kind": "interleaved"}}, "design.kind", "not of guests", "one guest that stays, resident = true"),
-        (
-            guest(resident=True) | arm(backing="hugetlb-2m"),
-            "policies[2].backing",
-            "with guest.resident = true one boot is for all arms",
-            "give arm the backing of base; or remove resident",
-        ),
-        (
-            guest(resident=True)
-            | arm(kernel="other")
-            | {"kernel": [{"name": "k", "path": "/k"}, {"name": "other", "path": "/o"}]},
-            "policies[2].kernel",
-            "with guest.resident = true one boot is for all arms",
-            "give arm the kernel of base; or remove resident",
-        ),
-        (
-            large(resident=True) | arm(backing={"pages": "thp", "preallocate": False}),
-            "policies[2].backing",
-            "with scales.large.guest.resident = true",
-            "the backing of base",
-        ),
-        (guest(resident=True, counting=True), "guest.resident", "told everything before it boots", "remove it"),
-        (guest(resident=True) | {"method": "exact"}, "method", "that are booted anew", "sequential"),
-        (
-            guest(resident=True)
-            | work(concurrency=["alone", "together"])
-            | {"policies": ["base", "thp"], "design": {"slots": [0, 1]}},
-            "workload[1].concurrency",
-            "of several guests",
-            'concurrency = "alone"',
-        ),
+        ({"design": {"kind": "interleaved"}}, "design.kind", "not of guests", 'concurrency = "together"'),
         (large(counting=True, cpus=4), "scales.large.guest.cpus", "one virtual CPU", "cpus = 1"),
     ],
 )

@@ -140,7 +140,7 @@ def guests(
 
 
 def boots_of(attempts: Sequence[Attempt]) -> int:
-    """Return in how many boots of guests that stay the attempts were."""
+    """Return in how many boots of guests that stayed the attempts were: of runs of earlier versions alone."""
     return len({one.guest["resident_boot"] for one in attempts if "resident_boot" in one.guest})
 
 
@@ -483,7 +483,7 @@ def _cell(
     kind = cell.kind or run.study.design.first
     if cell.together and kind == "sequential":  # guests that ran together were a duet
         kind = "duet"
-    boots = boots_of(mine) or None if run.study.resident else None
+    boots = boots_of(mine) or None
     comparisons: list[Comparison] = []
     end_points: list[Comparison] = []
     declared: list[Comparison] = []

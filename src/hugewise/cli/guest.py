@@ -58,22 +58,19 @@ def source(package: str, suite: str) -> None:
 @click.option("--modules", type=click.Path(path_type=Path), help="The folder of the modules, for a kernel by path.")
 @click.option("--name", help="The study's name (default: the domain's).")
 @click.option(
-    "--resident", is_flag=True, help="Boot one guest for all attempts, and compare settings of its own kernel."
-)
-@click.option(
-    "--policy", metavar="POLICIES", help="With --resident: the policies, the baseline first (default: base,thp)."
+    "--policy", metavar="POLICIES", help="Compare settings of the guest's kernel: the policies, the baseline first."
 )
 @click.option(
     "--blocks",
     type=click.IntRange(2, 100_000),
-    help="The most blocks (default: by the number of arms; with --resident 30).",
+    help="The most blocks (default: by the number of arms).",
 )
 @click.option("--output", type=click.Path(path_type=Path), help="A new file for the study (default: standard output).")
 def study(file: str, **asked: Any) -> None:
     """Write a study of a libvirt domain: which pages should back the memory of the virtual machine?
 
     Memory, CPUs, NUMA nodes, pinning and disks are those of the domain. The arms differ in the pages behind the memory
-    or, with --resident, in settings of the guest's kernel. Elements that the study cannot restate are named with their
+    or, with --policy, in settings of the guest's kernel. Elements that the study cannot restate are named with their
     lines. Nothing is run, and no disk is written.
     """
     from hugewise.cli import guest_study  # noqa: PLC0415  (the rules of the audit come with it)

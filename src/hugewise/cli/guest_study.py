@@ -53,7 +53,6 @@ def vm_traps_of(facts: HostFacts) -> tuple[TrapFound, ...]:
     return tuple(trap for trap in traps(facts) if trap.rule.startswith("vm-"))
 
 
-_WITHIN = "base,thp"
 _NOT_HERE = {
     "command": "it names no command",
     "service": "a server of yours runs on this host, and not in guests",
@@ -143,15 +142,11 @@ def main(  # noqa: PLR0917  (as click hands them over)
     kernel: str | None,
     modules: Path | None,
     name: str | None,
-    resident: bool,
     policy: str | None,
     blocks: int | None,
     output: Path | None,
 ) -> None:
     """Write the study, and tell what is to be told of it. Raises UserError, StudyError, StorageError."""
-    if policy is not None and not resident:
-        cure = "add --resident; else the arms are what the guests' memory can be made of"
-        raise UserError("--policy is for a guest that stays", hint=cure)
     wish = domain_study.StudyRequest(
         name=name,
         load=_words(load),
@@ -162,7 +157,7 @@ def main(  # noqa: PLR0917  (as click hands them over)
         files=dict(_pair(each) for each in added),
         kernel=None if kernel is None else str(Path(kernel).absolute()) if "/" in kernel else kernel,
         modules=None if modules is None else str(modules.absolute()),
-        within=_policies(policy or _WITHIN) if resident else (),
+        within=() if policy is None else _policies(policy),
         blocks=blocks,
     )
     text, lines = write(_read(Path(file)), file, wish, at_rest(LocalHost()))
@@ -189,7 +184,7 @@ def _read(path: Path) -> bytes:
 def _policies(text: str) -> tuple[str, ...]:
     names = tuple(each.strip() for each in text.split(","))
     if len({*names} - {""}) < max(2, len(names)):
-        raise UserError(f"--policy {text}: name at least two, each once", hint=f"write for example {_WITHIN}")
+        raise UserError(f"--policy {text}: name at least two, each once", hint="write for example base,thp")
     return names
 
 

@@ -92,7 +92,7 @@ def _time(study: Study, plan: Plan, results: Path) -> Iterator[str]:
         yield f"  a round of all cells {found.source}"
     elif limit is None:
         attempts = blocks * sum(len(cell.arms) for cell in plan.cells)
-        boots = "" if study.guest is None or study.guest.resident else ", most with a boot of a guest"
+        boots = "" if study.guest is None else ", most with a boot of a guest"
         yield f"time: not known before a first run (--blocks 2): {attempts:,} attempts{boots}"
 
 

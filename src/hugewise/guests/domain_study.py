@@ -126,7 +126,7 @@ class StudyRequest(msgspec.Struct, frozen=True, kw_only=True):
     metric    the end point of either; `values`: metrics in the command's output, as a study has them
     packages  Debian packages that the command comes from; without them it comes from the domain's own disk
     files     path in the guest -> file of this host
-    within    policies, the baseline first, to be compared in one guest that stays, on the domain's backing
+    within    policies of the guests' kernel, the baseline first, on the domain's backing; empty: backings are compared
     blocks    None: as many as the number of comparisons asks for
     """
 
@@ -171,7 +171,6 @@ _ARMS: tuple[tuple[str, Pages], ...] = (
     ("ram-1g", "hugetlb-1g"),
 )
 _AS_IS = "domain"
-_RESIDENT_BLOCKS = 30  # the sequential test of two policies at 99% needs 8 pairs at least
 
 
 class Restated(msgspec.Struct, frozen=True, kw_only=True):
@@ -294,8 +293,8 @@ class _Writer:
         yield "policies = ["
         for name in self.request.within:
             yield f"    {{ name = {quoted(name)}, {backing_toml(arms[0][1])} }},"
-        yield from ("]", f"baseline = {quoted(self.request.within[0])}", 'method = "sequential"', "")
-        yield from ("[budget]", f"blocks = {self.request.blocks or _RESIDENT_BLOCKS}", "")
+        yield from ("]", f"baseline = {quoted(self.request.within[0])}")
+        yield from budget_lines(len(self.request.within) - 1, self.request.blocks)
         self.names = self.request.within
 
     def own(self) -> tuple[list[tuple[str, Backing]], list[tuple[str, Backing, str]]]:
@@ -342,8 +341,6 @@ class _Writer:
         yield f'arch = "{arch}"'
         yield f'memory = "{format_size(domain.memory)}"'
         yield f"cpus = {domain.vcpus}"
-        if self.request.within:
-            yield "resident = true  # booted once; a new boot after so many blocks: [sessions] pairs = N"
         if domain.cpu is not None:
             yield f"cpu = {quoted(domain.cpu)}"
         else:

@@ -1,8 +1,6 @@
-"""Guests for attempts: booted for each attempt, or once for a session; made ready for policies, proven, ended.
+"""Guests for attempts: booted for each attempt, made ready for policies, proven, ended.
 
-The page settings of a guest are set by `hugewise.host.knob` without a journal: they go with the guest. In one guest for
-a session, each attempt finds the memory as the attempts before left it. A guest that is gone is not replaced, since
-verdicts are for the boot that they come from: the run stops, and keeps its results.
+The page settings of a guest are set by `hugewise.host.knob` without a journal: they go with the guest.
 """
 
 from __future__ import annotations
@@ -13,16 +11,15 @@ import pwd
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
 import msgspec
 
 from hugewise.attempt import recording
-from hugewise.attempt.context import AcquiredMachine, Backed
+from hugewise.attempt.context import Backed
 from hugewise.errors import HugewiseError, MachineError, UserError
-from hugewise.files import storing
 from hugewise.guests import boot, hypervisor, image, qemu
 from hugewise.guests.backing import Proof
 from hugewise.guests.boot import BootedGuest, Hosting
@@ -32,7 +29,7 @@ from hugewise.guests.hypervisor import private_folder, qemu_account
 from hugewise.guests.image import extended
 from hugewise.guests.nfs import Export, serve
 from hugewise.guests.resources import GuestResources
-from hugewise.host import cgroup, knob
+from hugewise.host import cgroup
 from hugewise.host.cgroup import Freezer
 from hugewise.host.knob import Settings
 from hugewise.host.ledger import JournalRecord, Mounted
@@ -46,7 +43,6 @@ from hugewise.machine.machine import Contained, Drift, Folders, Site
 from hugewise.machine.messages import parse_foreign
 from hugewise.machine.noise import Snapshot, snapshot
 from hugewise.machine.probe import Event
-from hugewise.machine.proc import free_memory
 from hugewise.machine.remote import RemoteFolders, RemoteMachine
 from hugewise.model.guest import PAGE_OF, Guest, Initramfs, Kernel
 from hugewise.model.host import Host
@@ -227,45 +223,14 @@ class GuestSettings(Settings):
             return super().apply(wanted)
 
 
-class ResidentSettings(GuestSettings):
-    """The knobs of a guest that stays. Nobody else is in it: what an attempt's own program turned is turned back."""
-
-    def apply(self, wanted: Mapping[str, str]) -> list[Drift]:
-        """Make `wanted` hold over the state of the start. Raises SettingError."""
-        with parse_foreign(self.host.name, _WHAT):
-            if turned := {
-                knob_drift.path: knob_drift.expected for knob_drift in self.drift() if knob_drift.found is not None
-            }:
-                knob.turn(self.host, turned)
-        return super().apply(wanted)
-
-
 _SERVED, _SCRATCH = "/nfs", "/run/hugewise-scratch"  # in the guest: by NFS, and on its tmpfs
 
 
-def pages_of(cell: Cell, arm: Arm) -> dict[int, int]:
-    """Return pages of the guest's own pools that the workload takes under the arm, by their size in bytes."""
-    size = arm.treatment.target.size
-    pool = cell.workload.pool(arm.treatment, cell.given(arm))
-    return {size: -(-pool // size)} if pool and size else {}
-
-
-class _InGuest:
-    own = True
-    meets = False
-    cwd = "/"
-    far: None = None
-    places: Slots = ()  # QEMU as a whole has its slot
-
-
 @dataclass
-class GuestMachine(_InGuest):
+class GuestMachine:
     """One guest: `context.AcquiredMachine`. It is the attempt's alone, with all that runs in it.
 
     export   the host's folder that it mounts
-    pools    pages that its own pools are filled with when it has booted, by size in bytes
-    stays    it is for more attempts than one
-    granted  how many of these pages its kernel gave
     """
 
     provided: GuestResources
@@ -276,12 +241,14 @@ class GuestMachine(_InGuest):
     hosting: Hosting
     link: Link | None
     name: str
-    pools: Mapping[int, int]
-    stays: bool = False
     booted: BootedGuest | None = None
     agent: Agent | None = None
-    granted: dict[int, int] = field(default_factory=dict)
     site: Site = field(init=False)
+    own: bool = True
+    meets: bool = False
+    cwd: str = "/"
+    far: None = None
+    places: Slots = ()  # QEMU as a whole has its slot
 
     @property
     def environment(self) -> Mapping[str, str]:
@@ -362,9 +329,8 @@ class GuestMachine(_InGuest):
         with suppress(OSError):  # the guest is nobody else's
             machine.host.write("/proc/sys/kernel/perf_event_paranoid", "0")
         image.put_files(agent, self.provided.use, self.guest.image)
-        settings = ResidentSettings(machine.host) if self.stays else GuestSettings(machine.host)
-        if self.pools:
-            self.granted = Pools(settings).fill(self.pools)
+        settings = GuestSettings(machine.host)
+        self._fill_pools(settings)
         nobody = pwd.getpwnam("nobody")
         return Site(
             machine=machine,
@@ -378,13 +344,17 @@ class GuestMachine(_InGuest):
             peer=Peer() if self.link is None else Peer(bind=self.link.bind, address=self.link.host),
         )
 
-    def must_have(self, pages: Mapping[int, int]) -> None:
-        """Check that the guest's kernel granted these pages. Raises MachineError."""
-        for size, wanted in pages.items():
-            if (granted := self.granted.get(size, 0)) < wanted:
-                assert self.booted is not None
-                message = f"the guest needs {wanted} pages of {format_size(size)}; its kernel granted {granted}"
-                raise self.booted.error(message)
+    def _fill_pools(self, settings: Settings) -> None:
+        # the guest's own pools, with the pages that the workload takes under the arm
+        size = self.arm.treatment.target.size
+        pool = self.cell.workload.pool(self.arm.treatment, self.cell.given(self.arm))
+        if not pool or not size:
+            return
+        wanted = -(-pool // size)
+        if (granted := Pools(settings).fill({size: wanted}).get(size, 0)) < wanted:
+            assert self.booted is not None
+            message = f"the guest needs {wanted} pages of {format_size(size)}; its kernel granted {granted}"
+            raise self.booted.error(message)
 
     def leave(self) -> Backed:
         if self.booted is None:
@@ -523,21 +493,6 @@ class GuestPerAttempt:
     def board(self, cell: Cell, arm: Arm, trial: Trial, number: int, outputs: Path) -> GuestMachine:
         """Return a guest for one attempt, with its agent there. Raises MachineError with the last console lines."""
         numbers = (trial.block,) if self.paired else (trial.block, trial.order, number)
-        seed, pages = _seed(self.seed, *numbers), pages_of(cell, arm)
-        machine = self._machine(cell, arm, trial, outputs, name=f"{arm.name}-b{trial.block}", seed=seed, pools=pages)
-        return _boot_or_close(machine, pages)
-
-    def board_resident(
-        self, cell: Cell, arm: Arm, session: int, outputs: Path, pools: Mapping[int, int]
-    ) -> GuestMachine:
-        first = Trial(block=0, cell=cell.id, arm=arm.name, order=0, slot=0, environment_pad=0)  # part of no block
-        seed = _seed(self.seed, first.block, first.order, session)
-        machine = self._machine(cell, arm, first, outputs, name=f"resident-{session}", seed=seed, pools=pools)
-        return _boot_or_close(replace(machine, stays=True))
-
-    def _machine(
-        self, cell: Cell, arm: Arm, trial: Trial, outputs: Path, *, name: str, seed: int, pools: Mapping[int, int]
-    ) -> GuestMachine:
         link = self.link(trial.slot)
         hosting = Hosting(
             outputs=outputs,
@@ -548,7 +503,14 @@ class GuestPerAttempt:
             hugetlbfs=self.hugetlbfs,
             tap=None if link is None else link.tap,
         )
-        return GuestMachine(self.provided, self.export, cell, arm, self._guest(arm, seed), hosting, link, name, pools)
+        guest, name = self._guest(arm, _seed(self.seed, *numbers)), f"{arm.name}-b{trial.block}"
+        machine = GuestMachine(self.provided, self.export, cell, arm, guest, hosting, link, name)
+        try:
+            machine.begin()
+        except BaseException:
+            machine.close()
+            raise
+        return machine
 
     def _guest(self, arm: Arm, seed: int) -> Guest:
         assert arm.kernel is not None and arm.backing is not None
@@ -588,168 +550,9 @@ class GuestPerAttempt:
         return (cpus or LocalMachine().cpus())[-1:] if self.provided.use.counting else cpus
 
 
-def _boot_or_close(machine: GuestMachine, needed: Mapping[int, int] | None = None) -> GuestMachine:
-    try:
-        machine.begin()
-        machine.must_have(needed or {})
-    except BaseException:
-        machine.close()
-        raise
-    return machine
-
-
 def _seed(run: bytes, block: int, order: int = 0, number: int = 0) -> int:
     # The first 53 bits of SHA-256("hugewise/guest/1" || the run's seed || block || order || number), these as 8 bytes
     # big-endian: every reader of JSON represents such numbers exactly. Where all attempts of a block have one seed,
     # order and number are 0.
     digest = hashlib.sha256(_SEEDS + run + b"".join(part.to_bytes(8) for part in (block, order, number)))
     return int.from_bytes(digest.digest()[:8]) >> 11
-
-
-_OUTPUTS = "resident"
-_SAID = ("console.txt", "qemu.stderr")  # an attempt gets the text that was added meanwhile
-_SYNC = ("/proc/sysrq-trigger", "s")
-
-
-@dataclass
-class GuestPerSession:
-    """Has one guest, which boots with the first attempt and ends with the session.
-
-    boarding  boots it
-    cells     of the plan: the guest's own pools are filled once, for the largest need of any arm
-    session   its number in the run; each has another boot
-    run       the run's folder, for who is to go on
-    """
-
-    boarding: GuestPerAttempt
-    cells: Sequence[Cell]
-    session: int
-    run: str
-    guest: GuestMachine | None = None
-    _began: float = 0.0
-    _attempts: int = 0
-    _gone: str | None = None
-    _said: dict[str, int] = field(default_factory=dict)
-
-    def board(self, cell: Cell, arm: Arm, trial: Trial, number: int, outputs: Path) -> AcquiredMachine:
-        """Return the guest. Raises HugewiseError where it is gone, MachineError where it lacks the arm's pages."""
-        guest = self._running_guest(cell, arm)
-        guest.must_have(pages_of(cell, arm))
-        stay = ResidentAttempt(self, guest, outputs, self._age(guest))
-        self._attempts += 1
-        return stay
-
-    def _running_guest(self, cell: Cell, arm: Arm) -> GuestMachine:
-        if self.guest is None:
-            outputs = self.boarding.place.path / _OUTPUTS
-            with storing(str(outputs)):
-                outputs.mkdir(mode=0o700)
-            try:
-                self.guest = self.boarding.board_resident(cell, arm, self.session, outputs, self._pools())
-            except MachineError as error:  # no arm's doing
-                raise HugewiseError(
-                    f"the guest of all attempts did not boot: {error.message}", hint=error.hint
-                ) from None
-            self._began = time.monotonic()
-        assert self.guest.agent is not None
-        self.guest.agent.renew()
-        self.look()
-        if self._gone is not None:
-            raise self._lost(self._gone)
-        return self.guest
-
-    def _pools(self) -> dict[int, int]:
-        wanted: dict[int, int] = {}
-        for cell in self.cells:
-            for arm in cell.arms:
-                for size, pages in pages_of(cell, arm).items():
-                    wanted[size] = max(wanted.get(size, 0), pages)
-        return wanted
-
-    def look(self) -> None:
-        """See whether the guest is there still; of one that is gone QEMU ends, and why is kept with its last words."""
-        if self.guest is None or self._gone is not None:
-            return
-        assert self.guest.agent is not None and self.guest.booted is not None
-        if self.guest.agent.ended() or self.guest.booted.ended():
-            self._gone = self.guest.agent.give_up("QEMU has ended").message
-            self.guest.close()
-
-    def _lost(self, why: str) -> HugewiseError:
-        return HugewiseError(
-            f"the guest of all attempts is gone after {self._attempts} of them: {why}",
-            hint=f"what was measured is kept: hugewise report {self.run}; hugewise resume {self.run} boots another, and"
-            " the verdicts are then for both boots",
-        )
-
-    def _age(self, guest: GuestMachine) -> dict[str, str | int | float]:
-        assert guest.agent is not None and guest.arm.kernel is not None
-        facts: dict[str, str | int | float] = {
-            "resident_boot": guest.agent.hello().boot_id,
-            "resident_s": round(time.monotonic() - self._began, 3),
-            "resident_attempts": self._attempts,
-        }
-        platform = self.boarding.provided.machine(guest.arm.kernel)
-        if not isinstance(platform, str) and platform.sizes.pmd is not None:
-            with parse_foreign(guest.agent.name, "its free memory"), suppress(OSError):
-                free = free_memory(guest.agent, platform.sizes.base, platform.sizes.pmd)
-                facts |= {"resident_free_bytes": free.all, "resident_free_huge_bytes": free.huge}
-        return facts
-
-    def hand_over(self, outputs: Path) -> None:
-        """Give an attempt what QEMU was told, and what it and the console have said since the last one ended."""
-        assert self.guest is not None
-        here = self.guest.hosting.outputs
-        with storing(str(outputs)):
-            with suppress(FileNotFoundError):
-                (outputs / "guest-argv.json").write_bytes((here / "guest-argv.json").read_bytes())
-            for name in _SAID:
-                with suppress(FileNotFoundError), (here / name).open("rb") as log:
-                    log.seek(self._said.get(name, 0))
-                    (outputs / name).write_bytes(log.read())
-                    self._said[name] = log.tell()
-
-    def end(self) -> None:
-        if self.guest is not None:
-            self.guest.close()
-
-
-@dataclass
-class ResidentAttempt(_InGuest):
-    """An attempt's time in the guest: `context.AcquiredMachine`. Nobody else is in it meanwhile."""
-
-    boarding: GuestPerSession
-    guest: GuestMachine
-    outputs: Path
-    aged: Mapping[str, str | int | float]
-    site: Site = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.site = self.guest.site
-
-    @property
-    def environment(self) -> Mapping[str, str]:
-        return self.guest.environment
-
-    def look(self, here: Snapshot) -> Snapshot | None:
-        return self.guest.look(here)
-
-    def flush(self) -> None:
-        """Have it write what is still to be written, where its kernel can be told so (sysrq)."""
-        assert self.guest.agent is not None
-        with suppress(OSError):
-            self.guest.agent.write(*_SYNC)
-
-    def instructions(self, events: Sequence[Event]) -> None:
-        # a guest that stays does not count instructions
-        pass
-
-    def leave(self) -> Backed:
-        proof = self.guest.proven(self.outputs)
-        self.boarding.look()
-        self.boarding.hand_over(self.outputs)
-        return msgspec.structs.replace(proof, facts={**proof.facts, **self.aged})
-
-    def close(self) -> None:
-        # the guest stays, unless it is gone
-        self.boarding.look()

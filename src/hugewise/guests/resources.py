@@ -86,10 +86,6 @@ class GuestResources:
         return self.use.counting
 
     @property
-    def resident(self) -> bool:
-        return self.use.resident
-
-    @property
     def memory(self) -> int:
         return self.use.memory
 
@@ -134,7 +130,6 @@ class GuestResources:
             "cpus": self.use.cpus,
             "kernel": had.digest if isinstance(had, Kernel) else "",
             "memory": self.memory,
-            **({"resident": True} if self.resident else {}),  # records of earlier versions match without this key
         }
 
     def record(self, study: Study) -> GuestsRecord:
@@ -167,7 +162,6 @@ class GuestResources:
             accelerator=self.choice.accelerator,
             why=self.choice.why,
             counting=self.use.counting,
-            resident=self.resident,
             baseline=baseline,
             kernels=tuple(kept),
             packages=dict(self.image.packages),
@@ -271,8 +265,6 @@ def look(study: Study) -> GuestResources:
     if use.accelerator == "auto" and not use.counting:
         no = hypervisor.refusal(arch)
         first.append("KVM is tried, by a boot of 10 s at most" if no is None else _emulated(no))
-    if use.resident:
-        first.append("one guest is booted with the first attempt, for all attempts: verdicts are for this boot")
     for wanted in wanted_kernels(study):
         kernel = kernels.available(wanted, arch, wanted.suite or use.suite)
         by_name[wanted.name] = kernel or f"the kernel {wanted.name} is not in the cache yet: the first run fetches it"

@@ -139,10 +139,6 @@ class Channel:
             self._reader.join(_CLOSING_S)
         self._socket.close()
 
-    def renew(self) -> None:
-        """Somebody else begins with the machine: what was waited for until now is not held against it."""
-        self._waited = 0.0
-
     # -- requests, answers and events
 
     def ask_for(self, request: Request, form: type[_T], patience: float | None = None) -> _T:

@@ -242,8 +242,7 @@ class KernelRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 class GuestsRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The content of `guests.json`. `why`: how the accelerator was chosen; `baseline`: the kernel of the study's
-    baseline; `packages`: what the image is made of, with versions; `resident`: one guest is there for all attempts of a
-    session.
+    baseline; `packages`: what the image is made of, with versions.
     """
 
     format: int = 1
@@ -254,7 +253,6 @@ class GuestsRecord(msgspec.Struct, frozen=True, kw_only=True):
     baseline: str
     kernels: tuple[KernelRecord, ...]
     packages: Mapping[str, str] = {}
-    resident: bool = False
 
 
 def write(folder: Path, record: GuestsRecord) -> str:

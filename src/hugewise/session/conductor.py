@@ -449,8 +449,6 @@ class Conductor:
             self._end(block, "incomplete", f"broken off {told} (window: {self.study.window:g} s)")
         elif cell.together and any(attempt.state in _COUNTS for attempt in attempts):
             self._end(block, "incomplete", "broken off between attempts that ran at the same time")
-        elif self.study.resident and any(attempt.state in _COUNTS for attempt in attempts):
-            self._end(block, "incomplete", "its guest is gone, and the pairs of a block are of one boot")
         else:
             self._run_block(block, cell)
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from hugewise.attempt.context import Boarding
 from hugewise.deployment.program import UnitFacts, unit_facts
 from hugewise.errors import RunError
-from hugewise.host.ledger import JournalRecord
-from hugewise.machine.machine import Contained
 from hugewise.model.host import Host
 from hugewise.model.pages import PageSizes
 from hugewise.model.policy import Deployment
@@ -19,7 +15,6 @@ from hugewise.plan.arms import Arm
 from hugewise.plan.deployment import GuestMemory, Planned
 from hugewise.plan.deployment import deployment as made
 from hugewise.plan.plan import Cell
-from hugewise.study.study import Study
 
 if TYPE_CHECKING:
     from hugewise.guests.resources import GuestResources
@@ -54,39 +49,6 @@ def machine(arm: Arm, guests: GuestResources | None) -> Mapping[str, Any] | None
     return guests.identity(arm.kernel, arm.backing)
 
 
-class ForGuests(NamedTuple):
-    """Session's services for its guests: makes cgroups, undoes at its end, journals; the run's seed; is root."""
-
-    contain: Callable[[str], Contained]
-    closing: ExitStack
-    note: Callable[[JournalRecord], None]
-    seed: bytes
-    privileged: bool
-
-
-class OfRun(NamedTuple):
-    """Run of the guests: the cells of its plan, the number of the session, the run's folder."""
-
-    cells: Sequence[Cell]
-    session: int
-    folder: str
-
-
-def boarding(study: Study, guests: GuestResources, held: ForGuests, run: OfRun) -> Boarding:
-    """Return the boarding: a guest for each attempt, or one for the whole session. Raises UserError."""
-    from hugewise.guests.machines import GuestPerAttempt  # noqa: PLC0415  (knows QEMU)
-
-    contain, closing, note, seed, privileged = held
-    each = GuestPerAttempt.open(study, guests, contain, closing, note, seed=seed, privileged=privileged)
-    if not guests.resident:
-        return each
-    from hugewise.guests.machines import GuestPerSession  # noqa: PLC0415
-
-    stays = GuestPerSession(each, run.cells, run.session, run.folder)
-    closing.callback(stays.end)
-    return stays
-
-
 def check(folder: Path, before: Mapping[str, str], guests: GuestResources | None) -> None:
     """Raise RunError where the accelerator changed, as figures under another are not of the same kind; or where
     counting guests differ, as a count is of one of each.
@@ -95,6 +57,11 @@ def check(folder: Path, before: Mapping[str, str], guests: GuestResources | None
     """
     if guests is None:
         return
+    if guests.use.resident:
+        raise RunError(
+            f"{folder}: one guest stayed for all its attempts, which this version does not offer",
+            hint="start a new run of the study, without resident in [guest]; the run's report can be read",
+        )
     now = guests.versions()
     began, here = (found.get("accelerator", "").partition(":")[0] for found in (before, now))
     if began != here:

@@ -507,9 +507,12 @@ class Session:
         opened = ExitStack()
         self.remove_at_close("end_guests", opened.close)
         if self.guests is not None:
-            held = guest_session.ForGuests(self.contain, opened, self.settings.note, self.seed, self.host.privileged())
-            run = guest_session.OfRun(self.plan.cells, self.number, str(self.folder.path))
-            self.boarding = guest_session.boarding(self.study, self.guests, held, run)
+            from hugewise.guests.machines import GuestPerAttempt  # noqa: PLC0415  (knows QEMU)
+
+            self.boarding = GuestPerAttempt.open(
+                self.study, self.guests, self.contain, opened, self.settings.note,
+                seed=self.seed, privileged=self.host.privileged(),
+            )  # fmt: skip
 
     def reach_clients(self) -> None:
         """Connect to the host of the clients, if they are apart."""

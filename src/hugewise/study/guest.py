@@ -124,7 +124,10 @@ def disk_format(path: str, said: DiskFormat | None) -> DiskFormat:
 
 
 class GuestUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The machine that every arm runs in: booted for one attempt, and thrown away after it."""
+    """The machine that every arm runs in: booted for one attempt, and thrown away after it.
+
+    `resident` is a key of earlier versions, whose guest stayed for all attempts of a session; it is no key.
+    """
 
     arch: Annotated[
         Architecture | None,
@@ -158,14 +161,6 @@ class GuestUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         Key(
             "Count the guest's instructions exactly: emulated, one virtual CPU, a clock of its own, no network.",
             "counting = false",
-        ),
-    ] = False
-    resident: Annotated[
-        bool,
-        Key(
-            "Boot one guest for all attempts, which find its memory as those before them left it, in place of one for"
-            " each attempt. Verdicts are for this boot. Its kernel and its backing are the same in all arms.",
-            "resident = false",
         ),
     ] = False
     boot: Annotated[
@@ -262,6 +257,7 @@ class GuestUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         _path("name the program: /usr/libexec/qemu-kvm"),
         Key("The QEMU that runs it.", 'qemu = "/usr/libexec/qemu-kvm"', default="the one that is installed"),
     ] = None
+    resident: bool = False
 
 
 class KernelUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -178,12 +178,8 @@ def check_guests(study: Study, place: Place) -> None:
     for guest, here in guests:
         _check_guest(guest, here)
         _check_arms(study, guest, place, here)
-        _check_resident(study, guest, place, here)
     if study.design.first != "sequential":
-        cure = (
-            'write kind = "sequential"; for one guest that stays, resident = true in [guest]; for guests that run at'
-            ' once, concurrency = "together" in the workload'
-        )
+        cure = 'write kind = "sequential"; for guests that run at once, concurrency = "together" in the workload'
         here = place.at("design").at("kind")
         raise here.wrong("is of processes of one machine, not of guests", study.design.kind, hint=cure)
     for here, use in place.items("workload", study.workload):
@@ -339,37 +335,6 @@ def _check_arms(study: Study, guest: GuestUse, place: Place, here: Place) -> Non
                     format_size(memory),
                     hint=f"write memory = {sizes}",
                 )
-
-
-def _check_resident(study: Study, guest: GuestUse, place: Place, here: Place) -> None:
-    if not guest.resident:
-        return
-    there = here.at("resident")
-    if guest.counting:
-        cure = "remove it, or counting = true"
-        raise there.wrong("a counting guest is told everything before it boots", guest.resident, hint=cure)
-    if study.method == "exact":
-        cure = 'write method = "sequential", or remove resident from [guest]'
-        raise place.at("method").wrong("judges counts of guests that are booted anew", study.method, hint=cure)
-    first = next(use for use in study.policies if use.name == study.compared_with)
-    for where, use in place.items("policies", study.policies):
-        for key, own, common in (
-            ("backing", use.backed_by, first.backed_by),
-            ("kernel", study.kernel_of(use).name, study.kernel_of(first).name),
-        ):
-            if own != common:
-                value = own if isinstance(own, str) else own.pages
-                raise where.at(key).wrong(
-                    f"is given to a guest when it boots, and with {there.key} = true one boot is for all arms",
-                    value,
-                    hint=f"give {use.name} the {key} of {first.name}; or remove resident, so that each attempt boots",
-                )
-    for where, used in place.items("workload", study.workload):
-        if "together" in used.concurrency:
-            cure = 'write concurrency = "alone", or remove resident from [guest]'
-            raise where.at("concurrency").wrong(
-                "is of several guests, and one stays for all attempts", "together", hint=cure
-            )
 
 
 def _check_workload(study: Study, used: WorkloadUse, here: Place) -> None:

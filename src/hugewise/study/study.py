@@ -228,10 +228,6 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return next((kernel for kernel in self.kernel if kernel.name == use.kernel), self.kernel[0])
 
     @property
-    def resident(self) -> bool:
-        return self.guest is not None and self.guest.resident
-
-    @property
     def environment_pad(self) -> int:
         """Return the most bytes that are added to an attempt's environment: none in guests that count."""
         return 0 if self.guest is not None and self.guest.counting else self.attempt.environment_pad
