@@ -238,6 +238,3 @@ class Unheld:
 
     def __exit__(self, *_: object) -> None:
         self.depth -= 1
-
-    def expect_end(self, seconds: float) -> None:
-        """Tell nobody."""
