@@ -16,7 +16,7 @@ from hugewise.attempt.context import AttemptState
 from hugewise.attempt.outcome import Problem
 from hugewise.attempt.procedure import ProcedureError, ProcedureRunner
 from hugewise.attempt.service import ServiceDriver
-from hugewise.attempt.turns import Side, take_turns
+from hugewise.attempt.turns import take_turns
 from hugewise.machine import probe
 from hugewise.machine.machine import Contained
 from hugewise.model.procedure import Procedure, Quota, Window, Write
@@ -93,7 +93,7 @@ class Arm:
 def an_arm_in_turns(folder: Path, window: Window | None) -> Arm:
     runner, client, arm = Serving(), Launcher(), an_arm("thp")
     work = AttemptState(arm, trial("thp"), 1, folder, driver=Acting(runner, window), leaf=Held(), client=Held())
-    return Arm(ArmInTurns(work, Side((work.leaf, work.client), client)), runner, client)
+    return Arm(ArmInTurns(work, (work.leaf, work.client), client), runner, client)
 
 
 @pytest.fixture
@@ -157,3 +157,25 @@ def test_how_a_client_ended_is_said_with_its_last_lines(tmp_path: Path) -> None:
     assert runner.how("postgres ended", [failed], "postgres") == "postgres ended (exit status 2)"
     late = probe.Exit(5, 4, None, 9, True, 0, 0)
     assert "(its time was over)" in runner.how("its client ended", [late])
+
+
+@dataclass
+class Noted(Contained):
+    """A group that only notes what is done with it."""
+
+    name: str
+    notes: list[str]
+
+    def freeze(self) -> None:
+        self.notes.append(f"{self.name} off")
+
+    def thaw(self) -> None:
+        self.notes.append(f"{self.name} on")
+
+
+def test_the_server_goes_on_before_its_client_and_stands_still_after_it(arm: Arm) -> None:
+    notes: list[str] = []
+    arm.side.groups = (Noted("server", notes), Noted("client", notes))
+    arm.side.thaw()
+    arm.side.freeze()
+    assert notes == ["server on", "client on", "client off", "server off"]

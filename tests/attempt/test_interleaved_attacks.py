@@ -22,7 +22,6 @@ from hugewise.attempt.interleaved import _without_rests
 from hugewise.attempt.launching import _said
 from hugewise.attempt.outcome import Problem
 from hugewise.attempt.recording import stored
-from hugewise.attempt.turns import Side
 from hugewise.errors import AttemptLostError, HugewiseError
 from hugewise.machine import noise, probe
 from hugewise.machine.machine import Contained
@@ -146,7 +145,7 @@ def test_without_cgroups_no_arm_is_blamed(tmp_path: Path, monkeypatch: pytest.Mo
 def test_who_is_on_its_way_out_has_the_time_to_itself(tmp_path: Path) -> None:
     """What gives its memory back goes on in a frozen group: that time was taken off as if it had stood still."""
     arm, running = an_arm("base"), Launcher()
-    side = ArmInTurns(AttemptState(arm, trial(), 1, tmp_path, leaf=Frozen()), Side((Frozen(),), running))
+    side = ArmInTurns(AttemptState(arm, trial(), 1, tmp_path, leaf=Frozen()), (Frozen(),), running)
     said = tmp_path / "events.jsonl"
     said.touch()
     assert not side.wait(time.monotonic() + 0.01)

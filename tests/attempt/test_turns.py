@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import itertools
-import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
 
-from hugewise.attempt.turns import Side, Turn, take_turns
+from hugewise.attempt.turns import Turn, take_turns
 from hugewise.errors import HugewiseError
 from hugewise.host import cgroup
 from hugewise.host.cgroup import Hierarchy, Leaf
-from hugewise.host.local_machine import LocalLauncher
-from hugewise.machine.machine import Contained
 from tests import wait
-from tests.build import known
 from tests.host.test_cgroup import entered
 from tests.host.test_freezer import rests
 from tests.requirements import need
@@ -160,44 +156,10 @@ def test_a_turn_of_which_nothing_counts_is_refused(length: float, wash_out: floa
 
 
 @dataclass
-class Noted(Contained):
-    """A group that only notes what is done with it."""
+class Watched:
+    """A player that notes the CPU time of its group each time that it goes on or stands still, in seconds."""
 
-    name: str
-    notes: list[str]
-
-    def freeze(self) -> None:
-        self.notes.append(f"{self.name} off")
-
-    def thaw(self) -> None:
-        self.notes.append(f"{self.name} on")
-
-
-def test_the_server_goes_on_before_its_client_and_stands_still_after_it() -> None:
-    notes: list[str] = []
-    with subprocess.Popen(["/bin/sleep", "60"]) as child:
-        try:
-            running = LocalLauncher(child)
-            side = Side((Noted("server", notes), Noted("client", notes)), running)
-            side.thaw()
-            side.freeze()
-            assert notes == ["server on", "client on", "client off", "server off"]
-            until = time.monotonic() + 0.03
-            assert not side.wait(until)
-            assert time.monotonic() >= until
-            child.kill()
-            assert side.wait(time.monotonic() + 60)
-            assert side.wait(0.0)  # however late
-            running.close()
-        finally:
-            child.kill()
-
-
-@dataclass(frozen=True)
-class Watched(Side):
-    """A side that notes the CPU time of its group each time that it goes on or stands still, in seconds."""
-
-    leaf: Leaf = field(kw_only=True)
+    leaf: Leaf
     used: list[float] = field(default_factory=list)
 
     def now(self) -> float:
@@ -205,15 +167,16 @@ class Watched(Side):
 
     def thaw(self) -> None:
         self.used.append(self.now())
-        super().thaw()
+        self.leaf.thaw()
 
     def wait(self, until: float) -> bool:
         """A turn lasts until the loop has had CPU time, however busy the machine is."""
         wait.until(lambda: self.now() > self.used[-1], "it gets CPU time in its turn", seen=lambda: self.used)
-        return super().wait(until)
+        time.sleep(max(0.0, until - time.monotonic()))
+        return False
 
     def freeze(self) -> None:
-        super().freeze()
+        self.leaf.freeze()
         assert rests(self.leaf)
         self.used.append(self.now())
 
@@ -226,9 +189,8 @@ def test_real_loops_get_cpu_time_in_their_turns_alone() -> None:
     try:
         leaves = [hierarchy.create(name) for name in "ab"]
         need(leaves[0].used().cpu_s is not None, "a cgroup that counts CPU time")
-        with entered(leaves[0], "while :; do :; done") as one, entered(leaves[1], "while :; do :; done") as other:
-            pairs = zip(leaves, (one, other), strict=True)
-            sides = [Watched((leaf,), LocalLauncher(loop), leaf=leaf) for leaf, loop in pairs]
+        with entered(leaves[0], "while :; do :; done"), entered(leaves[1], "while :; do :; done"):
+            sides = [Watched(leaf) for leaf in leaves]
             turns = take_turns(sides, [0, 1, 1, 0, 1, 0, 0], length=0.05, wash_out=0.01)
             for side in sides:
                 stood, went_on = side.used[0::2], side.used[1::2]
@@ -236,7 +198,6 @@ def test_real_loops_get_cpu_time_in_their_turns_alone() -> None:
                 playing = [after - before for before, after in zip(went_on, stood[1:], strict=True)]
                 assert len(playing) == [turn.player for turn in turns].count(sides.index(side))
                 assert set(resting) == {0.0} and min(playing) > 0.0, (resting, playing)
-                known(side.running).close()
         assert [turn.player for turn in turns] == [0, 1, 1, 0, 1, 0, 0]
         assert all(before.end <= after.thawed for before, after in itertools.pairwise(turns))
         assert all(turn.thawed < turn.begin < turn.end and not turn.ended for turn in turns)

@@ -22,7 +22,7 @@ import pytest
 
 import hugewise
 from hugewise.attempt import interleaved, runner
-from hugewise.attempt.turns import Side
+from hugewise.attempt.arm_in_turns import ArmInTurns
 from hugewise.errors import HugewiseError
 from hugewise.host import cgroup, journal
 from hugewise.host.cgroup import Freezer
@@ -212,8 +212,8 @@ class Diary:
 def diary(monkeypatch: pytest.MonkeyPatch) -> Diary:
     made = Diary()
 
-    def noting(act: Callable[[Side], None], *, freezes: bool) -> Callable[[Side], None]:
-        def noted(side: Side) -> None:
+    def noting(act: Callable[[ArmInTurns], None], *, freezes: bool) -> Callable[[ArmInTurns], None]:
+        def noted(side: ArmInTurns) -> None:
             act(side)
             made.seen.append(Groups(os.getpid()).attempts())
             if freezes:
@@ -221,8 +221,8 @@ def diary(monkeypatch: pytest.MonkeyPatch) -> Diary:
 
         return noted
 
-    monkeypatch.setattr(Side, "thaw", noting(Side.thaw, freezes=False))
-    monkeypatch.setattr(Side, "freeze", noting(Side.freeze, freezes=True))
+    monkeypatch.setattr(ArmInTurns, "release", noting(ArmInTurns.release, freezes=False))
+    monkeypatch.setattr(ArmInTurns, "freeze", noting(ArmInTurns.freeze, freezes=True))
     return made
 
 

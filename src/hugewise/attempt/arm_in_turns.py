@@ -15,12 +15,11 @@ from hugewise.attempt.context import AttemptState
 from hugewise.attempt.outcome import Problem
 from hugewise.attempt.procedure import ProcedureError, ends
 from hugewise.attempt.service import ServiceDriver
-from hugewise.attempt.turns import Side
 from hugewise.attempt.under_test import memory_bytes
 from hugewise.errors import HugewiseError, ProbeError
 from hugewise.host import cgroup
 from hugewise.machine import probe
-from hugewise.machine.machine import Running
+from hugewise.machine.machine import Contained, Running
 from hugewise.model.design import SEQUENTIAL
 
 EVENTS = "events.jsonl"
@@ -33,7 +32,8 @@ _LEAST_SCANNED, _GROWN = 4 << 20, 1.25
 class ArmInTurns:
     """One arm's processes, as a `turns.Player`.
 
-    side     its groups and the launcher of its timed command
+    groups   its servers' before its client's: who is asked goes on before who asks, and stands still after
+    launcher of its timed command, which is in none of the groups; None before it is started
     turn     turns the page settings to those of the arm, before each turn; raises Disturbed, SettingError
     rests    when it was frozen: begin and end of each time, in seconds of CLOCK_MONOTONIC
     early    whether its client ended before all turns were over
@@ -41,7 +41,8 @@ class ArmInTurns:
     """
 
     work: AttemptState
-    side: Side
+    groups: Sequence[Contained]
+    launcher: Running | None = None
     turn: Callable[[], None] = lambda: None
     rests: list[tuple[float, float]] = field(default_factory=list)
     frozen: float | None = None
@@ -52,8 +53,8 @@ class ArmInTurns:
     @property
     def running(self) -> Running:
         """The launcher of its timed command, which is running."""
-        assert self.side.running is not None
-        return self.side.running
+        assert self.launcher is not None
+        return self.launcher
 
     @property
     def fallen(self) -> bool:
@@ -76,7 +77,8 @@ class ArmInTurns:
     def freeze(self) -> None:
         """Freeze the arm. Raises ProcedureError."""
         with self._answering():
-            self.side.freeze()
+            for group in reversed(self.groups):
+                group.freeze()
         if self.frozen is None:
             self.frozen = time.monotonic()
             if self.driver is None:
@@ -105,7 +107,8 @@ class ArmInTurns:
     def release(self) -> None:
         """Go on, whatever the page settings are. Raises ProcedureError."""
         with self._answering():
-            self.side.thaw()
+            for group in self.groups:
+                group.thaw()
         if self.frozen is not None:
             self.rests.append((self.frozen, time.monotonic()))
         self.frozen = None
@@ -116,7 +119,7 @@ class ArmInTurns:
         try:
             yield
         except HugewiseError as error:
-            if not any(group.procs_files or isinstance(group, cgroup.Tree) for group in self.side.groups):
+            if not any(group.procs_files or isinstance(group, cgroup.Tree) for group in self.groups):
                 raise
             raise CannotTakeTurnsError(self.work, error.message) from error
 

@@ -33,7 +33,7 @@ from hugewise.attempt.launching import probes
 from hugewise.attempt.outcome import Problem
 from hugewise.attempt.procedure import ProcedureError, ends
 from hugewise.attempt.service import ServiceDriver
-from hugewise.attempt.turns import Side, Turn, take_turns
+from hugewise.attempt.turns import Turn, take_turns
 from hugewise.files import storing
 from hugewise.host import cgroup
 from hugewise.machine import probe
@@ -215,7 +215,7 @@ class _Turning(AttemptDriver):
     def timing(self, *, held: bool) -> Callable[[Sequence[Running]], None]:
         def alongside(processes: Sequence[Running]) -> None:
             for side, process in zip(self.sides, processes, strict=True):
-                side.side = Side(side.side.groups, process)
+                side.launcher = process
                 side.work.leaf.follow(process)
             with ExitStack() as thawing:  # one that does not go on leaves no other frozen
                 for side in self.sides:
@@ -332,7 +332,7 @@ def _part(turn: Turn) -> Part:
 
 
 def _in_turns(group: Group, works: Sequence[AttemptState]) -> list[list[probe.Event]]:
-    sides = [ArmInTurns(work, Side((work.leaf, work.client) if work.driver.served else (work.leaf,))) for work in works]
+    sides = [ArmInTurns(work, (work.leaf, work.client) if work.driver.served else (work.leaf,)) for work in works]
     with ExitStack() as thawing:
         for side in sides:
             if side.driver is None:

@@ -7,15 +7,11 @@ turn.
 
 from __future__ import annotations
 
-import select
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
-
-from hugewise.machine.machine import Contained, Running
 
 _READINGS = 5
 
@@ -96,35 +92,3 @@ def take_turns(
             if not on:
                 break
     return turns
-
-
-@dataclass(frozen=True)
-class Side:
-    """One arm as a `Player`.
-
-    groups   its servers' groups before its client's: who is asked goes on before who asks, and stands still after
-    running  the launcher of its timed command, which is in none of the groups; None before it is started
-    """
-
-    groups: Sequence[Contained]
-    running: Running | None = None
-
-    def thaw(self) -> None:
-        """Have the servers go on, then the client."""
-        for group in self.groups:
-            group.thaw()
-
-    def freeze(self) -> None:
-        """Have the client stand still, then the servers."""
-        for group in reversed(self.groups):
-            group.freeze()
-
-    def wait(self, until: float) -> bool:
-        """Wait until then, or until the launcher has ended."""
-        assert self.running is not None
-        ending = select.poll()
-        ending.register(self.running.fileno(), select.POLLIN)
-        while not ending.poll(max(0.0, until - time.monotonic()) * 1000):
-            if time.monotonic() >= until:
-                return False
-        return True
