@@ -147,10 +147,14 @@ def test_an_attempt_that_was_added_is_seen_without_a_record(broken_off: RunFolde
     assert {one.arm for one in again.left_open.attempts} == {"thp", "base"}
 
 
-def test_a_moved_run_looks_for_no_earlier_runs(broken_off: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_moved_run_looks_for_no_earlier_runs_and_keeps_nothing_elsewhere(
+    broken_off: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     looked: list[object] = []
-    monkeypatch.setattr(session, "_hold", lambda held: looked.append(held.results))
+    monkeypatch.setattr(session, "_hold", lambda held: looked.append((held.results, held.kept_below)))
     monkeypatch.setattr(Run, "opened", property(lambda run: replace(run.records[0], earlier=())))
     session.resume(broken_off.path)
-    session.resume(broken_off.path.rename(broken_off.path.parents[2] / "moved"))
-    assert looked == [broken_off.path.parents[1], None]
+    results = broken_off.path.parents[1]
+    moved = broken_off.path.rename(results.parent / "moved")
+    session.resume(moved)
+    assert looked == [(results, results), (None, moved)]

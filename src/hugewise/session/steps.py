@@ -137,14 +137,6 @@ def close(closing: ExitStack) -> None:
         raise interrupt
 
 
-def gather(folder: RunFolder, say: Callable[[str], None]) -> None:
-    """Gather the attempts of a run that has ended; where there is no room for it, they stay in their folders."""
-    try:
-        folder.compact()
-    except HugewiseError as error:
-        say(f"the attempts stay in their folders: {error}")
-
-
 def _tell_all(error: HugewiseError, before: BaseException | None) -> None:
     """Add the earlier errors to the message of the last error, in order."""
     found, causes = [], set()
@@ -326,6 +318,11 @@ class Session:
         self.listener(progress.Message(text))
 
     @property
+    def kept_below(self) -> Path:
+        """Folder of the data that are kept, and of a swap file: that of results. A run that was moved has its own."""
+        return self.folder.results(self.study.name) or self.folder.path.resolve()
+
+    @property
     def _guest_memory(self) -> int:
         return 0 if self.study.guest is None else self.study.guest.memory
 
@@ -346,7 +343,10 @@ class Session:
     def compact(self) -> None:
         """Gather the attempts of a run that has ended; where there is no room for it, they stay in their folders."""
         if self.ended:
-            gather(self.folder, self.say)
+            try:
+                self.folder.compact()
+            except HugewiseError as error:
+                self.say(f"the attempts stay in their folders: {error}")
 
     def recover(self) -> None:
         """Put back what a killed run left, before anything is measured or turned."""
@@ -452,8 +452,7 @@ class Session:
     def prepare_ageing(self) -> None:
         """Open the ageing of memory. Attempts' cgroups, with their pages in swap, are removed before it closes."""
         self.remove_at_close("end_ageing", lambda: None if self.ageing is None else self.ageing.close())
-        results = self.folder.path.resolve().parents[1]
-        self.plan, self.ageing = open_ageing(self.plan, self.host, self.settings.note, results)
+        self.plan, self.ageing = open_ageing(self.plan, self.host, self.settings.note, self.kept_below)
 
     def make_cgroups(self) -> None:
         """Make the cgroups of attempts, where possible."""
@@ -498,9 +497,9 @@ class Session:
         """Make the data of the workloads, where they are not kept from before."""
         for cell, workload in self._staged_here():
             if (data := workload.data(cell.values)) is not None:
-                who, results = cell.stage_account, self.folder.path.resolve().parents[1]
-                where, machine = self.scratch[cell.storage].of(who), LocalMachine(self.host)
-                self.data[cell.id] = prepared(workload, data, machine, results, where, who, self.contain, self.say)
+                who, machine = cell.stage_account, LocalMachine(self.host)
+                where, kept = self.scratch[cell.storage].of(who), self.kept_below
+                self.data[cell.id] = prepared(workload, data, machine, kept, where, who, self.contain, self.say)
 
     def make_guests(self) -> None:
         """Make this host's parts that a study's guests share: sockets, a network, a folder that is served to them."""
