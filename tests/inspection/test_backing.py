@@ -63,7 +63,8 @@ def test_what_khugepaged_may_still_give_says_how_long_that_takes() -> None:
     text, cure = pending(rules("always"), larger=16 * MIB, whole=32 * MIB)
     assert text == (
         "48 MiB is eligible for pages of 2m, and has none; 32 MiB of it in blocks that are touched throughout;"
-        " khugepaged needs 30.0 s for it at the earliest"
+        " khugepaged could still make them: it looks at most at 1.6 MiB a second, of all programs together, so in"
+        " 30.0 s at the earliest"
     )
     assert "; 48 MiB of it in blocks" in pending(rules("always"), larger=16 * MIB, whole=64 * MIB)[0]
     assert cure.startswith(f"wait for khugepaged, or raise {THP}/khugepaged/pages_to_scan; ")

@@ -30,7 +30,7 @@ from hugewise.inspection.inspected import (
     SizeStatistics,
 )
 from hugewise.inspection.look import DeniedError, GoneError, Look, Looker, identity
-from hugewise.inspection.reasons import ReasonId, class_of, sentence
+from hugewise.inspection.reasons import Reason, class_of, sentence, shared_memory, waits_for_khugepaged
 from hugewise.inspection.rules import Rules, rules_of
 from hugewise.inspection.smaps import BackedMapping
 from hugewise.inspection.targets import Inspected, charged
@@ -39,7 +39,7 @@ from hugewise.machine.probe import FoliosOfMapping, MappedFolios
 from hugewise.machine.proc import living
 from hugewise.model.host import Host, number_of, text_of
 from hugewise.model.pages import THP, page_flags_readable
-from hugewise.quantity import format_duration, format_size, readable_size
+from hugewise.quantity import format_size, readable_size
 
 EVENTS = (
     *("thp_fault_alloc", "thp_fault_fallback", "thp_fault_fallback_charge", "thp_collapse_alloc"),
@@ -150,7 +150,7 @@ def lost_backing(
     had = mapping.huge if larger is None else larger
     if not (room := mapping.room(min(offered, default=size))):
         small = max(0, mapping.anonymous - had)
-        return _lost("too-small", size, small) if small >= size else None
+        return _lost(size, sentence("too-small", size, small)) if small >= size else None
     missing = max(0, min(mapping.anonymous, room) - had)
     # Where sizes between are on, smaps does not tell which mappings have them.
     known = larger is not None or not [one for one in offered if one != rules.pmd]
@@ -158,8 +158,10 @@ def lost_backing(
         return None
     why = class_of(mapping, rules, size, disabled=disabled)
     if why != "eligible-not-backed":
-        return _lost(why, size, missing if known else None)
-    return _pending(size, missing if known else None, whole, rules, evidence(statistics, offered))
+        return _lost(size, sentence(why, size, missing if known else None))
+    touched = whole if size == rules.pmd else None
+    waits = waits_for_khugepaged(size, missing if known else None, touched, rules)
+    return _lost(size, waits, evidence(statistics, offered))
 
 
 def _offered(mapping: BackedMapping, rules: Rules, *, disabled: bool | None) -> list[int]:
@@ -171,29 +173,8 @@ def _offered(mapping: BackedMapping, rules: Rules, *, disabled: bool | None) -> 
     return [size for size in given if mapping.room(size)]
 
 
-def _lost(name: ReasonId, size: int, much: int | None) -> LostBacking:
-    one = sentence(name, size, much)
-    return LostBacking(id=one.id, size=size, bytes=much, text=one.text, cure=one.cure)
-
-
-def _pending(size: int, much: int | None, whole: int | None, rules: Rules, counted: str | None) -> LostBacking:
-    # the rules allow larger pages: khugepaged may still give them
-    named = format_size(size)
-    sentences = [f"{'memory' if much is None else readable_size(much)} is eligible for pages of {named}, and has none"]
-    if whole is not None and size == rules.pmd:
-        sentences.append(f"{readable_size(min(whole, much or whole))} of it in blocks that are touched throughout")
-    daemon, pace = rules.khugepaged, rules.khugepaged.pace(rules.base)
-    cure = "have it advised before it is touched, or start the program again"
-    if size != rules.pmd:
-        sentences.append("khugepaged makes pages of that size only where this kernel's can")
-    elif daemon.pages_to_scan == 0:
-        sentences.append("khugepaged, which could still make them, is off (pages_to_scan is 0)")
-    elif pace is not None and much is not None:
-        sentences.append(f"khugepaged needs {format_duration(much / pace)} for it at the earliest")
-        cure = f"wait for khugepaged, or raise {THP}/khugepaged/pages_to_scan; {cure}"
-    return LostBacking(
-        id="eligible-not-backed", size=size, bytes=much, text="; ".join(sentences), cure=cure, evidence=counted
-    )
+def _lost(size: int, why: Reason, evidence: str | None = None) -> LostBacking:
+    return LostBacking(id=why.id, size=size, bytes=why.bytes, text=why.text, cure=why.cure, evidence=evidence)
 
 
 def _shared(mapping: BackedMapping, larger: int | None, rules: Rules) -> LostBacking | None:
@@ -208,13 +189,7 @@ def _shared(mapping: BackedMapping, larger: int | None, rules: Rules) -> LostBac
         text = f"{readable_size(missing)} of shared memory has no larger pages, though {format_size(size)} is {mode}"
         text += ": it was touched before that, its file is too small, or nobody advised it"
         return LostBacking(id="shared-memory", size=size, bytes=missing, text=text, cure=None)
-    return LostBacking(
-        id="shared-memory",
-        size=size,
-        bytes=missing,
-        text=f"{readable_size(missing)} is shared memory, for which pages of {format_size(size)} are set to {mode}",
-        cure=f"as root: echo always > {THP}/shmem_enabled",
-    )
+    return _lost(size, shared_memory(missing, size, mode))
 
 
 def merged_reasons(lost: Iterable[LostBacking]) -> list[LostBacking]:

@@ -108,11 +108,10 @@ def not_huge(
         found, mappings = _classes(one, rules, target.size)
         total += found
         pending += [(one, mapping) for mapping in mappings]
-    named = format_size(target.size)
     given = sum(bytes_ for look in looks for key, bytes_ in look.coverage.items() if key == f"anon:{target.size}")
     much = total["eligible-not-backed"] - (given if target.size != rules.pmd else 0)
     if much > 0:
-        yield _pending(much, named, pending, rules, whole)
+        yield waits_for_khugepaged(target.size, much, _touched(pending, whole), rules)
     for name in _SENTENCES:
         if total[name]:
             yield sentence(name, target.size, total[name])
@@ -146,33 +145,42 @@ _SENTENCES: dict[ReasonId, tuple[str, str | None]] = {
 }
 
 
+def _amount(much: int | None) -> str:
+    return "memory" if much is None else readable_size(much)
+
+
 def sentence(name: ReasonId, size: int, much: int | None) -> Reason:
     """Return the reason in words, with its cure: `much` memory (None: not known) is in no page of `size` bytes."""
     text, cure = _SENTENCES[name]
-    text_of_reason = text.format(size=format_size(size), much="memory" if much is None else readable_size(much))
+    text_of_reason = text.format(size=format_size(size), much=_amount(much))
     knob = f"{THP}/hugepages-{size >> 10}kB/enabled"
     return Reason(id=name, text=text_of_reason, bytes=much, cure=(cure or "").format(knob=knob, top=THP) or None)
 
 
-def _pending(
-    much: int,
-    size: str,
-    pending: list[tuple[Look, BackedMapping]],
-    rules: Rules,
-    whole: Mapping[int, int | None],
-) -> Reason:
-    # the rules allow huge pages: khugepaged may still give them
-    sentences = [f"{readable_size(much)} is eligible for pages of {size}, and has none"]
+def _touched(pending: list[tuple[Look, BackedMapping]], whole: Mapping[int, int | None]) -> int | None:
+    """Return bytes of these mappings in blocks that are touched throughout and are no huge page, where it is known."""
     seen = [whole.get(one.pid) for one in {each[0].pid: each[0] for each in pending}.values()]
-    touched = None if None in seen else sum(each or 0 for each in seen) - sum(mapping.huge for _, mapping in pending)
+    if None in seen:
+        return None
+    return max(0, sum(each or 0 for each in seen) - sum(mapping.huge for _, mapping in pending))
+
+
+def waits_for_khugepaged(size: int, much: int | None, touched: int | None, rules: Rules) -> Reason:
+    """Return that the rules allow `much` memory (None: not known) pages of `size` bytes, and that it has none.
+
+    `touched`: bytes of it in blocks that are touched throughout, where it is known.
+    """
+    sentences = [f"{_amount(much)} is eligible for pages of {format_size(size)}, and has none"]
     if touched is not None:
-        touched = max(0, min(touched, much))
+        touched = touched if much is None else min(touched, much)
         sentences.append(f"{readable_size(touched)} of it in blocks that are touched throughout")
     daemon, cure = rules.khugepaged, "have it advised before it is touched, or start the program again"
     pace = daemon.pace(rules.base)
-    if daemon.pages_to_scan == 0:
+    if size != rules.pmd:
+        sentences.append("khugepaged makes pages of that size only where this kernel's can")
+    elif daemon.pages_to_scan == 0:
         sentences.append("khugepaged, which could still make them, is off (pages_to_scan is 0)")
-    elif pace is not None:
+    elif pace is not None and much is not None:
         sentences.append(
             f"khugepaged could still make them: it looks at most at {readable_size(round(pace))} a second, of all"
             f" programs together, so in {format_duration(much / pace)} at the earliest"
@@ -181,8 +189,17 @@ def _pending(
     return Reason(id="eligible-not-backed", text="; ".join(sentences), bytes=much, cure=cure)
 
 
+def shared_memory(much: int, size: int, mode: str) -> Reason:
+    """Return that so much shared memory, which has a rule of its own, is in no page of `size` bytes."""
+    return Reason(
+        id="shared-memory",
+        text=f"{readable_size(much)} is shared memory, for which pages of {format_size(size)} are set to {mode}",
+        bytes=much,
+        cure=f"as root: echo always > {THP}/shmem_enabled",
+    )
+
+
 def _shared(looks: Sequence[Look], rules: Rules, size: int) -> Iterator[Reason]:
-    # shared memory has rules of its own
     much = sum(
         max(0, mapping.resident - mapping.anonymous - mapping.shared_huge)
         for look in looks
@@ -191,12 +208,7 @@ def _shared(looks: Sequence[Look], rules: Rules, size: int) -> Iterator[Reason]:
     )
     mode = rules.shared.get(size, "never")
     if much and mode not in ("always", "force"):
-        yield Reason(
-            id="shared-memory",
-            text=f"{readable_size(much)} is shared memory, for which pages of {format_size(size)} are set to {mode}",
-            bytes=much,
-            cure=f"as root: echo always > {THP}/shmem_enabled",
-        )
+        yield shared_memory(much, size, mode)
 
 
 def _other_sizes(looks: Sequence[Look], target: PageTarget) -> Iterator[Reason]:
