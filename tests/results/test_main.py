@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from hugewise.analysis.forecast import pilot_name
 from hugewise.cli.main import main
 from hugewise.errors import StorageError, UserError
 from hugewise.files import alone_in
@@ -81,13 +80,6 @@ def test_two_that_end_at_once_are_both_there(tmp_path: Path) -> None:
         add(page, first)
     waiting.join(60)
     assert {one.results.run for one in read(page).runs} == {first.name, second.name}
-
-
-def test_a_pilot_of_a_study_of_ours_is_known_by_its_study(tmp_path: Path) -> None:
-    """It has no page of its own."""
-    pilot = ended(tmp_path, the_study(name=pilot_name("demo"), method="fixed-n"))
-    with pytest.raises(UserError, match="nothing is judged by it"):
-        publishing.join(tmp_path / "pages" / "demo.parquet", pilot)
 
 
 def test_no_link_that_was_planted_leads_root_elsewhere(tmp_path: Path) -> None:

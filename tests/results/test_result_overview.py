@@ -39,9 +39,8 @@ LPC = "lpc-2024-mthp-arm64"
 STUDIES = shipped_studies()
 
 
-def page(results: Results, study: str, planned: Forecast | None = None, **more: object) -> PageData:
-    run = PageRun(results=replace(results, study=study), forecast=planned)
-    return PageData(runs=(run,), **more)  # type: ignore[arg-type]
+def page(results: Results, study: str, planned: Forecast | None = None) -> PageData:
+    return PageData(runs=(PageRun(results=replace(results, study=study), forecast=planned),))
 
 
 PAGES = {

@@ -9,12 +9,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from msgspec.structs import replace
 
 from bench import report as large
-from hugewise.analysis.forecast import forecast, pilot_name
 from hugewise.errors import RunError, UserError
-from hugewise.model.metric import Metric
 from hugewise.model.results import CellResult, Comparison, Guests, Results
 from hugewise.report import numbers
 from hugewise.report.document import Table
@@ -23,16 +20,15 @@ from hugewise.report.sentences import effect_of, marked
 from hugewise.stats.evidence import Carried, RunEvidence
 from hugewise.store.folder import RunFolder
 from hugewise.store.records import Closed
-from hugewise.study.load import with_budget
 from hugewise.study.study import Study
-from tests.analysis.test_forecast import normal, the_study, write_run
-from tests.build import known, restated
-from tests.build.results import HOSTILE, comparison, example, plain
+from tests.analysis.test_forecast import normal, write_run
+from tests.build import restated
+from tests.build.results import HOSTILE, example
 from tools.results import overview
 from tools.results import page as result_page
 from tools.results.claims import claimed
 from tools.results.data import PageData, PageRun, read, without_paths
-from tools.results.page import add, carried, render
+from tools.results.page import render
 from tools.results.runs import standing
 
 MADE: dict[str, Callable[[], Results]] = {
@@ -326,7 +322,7 @@ def test_what_is_open_has_pairs_and_hours_or_the_reason_why_not() -> None:
     open_ = [(cell.cell, one.arm) for cell in results.cells for one in cell.comparisons if one.verdict == "undecided"]
     assert open_
     shown = text(page_of(results)).partition("## Not decided here")[2].partition("\n## ")[0]
-    assert shown.count("no forecast: nothing was measured in pairs | unknown |") == len(open_)
+    assert shown.count("no forecast: too few pairs, or no method that could be planned | unknown |") == len(open_)
 
 
 def test_a_run_joins_its_page(tmp_path: Path) -> None:
@@ -403,33 +399,6 @@ def test_a_command_is_published_without_the_paths_of_its_host(command: str, told
     assert " ".join(without_paths(command.split())) == told
 
 
-COST = Metric("server_cpu_us", "us", "lower", "")
-
-
-def judged() -> Results:
-    """A cell whose rate is open and whose cost is decided."""
-    results = plain()
-    cell = results.cells[0]
-    arm = next(one.arm for one in cell.arms if one.arm != cell.baseline)
-    rate = comparison(arm, cell.metric.name, "undecided")
-    cost = comparison(arm, COST.name, "better", ratio=0.834, low=0.75, high=0.93)
-    return replace(results, cells=(replace(cell, comparisons=(rate,), also=(COST,), declared=(cost,)),))
-
-
-def test_each_arm_is_told_with_every_metric_and_with_what_is_decided() -> None:
-    (section,) = carried(judged())
-    (shown,) = section.blocks
-    assert isinstance(shown, Table)
-    ((_, _, own, beside, carrying),) = shown.rows
-    assert own.endswith("undecided")
-    assert beside.startswith("server_cpu_us −16.6% (−25.0% to −7.0%): ▲ better")
-    assert carrying == "server_cpu_us (better)"
-
-
-def test_nothing_is_said_where_one_metric_is_judged() -> None:
-    assert not list(carried(plain()))
-
-
 def ended(
     results: Path,
     of: Study,
@@ -445,72 +414,3 @@ def ended(
     path = write_run(results, of, normal(0.02, pairs), run=run, **more)
     RunFolder(path).append(Closed(t=1e4, state="finished", seed=seed.hex()))
     return path
-
-
-def pilot_of(of: Study) -> Study:
-    """As `forecast.pilot` makes it."""
-    short = with_budget(of, 20, None)
-    return msgspec.structs.replace(short, name=pilot_name(of.name), method="fixed-n", end_points=())
-
-
-def shown(data: PageData) -> str:
-    return render(data, "page")["page.md"].decode()
-
-
-def row_of(text: str, begin: str) -> str:
-    return next(line for line in text.splitlines() if line.startswith(begin))
-
-
-def test_a_run_brings_its_pilots_and_their_forecast_stands_beside_what_it_took(tmp_path: Path) -> None:
-    of, page = the_study(), tmp_path / "pages" / "mine.parquet"
-    results = tmp_path / "results"
-    asked = "hugewise plan study.toml --pilot 20 --results"
-    pilot = ended(results, pilot_of(of), 20, seed=b"p" * 16, command=f"{asked} {results}")
-    run = ended(results, of, 40, t=1.0)
-    add(page, run)
-    data = read(page)
-    assert [one.results.run for one in data.runs] == [run.name]
-    assert [one.results.run for one in data.pilots] == [pilot.name]
-    needed = known(forecast(of, [pilot]).rows[0].needed)
-    text = shown(data)
-    spread = row_of(text, "| chase | thp | ns\\_per\\_load | a pilot | 20 |")
-    assert spread.endswith("| 40 | 2.0% | yes |")
-    taken = row_of(text, f"| chase | thp | ns\\_per\\_load | a pilot | {needed:,} |")
-    assert "| 40 | 2 min 00 s | undecided | ended before |" in taken
-    assert f"| command | {asked.removesuffix(' --results')} |" in text
-    assert "nothing is judged by it" in text and f"| run | {pilot.name}, finished" in text
-    assert "newest of 2 runs" not in text and "The runs together" not in text
-    add(page, pilot)  # by itself: it is there once
-    assert read(page) == data
-
-
-def test_what_the_runs_say_is_the_same_without_a_pilot(tmp_path: Path) -> None:
-    of, page = the_study(), tmp_path / "pages" / "mine.parquet"
-    ended(tmp_path, pilot_of(of), seed=b"p" * 16)
-    add(page, ended(tmp_path, of, 40, t=1.0))
-    data = read(page)
-
-    def before(text: str, title: str) -> str:
-        return text.partition(f"\n## {title}")[0].rstrip()
-
-    alone = before(shown(msgspec.structs.replace(data, pilots=())), "How it was measured")
-    assert before(shown(data), "How the forecast came out") == alone
-
-
-def test_a_pilot_that_foretells_nothing_there_is_refused(tmp_path: Path) -> None:
-    of, page = the_study(), tmp_path / "pages" / "mine.parquet"
-    pilot = ended(tmp_path / "a", pilot_of(of))
-    with pytest.raises(UserError, match="no run that it could foretell") as error:
-        add(page, pilot, of)
-    assert "add the run first" in str(error.value.hint)
-    assert not page.exists()
-    add(page, ended(tmp_path / "b", of, t=1.0))
-    other = msgspec.structs.replace(pilot_of(of), scale="published")
-    with pytest.raises(UserError, match="at the scale published, and .* at small"):
-        add(page, ended(tmp_path / "c", other))
-    with pytest.raises(UserError, match="has not ended"):
-        add(page, write_run(tmp_path / "d", pilot_of(of), normal(0.02, 20)))
-    stranger = msgspec.structs.replace(pilot_of(of), name="yours-pilot")
-    with pytest.raises(UserError, match="is of mine, and .* is of yours-pilot"):
-        add(page, ended(tmp_path / "e", stranger))
-    assert read(page).pilots == ()

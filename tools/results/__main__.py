@@ -15,7 +15,6 @@ from hugewise.cli import options, progress, request
 from hugewise.cli.main import main
 from hugewise.errors import StorageError, UserError
 from hugewise.files import alone_in, made_folder, own
-from hugewise.store.folder import RunFolder
 from hugewise.study import load
 from hugewise.study.study import Study
 from hugewise.study.workload import SMALL
@@ -85,25 +84,12 @@ def join(page: Path, run: Path) -> None:
         own(page.parent, str(page))
         made_folder(page.parent)
         with alone_in(page.parent):
-            written = add_run(page, run, _whole(run))
+            written = add_run(page, run)
             written += overview.write(page.parent)
     except OSError as error:
         raise StorageError(f"{error.filename or page}: {error.strerror or error}") from error
     for path in written:
         say(f"  {printable(str(path))}")
-
-
-def _whole(run: Path) -> Study | None:
-    """The study as it comes with hugewise, where the run is of it or a pilot of it. Raises UserError, RunError."""
-    folder = RunFolder(run)
-    measured = folder.study(folder.opened())
-    return _shipped(measured.name, measured.scale)
-
-
-def _shipped(name: str, scale: str) -> Study | None:
-    """The study of that name, or that pilots of that name are of, at the scale. Raises UserError where it has none."""
-    path = load.shipped_study(Path(name)) or load.shipped_study(Path(name.removesuffix("-pilot")))
-    return None if path is None else load.load(path, scale)
 
 
 if __name__ == "__main__":

@@ -8,16 +8,20 @@ that was not there.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from typing import Literal, NamedTuple
 
-from hugewise.analysis.forecast import TYPICAL, Forecast, Row
+from hugewise.analysis.forecast import FEWEST, TYPICAL, Forecast, Row
 from hugewise.analysis.published import BEYOND, NOT_HERE, ROUNDED, Size
 from hugewise.model.metric import NOT_IN_EMULATION
 from hugewise.model.reason import Known, NoMetric, NotInCell, NotPlanned, OneLevel, OtherBaseline, Reason, ZeroMedian
 from hugewise.model.results import Measured, PublishedFinding, PublishedPoint
-from hugewise.report import numbers, remarks
+from hugewise.quantity import format_duration
+from hugewise.report import numbers
 from hugewise.report.numbers import NOTHING
+from hugewise.report.reasons import in_words
+from hugewise.stats.power import MOST
 from tools.results.claims import (
     OPEN,
     STANDINGS,
@@ -276,8 +280,37 @@ def open_pairs(data: PageData, cell: str, arm: str, metric: str) -> tuple[Foreca
 
 def planned_words(row: Row) -> str:
     """Return the pairs of a forecast, with what few pairs leave open, and their time."""
-    time = "" if row.seconds is None else f", {remarks.hours(row)}"
-    return f"{remarks.pairs(row, ' pairs')}{time}"
+    time = "" if row.seconds is None else f", {hours_of(row)}"
+    return f"{pairs_of(row, ' pairs')}{time}"
+
+
+def pairs_of(row: Row | None, unit: str = "") -> str:
+    """Return the pairs of a forecast, with a unit. Earlier versions planned from few, and told their spread."""
+    if row is None:
+        return "no forecast: too few pairs, or no method that could be planned"
+    if row.needed is None and row.reason is not None:
+        return f"no forecast: {in_words(row.reason)}"
+    few = ""
+    if row.pairs < FEWEST and row.sd is not None:
+        ends = f"{_count(row.needed_low)} to {_count(row.needed_high)}"
+        sd, low, high = (_change(value) for value in (row.sd, row.sd_low, row.sd_high))
+        few = f" ({ends}: {row.pairs} pairs alone tell the spread, {sd} ({low} to {high}))"
+    return f"{_count(row.needed)}{unit}{few}"
+
+
+def hours_of(row: Row | None) -> str:
+    """Return the time of these pairs."""
+    if row is None or row.needed is None or row.seconds is None:
+        return "unknown"
+    return format_duration(row.needed * row.seconds)
+
+
+def _count(needed: int | None) -> str:
+    return f"more than {MOST:,}" if needed is None else f"{needed:,}"
+
+
+def _change(sd: float | None) -> str:
+    return NOTHING if sd is None else numbers.share(math.expm1(sd))
 
 
 def _further(row: ClaimRow) -> str:

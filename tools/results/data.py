@@ -14,9 +14,8 @@ from hugewise.model.results import Results
 from hugewise.model.trial import Attempt
 from hugewise.stats.evidence import RunEvidence
 from hugewise.store import folder
-from tools.results.forecasts import UnmeasuredCell
 
-_RUN, _PILOT, _UNMEASURED = "run-", "pilot-", "unmeasured"
+_RUN = "run-"
 _MOST_RUNS = 10_000
 _OF_HOST = ("--results", "--hosts", "--keeper", "--page")
 """Options of a run whose values are files or folders of its host."""
@@ -37,44 +36,29 @@ class PageRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PageData(msgspec.Struct, frozen=True, kw_only=True):
-    """The runs, the newest first; the cells of their study that none of them was asked to measure; and pilots of the
-    study, of which only the forecast is told: none is judged with the runs.
-    """
+    """The runs, the newest first."""
 
     runs: tuple[PageRun, ...]
-    unmeasured: tuple[UnmeasuredCell, ...] = ()
-    pilots: tuple[PageRun, ...] = ()
 
 
 _RUNS = msgspec.json.Decoder(PageRun)
-_CELLS = msgspec.json.Decoder(tuple[UnmeasuredCell, ...])
 
 
 def read(path: Path) -> PageData:
     """Return the data of a page. Raises RunError where they cannot be read."""
     try:
         found = folder.read_compacted(path, _MOST_RUNS)
-        runs, pilots = (
-            [reading.decoded(_RUNS, text) for name, text in found.items() if name.startswith(kind)]
-            for kind in (_RUN, _PILOT)
-        )
-        others = reading.decoded(_CELLS, found.get(_UNMEASURED, b"[]"))
+        runs = [reading.decoded(_RUNS, text) for name, text in found.items() if name.startswith(_RUN)]
     except (OSError, reading.UnreadableError) as error:
         raise RunError(f"{path} cannot be read: {error}", hint="put a copy of it back") from None
     if not runs:
-        raise RunError(f"{path} holds no run", hint="hugewise report RUN --page FILE makes a page's data")
-    for kind in (runs, pilots):
-        kind.sort(key=lambda one: one.results.started, reverse=True)
-    return PageData(runs=tuple(runs), unmeasured=others, pilots=tuple(pilots))
+        raise RunError(f"{path} holds no run", hint="python -m tools.results add makes a page's data")
+    return PageData(runs=tuple(sorted(runs, key=lambda one: one.results.started, reverse=True)))
 
 
 def records(data: PageData) -> dict[str, str]:
     """Return the records that `read` reads, by name."""
-    found = {f"{_RUN}{run.results.run}": msgspec.json.encode(run).decode() for run in data.runs}
-    found |= {f"{_PILOT}{pilot.results.run}": msgspec.json.encode(pilot).decode() for pilot in data.pilots}
-    if data.unmeasured:
-        found[_UNMEASURED] = msgspec.json.encode(data.unmeasured).decode()
-    return found
+    return {f"{_RUN}{run.results.run}": msgspec.json.encode(run).decode() for run in data.runs}
 
 
 def slim(results: Results) -> Results:

@@ -6,7 +6,7 @@
 The data are the results of each run with every attempt, what each carries to a combination, and the forecast for what
 is undecided. Everything on the page is computed from them, so that whoever has the file can make the page again. Runs
 are never chosen by what they found: `add` takes each, and several are judged together by their e-values
-(`analysis.combining`). Of a pilot only the forecast is shown: nothing is judged by it.
+(`analysis.combining`).
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
 from hugewise import reading
 from hugewise.analysis import analysis, combining
-from hugewise.analysis.forecast import TYPICAL, Forecast, Row, forecast, pilot_name
-from hugewise.errors import HugewiseError, StorageError, UserError
+from hugewise.analysis.forecast import TYPICAL, Forecast, forecast
+from hugewise.errors import StorageError, UserError
 from hugewise.files import write_whole
-from hugewise.model.results import DECIDED, CellResult, Comparison, Results, Verdict
+from hugewise.model.results import DECIDED, Results
 from hugewise.reading import UnreadableError
-from hugewise.report import images, numbers, remarks
+from hugewise.report import images, numbers
 from hugewise.report.document import Block, Document, Figure, Heading, Line, Points, Section, figures, some, table
 from hugewise.report.figures.effects import overview
 from hugewise.report.figures.theme import colours
@@ -41,10 +41,8 @@ from hugewise.report.write import held_folder, place_below
 from hugewise.store import folder
 from hugewise.store.folder import RunFolder
 from hugewise.store.log import going_on
-from hugewise.store.records import Run
-from hugewise.study.load import with_budget
-from hugewise.study.study import Study
 from hugewise.study.workload import SMALL
+from tools.results.answers import hours_of, pairs_of
 from tools.results.claims import (
     OPEN,
     STANDINGS,
@@ -66,7 +64,6 @@ from tools.results.data import (
     records,
     slim,
 )
-from tools.results.forecasts import RunForecast, accuracy_tables, unmeasured, unmeasured_table, with_few_pairs
 from tools.results.programs import in_short
 from tools.results.runs import (
     TOGETHER,
@@ -87,95 +84,6 @@ from tools.results.runs import (
     told_together,
 )
 
-
-def carried(results: Results) -> Iterator[Section]:
-    """A section, where cells judge more than one metric: of each arm every metric, and those that are decided."""
-    rows = [
-        (cell.cell, arm, *map(_told, (own, beside)), _carrying((*own, *beside)))
-        for cell in results.cells
-        if cell.declared
-        for arm, own, beside in _by_arm(cell)
-    ]
-    if rows:
-        head = ("cell", "policy", "its metric", "declared beside it", "what carries a claim")
-        yield Section("Which metric carries a claim", (table("metrics of the same attempts", head, rows, 5),))
-
-
-def _by_arm(cell: CellResult) -> Iterator[tuple[str, list[Comparison], list[Comparison]]]:
-    for arm in dict.fromkeys(comparison.arm for comparison in cell.comparisons):
-        yield (
-            arm,
-            [comparison for comparison in cell.comparisons if comparison.arm == arm],
-            [comparison for comparison in cell.declared if comparison.arm == arm],
-        )
-
-
-def _told(several: list[Comparison]) -> str:
-    return "; ".join(f"{one.metric} {effect_of(one)}: {marked(one.verdict)}" for one in several)
-
-
-def _carrying(several: tuple[Comparison, ...]) -> str:
-    found = [f"{one.metric} ({one.verdict})" for one in several if one.verdict in DECIDED]
-    return ", ".join(found) or "none of them"
-
-
-def pilots_beside(run: Path, found: Run) -> list[Path]:
-    """Return the pilots of the run's study in the same folder of results."""
-    folder = run.absolute().parent.parent / pilot_name(found.opened.study)
-    return sorted(folder.iterdir()) if folder.is_dir() else []
-
-
-def with_pilot(data: PageData, path: Path, run: Run) -> PageData:
-    """Return the page with a pilot's forecast for its newest run: its method, and its blocks and time. Raises UserError
-    where there is no run to foretell, or it forecasts nothing.
-    """
-    if not data.runs:
-        raise UserError(
-            f"{run.path} is a pilot: nothing is judged by it, and {path} has no run that it could foretell",
-            hint="add the run first: a pilot in the same folder of results joins with it",
-        )
-    newest = data.runs[0].results
-    scale = newest.options.get("scale", SMALL)
-    if run.study.scale != scale:
-        raise UserError(
-            f"{run.path} is at the scale {run.study.scale}, and {path} at {scale}",
-            hint="name a page for each scale",
-        )
-    if run.closed is None:
-        raise UserError(f"{run.path} has not ended", hint=f"hugewise resume {run.path}")
-    budget = newest.options["budget"]
-    study = with_budget(run.study, budget["blocks"], budget["time"])
-    study = msgspec.structs.replace(study, name=newest.study, method=newest.options["method"])
-    results = msgspec.structs.replace(slim(analysis.results_of(run)), attempts=())
-    new = PageRun(results=results, forecast=forecast(study, [run.path]))
-    return msgspec.structs.replace(data, pilots=newest_first(new, data.pilots))
-
-
-def foretelling(data: PageData) -> Iterator[Section]:
-    """Yield the forecasts of runs and pilots before them, beside the results."""
-    every = [(run, False) for run in data.runs] + [(pilot, True) for pilot in data.pilots]
-    every.sort(key=lambda one: one[0].results.started, reverse=True)
-    blocks = tuple(
-        accuracy_tables(
-            [
-                RunForecast(one.forecast, {} if pilot else _verdicts_of(one.results), pilot)
-                for one, pilot in every
-                if one.forecast is not None
-            ]
-        )
-    )
-    if blocks:
-        yield Section("How the forecast came out", blocks)
-
-
-def _verdicts_of(results: Results) -> dict[tuple[str, str, str], Verdict]:
-    return {
-        (cell.cell, comparison.arm, comparison.metric): comparison.verdict
-        for cell in results.cells
-        for comparison in (*cell.comparisons, *cell.declared)
-    }
-
-
 MOST_BYTES = 2_000_000
 """Limit on the data of a page: they are kept beside it under version control."""
 MARK = b"<!-- Made by hugewise from the data beside it: changes are lost. -->\n\n"
@@ -183,55 +91,25 @@ RESERVED = ("overview", "programs", "claims", "folklore")
 """Pages that are made of all others (`overview`)."""
 
 
-def add(path: Path, run: Path, whole: Study | None = None) -> list[Path]:
+def add(path: Path, run: Path) -> list[Path]:
     """Take the run in the folder `run`, which has ended or was broken off, into the page's data at `path`, and make the
-    page again; what was written.
-
-    A pilot of the page's study joins as such, and a run brings those that lie beside it: a forecast, and no more.
-
-    `whole`: the study of which the run measured a part, where that is known: its other cells are named as not run.
-    Raises UserError where the run has not ended or is another study's, RunError, StorageError.
+    page again; what was written. Raises UserError where the run has not ended or is another study's, RunError,
+    StorageError.
     """
     known = read(path) if path.exists() else PageData(runs=())
     found = RunFolder(run).read()
     if found.closed is None and going_on(run):
         raise UserError(f"{run} has not ended: no page is made of what is under way", hint="wait for its end")
     of = known.runs[0].results.study if known.runs else None
-    if found.opened.study == pilot_name(of or (whole.name if whole else "")):
-        return write(path, renewed(with_pilot(known, path, found), whole))
     if of not in {None, found.opened.study}:
         raise UserError(f"{path} is of {of}, and {run} is of {found.opened.study}", hint="name a page for each study")
     results = analysis.results_of(found)
     evidence = combining.carried(found, results) if found.study.method == "sequential" else None
     planned = None
-    with contextlib.suppress(UserError):  # no method that makes verdicts, or too few pairs (`renewed`)
+    with contextlib.suppress(UserError):  # no method that makes verdicts, or too few pairs
         planned = forecast(found.study, [run])
     new = PageRun(results=slim(results), evidence=evidence, forecast=planned)
-    data = msgspec.structs.replace(known, runs=newest_first(new, known.runs))
-    for pilot in pilots_beside(run, found):
-        with contextlib.suppress(HugewiseError):  # it was no part of what was asked for
-            data = with_pilot(data, path, RunFolder(pilot).read())
-    return write(path, renewed(data, whole))
-
-
-def renewed(data: PageData, whole: Study | None = None) -> PageData:
-    """Return the data with the forecasts of few pairs, and the cells of the `whole` study that no run measured."""
-    runs = tuple(msgspec.structs.replace(run, forecast=with_few_pairs(run.forecast, run.results)) for run in data.runs)
-    others = data.unmeasured if whole is None else unmeasured(whole, _measured(runs))
-    return msgspec.structs.replace(data, runs=runs, unmeasured=others)
-
-
-def _measured(runs: Sequence[PageRun]) -> dict[str, tuple[Row, ...]]:
-    """Return the cells that were measured, each with its forecast from the newest run of it."""
-    return {
-        cell.cell: () if run.forecast is None else tuple(_typical(run.forecast, cell.cell))
-        for run in reversed(runs)
-        for cell in run.results.cells
-    }
-
-
-def _typical(planned: Forecast, cell: str) -> Iterator[Row]:
-    return (row for row in planned.rows if row.cell == cell and row.end_point == TYPICAL)
+    return write(path, PageData(runs=newest_first(new, known.runs)))
 
 
 def write(path: Path, data: PageData) -> list[Path]:
@@ -296,14 +174,12 @@ def document(data: PageData) -> Document:
         sections=(
             *_claims(data),
             Section("Verdicts", some(_overview(newest), _verdicts(newest), *stand_ins_of_cells(newest.cells))),
-            *carried(newest),
             *_open(newest, data.runs[0].forecast),
             *told_together(data),
-            *foretelling(data),
             *levels(newest),
             *beside.beside(newest.beside, introduced=True),
             *_earlier(data),
-            *_not_run(newest, data),
+            *_not_run(newest),
             Section("How it was measured", tuple(_facts(data))),
         ),
     )
@@ -387,7 +263,7 @@ def _earlier(data: PageData) -> Iterator[Section]:
             )
             newer = newer_cells(data, one)
             whole = msgspec.structs.replace(found, cells=tuple(cell for cell in found.cells if cell.cell not in newer))
-            for section in (*carried(found), *_open(found, one.forecast), *levels(whole)):
+            for section in (*_open(found, one.forecast), *levels(whole)):
                 of = f"{section.title}: the run of {numbers.when(found.started)}"
                 yield dataclasses.replace(section, title=of)
 
@@ -400,7 +276,7 @@ def _open(results: Results, planned: Forecast | None) -> Iterator[Section]:
         (
             *(cell.cell, comparison.arm, comparison.metric, comparison.n),
             *(
-                *_needed(rows.get((cell.cell, comparison.arm, comparison.metric))),
+                *(told(rows.get((cell.cell, comparison.arm, comparison.metric))) for told in (pairs_of, hours_of)),
                 in_words(comparison.reason) or NOTHING,
             ),
         )
@@ -414,10 +290,6 @@ def _open(results: Results, planned: Forecast | None) -> Iterator[Section]:
         yield Section("Not decided here", (table("what a verdict would take", head, told, 3),))
 
 
-def _needed(row: Row | None) -> tuple[str, str]:
-    return remarks.pairs(row), remarks.hours(row)
-
-
 def claims_of(data: PageData) -> list[Claimed]:
     """Return the outcome of each published claim, by all runs of the page."""
     return claimed((run.results for run in data.runs), together_typical(data))
@@ -426,15 +298,9 @@ def claims_of(data: PageData) -> list[Claimed]:
 def _facts(data: PageData) -> Iterator[Block]:
     yield facts("the runs", ((run.results, run.derived) for run in data.runs))
     yield measured_cells("the cells that were measured", [run.results for run in data.runs])
-    if data.pilots:
-        yield Line("A pilot is measured to plan from: what it forecast stands above, and nothing is judged by it.")
-        yield facts("the pilots", ((pilot.results, "") for pilot in data.pilots))
 
 
-def _not_run(results: Results, data: PageData) -> Iterator[Section]:
-    blocks: list[Block] = [*unmeasured_table(data.unmeasured)]
+def _not_run(results: Results) -> Iterator[Section]:
     if results.left_out:
         rows = [(part.what, part.reason) for part in results.left_out]
-        blocks.append(table("left out before anything ran", ("what", "why"), rows, 2))
-    if blocks:
-        yield Section("Not run", tuple(blocks))
+        yield Section("Not run", (table("left out before anything ran", ("what", "why"), rows, 2),))

@@ -17,7 +17,6 @@ e-value of 0: what a filter leaves of the rejected ones has no such rate. Pure.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
@@ -350,7 +349,7 @@ def in_a_table(pages: Mapping[str, PageData]) -> Iterator[Section]:
         return
     known, programs = _programs(pages)
     head = ("program", *STANDS)
-    rows = [_in_a_row(_short_title(name, known.get(name)), several) for name, several in programs.items()]
+    rows = [_in_a_row(_title(name, known.get(name)), several) for name, several in programs.items()]
     every = [one for several in programs.values() for one in several]
     blocks: list[Block] = [Line(_SAID), Line(_rests_on(every)), table("the programs", head, rows, len(head))]
     if emulated := [f"{name}.md" for name, data in pages.items() if all(counted(run.results) for run in data.runs)]:
@@ -416,14 +415,6 @@ def _of_the_probe(known: Workload | None) -> bool:
 def _title(name: str, known: Workload | None) -> str:
     """`pgbench: PostgreSQL under pgbench`: who looks for a program knows its name, and not that of a workload."""
     return name if known is None else f"{name}: {known.description.removeprefix(f'{name}: ')}"
-
-
-def _short_title(name: str, known: Workload | None) -> str:
-    """Return the part of the title that names the program; the workload alone where that is its name."""
-    if known is None or _of_the_probe(known):
-        return name
-    program = re.split(r"[,(:]", known.description)[0].strip()
-    return name if program == name else f"{name}: {program}"
 
 
 def _in_a_row(program: str, several: Sequence[_Placed]) -> tuple[str, ...]:

@@ -1,19 +1,15 @@
-"""Remarks of every report: earlier runs, comparisons that had too little time, and the pairs and time of a forecast."""
+"""Remarks of every report: earlier runs, and comparisons that had too little time."""
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from hugewise.analysis.budget import more_time
 from hugewise.analysis.earlier import WithEarlier, together
-from hugewise.analysis.forecast import FEWEST, Row
 from hugewise.model.results import DECIDED, DIRECTIONS, Comparison, EarlierComparison, Results, Verdict
-from hugewise.quantity import format_duration
 from hugewise.report import numbers
-from hugewise.report.reasons import in_words
-from hugewise.stats.power import MOST, least_pairs
+from hugewise.stats.power import least_pairs
 from hugewise.visible import printable
 
 _NAMED = 3  # comparisons of a run that are named in a line
@@ -144,45 +140,3 @@ def _least(comparison: Comparison) -> int | None:
         return None if comparison.final else comparison.planned
     least = None if comparison.alpha is None else least_pairs(comparison.alpha, comparison.planned)
     return least if least is not None and comparison.n < least else None
-
-
-UNKNOWN = "unknown"
-
-
-def pairs(row: Row | None, unit: str = "") -> str:
-    """Pairs, with a unit; planned from fewer than a forecast wants, with what the spread of these leaves open."""
-    if row is None:
-        return "no forecast: nothing was measured in pairs"
-    if row.needed is None:
-        if row.reason is not None:
-            return f"no forecast: {in_words(row.reason)}"
-        return f"more than {MOST:,}{unit}{_of_few(row)}"
-    return f"{row.needed:,}{unit}{_of_few(row)}"
-
-
-def hours(row: Row | None) -> str:
-    """Return the time of these pairs."""
-    if row is None or row.needed is None or row.seconds is None:
-        return UNKNOWN
-    return format_duration(row.needed * row.seconds)
-
-
-def spread(row: Row) -> str:
-    """Return the deviation of a pair as the change that it is, with its interval (95%) where that is known."""
-    interval = f" ({_percent(row.sd_low)} to {_percent(row.sd_high)})" if row.sd_low is not None else ""
-    return f"{_percent(row.sd)}{interval}"
-
-
-def _of_few(row: Row) -> str:
-    if row.pairs >= FEWEST or row.sd is None:
-        return ""
-    ends = f"{_count(row.needed_low)} to {_count(row.needed_high)}"
-    return f" ({ends}: {row.pairs} pairs alone tell the spread, {spread(row)})"
-
-
-def _count(needed: int | None) -> str:
-    return f"more than {MOST:,}" if needed is None else f"{needed:,}"
-
-
-def _percent(sd: float | None) -> str:
-    return numbers.NOTHING if sd is None else numbers.share(math.expm1(sd))
