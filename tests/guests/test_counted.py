@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import signal
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +15,17 @@ import msgspec
 import pytest
 
 from hugewise.errors import MachineError, ProbeError, SettingError
-from hugewise.guests.counted import CountingKnobs, CountingMachine, Orders, Survey
+from hugewise.guests.counted import PARANOID, CountingMachine, Survey
 from hugewise.machine import messages, probe
 from hugewise.machine.agent import Agent
 from hugewise.machine.machine import read_events, run_launchers
 from hugewise.model.pages import THP
 from tests.build.agents import HELLO, FakeGuest, fake_guest
 from tests.build.live_agent import job, started
+from tests.wait import until
 
 ENABLED = f"{THP}/enabled"
 DROP = "/proc/sys/vm/drop_caches"
-PARANOID = "/proc/sys/kernel/perf_event_paranoid"
 SURVEY = Survey(release="6.12.0", page_size=4096, files={ENABLED: "always [madvise] never"})
 START = {"ev": "start", "v": 1, "t_ns": 1, "pid": 7, "probe": "0"}
 
@@ -88,9 +89,8 @@ def test_orders_are_the_writes_the_knobs_the_pause_and_the_program_in_this_order
     booting: Booting, tmp_path: Path
 ) -> None:
     guest = machine(booting)
-    knobs = CountingKnobs(guest)
     guest.host.write(DROP, "3")
-    assert knobs.apply({ENABLED: "always"}) == []
+    assert guest.apply({ENABLED: "always"}) == []
     assert booting.rendered == []  # nothing is booted before its program is started
     running = guest.start(job(tmp_path / "job", "mmap-perf", micro=True))
     said = [(order["do"], order.get("path"), order.get("text", order.get("seconds"))) for order in booting.orders]
@@ -106,11 +106,8 @@ def test_orders_are_the_writes_the_knobs_the_pause_and_the_program_in_this_order
     assert booting.orders[5]["spec"]["argv"] == ["mmap-perf"]
     assert str(tmp_path) not in booting.rendered[0].decode()  # the same bytes whatever folder it is played in
     assert (running.poll(), running.wait(0)) == (0, 0)
-    assert running.fileno() >= 0
-    running.terminate()
-    running.kill()
     running.close()
-    assert (knobs.values(), knobs.drift()) == ({ENABLED: "always"}, [])
+    assert (guest.values(), guest.drift()) == ({ENABLED: "always"}, [])
 
 
 def test_it_is_run_like_any_other_machine_and_its_files_are_there(booting: Booting, tmp_path: Path) -> None:
@@ -169,143 +166,115 @@ def test_what_asks_for_nothing_is_answered() -> None:
     guest.remove("/data")
 
 
-SH = "/bin/sh"
-
-
-@pytest.fixture
-def orders(tmp_path: Path) -> Orders:
-    return Orders(str(tmp_path / "out"))
-
-
 @contextmanager
-def ordered(folder: Path, orders: Orders) -> Iterator[tuple[Agent, subprocess.Popen[bytes]]]:
-    """An agent that carries out `orders`, and has not been heard yet."""
-    file = folder / "orders.jsonl"
-    file.write_bytes(orders.render())
-    with started(folder, "--orders", str(file)) as (channel, process):
-        agent = Agent(channel, "guest counting")
-        try:
-            yield agent, process
-        finally:
-            agent.close()
+def real(folder: Path, *, patience: float = 60.0) -> Iterator[tuple[CountingMachine, list[subprocess.Popen[bytes]]]]:
+    """A machine whose guest is the agent itself, as a process of this host; no setting of this host is turned."""
+    processes: list[subprocess.Popen[bytes]] = []
+    with ExitStack() as closing:
+
+        def boot(rendered: bytes) -> Agent:
+            orders = folder / "orders.jsonl"
+            orders.write_bytes(rendered.replace(PARANOID.encode(), bytes(folder / "paranoid")))
+            channel, process = closing.enter_context(started(folder, "--orders", str(orders)))
+            processes.append(process)
+            agent = Agent(channel, "guest counting")
+            closing.callback(agent.close)
+            return agent
+
+        outputs = str(folder / "out")
+        yield CountingMachine(SURVEY, "guest real", boot, settle=0.01, patience=patience, outputs=outputs), processes
 
 
-def test_orders_are_carried_out_one_after_the_other(tmp_path: Path, orders: Orders) -> None:
-    place = tmp_path / "place"
-    place.write_text("before")
-    orders.write(str(place), "ordered")
-    first = orders.spawn(job(tmp_path / "first", SH, "-c", f"sleep 0.2; cat {place}; echo after > {place}; exit 3"))
-    orders.wait(first)
-    orders.settle(0.01)
-    second = orders.spawn(job(tmp_path / "second", "fault", "--bytes", "4m", micro=True, scan="exit"))
-    orders.wait(second)
-    third = orders.spawn(job(tmp_path / "third", "/bin/cat", str(place)))  # not waited for
-    with ordered(tmp_path, orders) as (agent, _):
-        assert orders.collect(agent, 60) == []
-        assert [each.status() for each in (first, second, third)] == [0, 0, 0]
-        # It answers like any other now.
-        assert agent.hello().boot_id == agent.read("/proc/sys/kernel/random/boot_id").strip()
-    assert [Path(each.job.spec.stdout).read_text() for each in (first, third)] == ["ordered", "after\n"]
-    ended = read_events(first.job)[-1]
-    assert isinstance(ended, probe.Exit)
-    assert ended.code == 3
-    assert any(isinstance(event, probe.Coverage) for event in read_events(second.job))
-    kept = msgspec.json.decode(first.job.told.read_bytes(), type=probe.Spec)
+def test_the_agent_carries_out_the_orders_and_its_files_are_taken(tmp_path: Path) -> None:
+    for name in ("knob", "place"):
+        (tmp_path / name).write_text("-")
+    launch = job(tmp_path / "job", "/bin/sh", "-c", f"cat {tmp_path}/knob {tmp_path}/place; exit 3", scan="exit")
+    with real(tmp_path) as (guest, _):
+        guest.host.write(str(tmp_path / "place"), "ordered")
+        guest.apply({str(tmp_path / "knob"): "7"})
+        assert run_launchers([(guest, launch)]) == [3]
+    assert Path(launch.spec.stdout).read_text() == "7ordered"
+    ended = read_events(launch)[-1]
+    assert isinstance(ended, probe.Exit) and ended.code == 3
+    kept = msgspec.json.decode(launch.told.read_bytes(), type=probe.Spec)
     assert Path(kept.stdout).parent == tmp_path / "out"
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_what_could_not_be_done_is_said_by_what_was_asked(tmp_path: Path, orders: Orders) -> None:
-    orders.write(str(tmp_path / "none"), "1")
-    orders.write(str(tmp_path / "none"), "2", optional=True)
-    refused = orders.spawn(job(tmp_path / "refused"))
-    orders.wait(refused)
-    done = orders.spawn(job(tmp_path / "done", "/bin/true"))
-    with ordered(tmp_path, orders) as (agent, _):
-        assert orders.collect(agent, 60) == [f"write '1' to {tmp_path}/none: No such file or directory"]
-    assert refused.status() == 2  # the launcher was there, and refused its specification
-    assert "argv" in refused.job.stderr.read_text()
-    assert done.status() == 0
+def test_what_could_not_be_done_is_said_by_what_was_asked(tmp_path: Path) -> None:
+    with real(tmp_path) as (guest, _), pytest.raises(ProbeError, match=f"write '1' to {tmp_path}/none/x: No such file"):
+        guest.host.write(str(tmp_path / "none/x"), "1")
+        guest.start(job(tmp_path / "job", "/bin/true"))
 
 
-def test_a_launcher_that_cannot_be_started(tmp_path: Path, orders: Orders) -> None:
-    (tmp_path / "out").write_text("in the way")
-    spawned = orders.spawn(job(tmp_path / "job", "/bin/true"))
-    orders.wait(spawned)
-    with ordered(tmp_path, orders) as (agent, _):
-        assert orders.collect(agent, 60) == ["start /bin/true: File exists"]
-    with pytest.raises(ProbeError, match="start /bin/true: File exists"):
-        spawned.status()
+def test_a_launcher_that_refuses_its_specification_or_cannot_be_started(tmp_path: Path) -> None:
+    launch = job(tmp_path / "job")
+    for name in ("refuses", "in-the-way"):
+        (tmp_path / name).mkdir()
+    with real(tmp_path / "refuses") as (guest, _):
+        assert guest.start(launch).poll() == 2
+    assert "argv" in launch.stderr.read_text()
+    (tmp_path / "in-the-way/out").write_text("")
+    with real(tmp_path / "in-the-way") as (guest, _), pytest.raises(ProbeError, match="start /bin/true: File exists"):
+        guest.start(job(tmp_path / "job", "/bin/true"))
 
 
-def test_a_knob_that_was_not_taken_is_an_error(tmp_path: Path, orders: Orders) -> None:
+def test_a_knob_that_was_not_taken_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "knob").write_text("0")
-    orders.turn({str(tmp_path / "knob"): "07"})
-    with (
-        ordered(tmp_path, orders) as (agent, _),
-        pytest.raises(SettingError, match="did not take .*knob = 7: it is 07"),
-    ):
-        orders.collect(agent, 60)
-    assert (tmp_path / "knob").read_text() == "07"
+    with real(tmp_path) as (guest, _), pytest.raises(SettingError, match="did not take .*knob = 7: it is 07"):
+        guest.apply({str(tmp_path / "knob"): "07"})
+        guest.start(job(tmp_path / "job", "/bin/true"))
 
 
-def test_the_same_orders_are_the_same_bytes(tmp_path: Path) -> None:
-    def rendered() -> bytes:
-        orders = Orders()
-        orders.settle(60)
-        orders.wait(orders.spawn(job(tmp_path / "job", "/bin/true")))
-        return orders.render()
+def test_a_guest_that_dies_over_its_orders(tmp_path: Path) -> None:
+    def kill(out: Path) -> None:
+        until(out.exists, "its program has begun")
+        processes[0].send_signal(signal.SIGKILL)
 
-    assert rendered() == rendered()
-    assert str(tmp_path).encode() not in rendered()  # where the results lie does not reach the guest
-
-
-def test_a_guest_that_dies_over_its_orders(tmp_path: Path, orders: Orders) -> None:
-    spawned = orders.spawn(job(tmp_path / "job", SH, "-c", "sleep 600"))
-    orders.wait(spawned)
-    with ordered(tmp_path, orders) as (agent, process):
-        while not (tmp_path / "out").exists():
-            assert process.poll() is None
-        process.send_signal(signal.SIGKILL)
+    with real(tmp_path) as (guest, processes):
+        killer = threading.Thread(target=kill, args=(tmp_path / "out",))
+        killer.start()
         with pytest.raises(MachineError, match="guest counting: it ended"):
-            orders.collect(agent, 60)
+            guest.start(job(tmp_path / "job", "/bin/sleep", "600"))
+        killer.join()
 
 
-def test_a_guest_that_never_comes_to_an_end(tmp_path: Path, orders: Orders) -> None:
-    orders.settle(600)
-    with ordered(tmp_path, orders) as (agent, process):
-        with pytest.raises(MachineError, match=r"it did not say hello within 0\.05 s"):
-            orders.collect(agent, 0.05)
-        assert agent.ended()
-        process.kill()
+def test_a_guest_that_never_comes_to_an_end(tmp_path: Path) -> None:
+    with real(tmp_path, patience=0.5) as (guest, processes):
+        with pytest.raises(MachineError, match=r"it did not say hello within 0\.5 s"):
+            guest.start(job(tmp_path / "job", "/bin/sleep", "600"))
+        processes[0].kill()
 
 
-def test_a_guest_that_keeps_its_answers() -> None:
+def kept_its_answers(folder: Path, patience: float) -> str:
+    with fake_guest() as (agent, _), pytest.raises(MachineError) as caught:
+        guest = CountingMachine(SURVEY, "guest counts", lambda _: agent, settle=0.0, patience=patience)
+        guest.start(job(folder, "/bin/true"))
+    return caught.value.message
+
+
+def test_a_guest_that_keeps_its_answers(tmp_path: Path) -> None:
     for patience in (0.05, 5.0, 50.0):
-        orders = Orders()
-        orders.settle(0)
-        with fake_guest() as (agent, _), pytest.raises(MachineError) as caught:
-            orders.collect(agent, patience)
-        if "did not say hello" not in caught.value.message:
+        said = kept_its_answers(tmp_path / "job", patience)
+        if "did not say hello" not in said:
             break  # else its hello was not heard in time
-    assert "has not carried out its orders" in caught.value.message
+    assert "has not carried out its orders" in said
 
 
-def test_answers_of_another_form_end_the_machine() -> None:
-    orders = Orders()
-    orders.write("/x", "1")
-    with fake_guest(greeting=HELLO + b'{"id":1,"ok":1}\n') as (agent, _):
+def test_answers_of_another_form_end_the_machine(tmp_path: Path) -> None:
+    answers = b"".join(b'{"id":%d,"ok":1}\n' % number for number in range(1, 5))
+    with fake_guest(greeting=HELLO + answers) as (agent, _):
         with pytest.raises(MachineError, match="answered something else than was ordered"):
-            orders.collect(agent, 60)
+            machine(lambda _: agent).start(job(tmp_path / "job", "/bin/true"))
         assert agent.ended()
 
 
 def test_orders_that_cannot_be_said(tmp_path: Path) -> None:
-    orders = Orders()
-    orders.write("/x", "x" * messages.LONGEST)
-    with pytest.raises(OSError, match="more than the 1048576 bytes"):
-        orders.render()
+    guest = machine(never)
+    guest.host.write("/x", "x" * messages.LONGEST)
     launch = job(tmp_path / "job", "/bin/true")
+    with pytest.raises(OSError, match="more than the 1048576 bytes"):
+        guest.start(launch)
     met = msgspec.structs.replace(launch.spec, barrier=probe.Barrier(3, 4))
     with pytest.raises(ProbeError, match="cannot meet"):
-        orders.spawn(msgspec.structs.replace(launch, spec=met))
+        guest.start(msgspec.structs.replace(launch, spec=met))

@@ -22,7 +22,6 @@ from hypothesis import strategies as st
 
 from hugewise.errors import HugewiseError, MachineError
 from hugewise.guests import counted
-from hugewise.guests.counted import Orders
 from hugewise.guests.machines import Groups, GuestLeaf, GuestSettings
 from hugewise.machine import agent as agents
 from hugewise.machine import messages, noise, probe, proc
@@ -152,13 +151,6 @@ def _started(machine: RemoteMachine, folder: Path) -> None:
         launched.close()
 
 
-def _ordered(machine: RemoteMachine, folder: Path) -> None:
-    orders = Orders()
-    orders.turn({f"{THP}/enabled": "never"})
-    orders.spawn(job(folder, "/bin/true"))
-    assert orders.render()
-
-
 def _looked(machine: RemoteMachine, what: Callable[[Agent], object]) -> None:
     """As `attempt.runner` and `guests.machines` look at a guest."""
     with parse_foreign("guest fake", "what it said"):
@@ -170,7 +162,6 @@ MACHINE: dict[str, Callable[[RemoteMachine, Path], object]] = {
     "cpus": lambda machine, _: machine.cpus(),
     "ports": lambda machine, _: machine.ports(2),
     "start": _started,
-    "orders": _ordered,
     "signal": lambda machine, _: machine.signal(7, 15),
     "make": lambda machine, _: machine.make("/x", 0o700),
     "folder": lambda machine, _: machine.folder("/x", 1, 1),

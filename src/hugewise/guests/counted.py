@@ -1,6 +1,6 @@
 """A guest whose instructions are counted, and the survey of a kernel that plans are made from.
 
-A counting guest finds its `Orders` in its initramfs, and is heard when all is done, so that nothing reaches it
+A counting guest finds its orders in its initramfs, and is heard when all is done, so that nothing reaches it
 meanwhile. With the same orders and seed it counts the same, bit for bit. `CountingMachine` boots it as its one program
 is started: what was turned before is an order. A survey has page sizes and knobs of one boot, kept, as files of a
 machine that is not there.
@@ -8,7 +8,6 @@ machine that is not there.
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -155,6 +154,8 @@ def _key(kernel: Kernel, cpu: str) -> Mapping[str, object]:
 
 
 NAME = "orders.jsonl"  # file in the root of the initramfs
+PARANOID = "/proc/sys/kernel/perf_event_paranoid"
+_PROCESS = 1
 
 
 @dataclass
@@ -174,137 +175,44 @@ class Order:
         return None
 
 
-@dataclass
-class Spawned:
-    """A launcher that was ordered; its job's files are complete when the orders are collected."""
-
-    process: int
-    job: probe.Job
-    order: Order
-    launched: RemoteLauncher | None = None
-
-    def status(self) -> int:
-        """Return the exit status (negative: the signal that killed it). Raises ProbeError, StorageError."""
-        if (problem := self.order.problem()) is not None:
-            raise ProbeError(problem)
-        assert self.launched is not None
-        return self.launched.wait(0)
-
-
-class Orders:
-    """Orders to a guest, carried out in sequence. Nothing is checked before the guest does it.
-
-    outputs  folder in the guest for what programs say
-    """
-
-    def __init__(self, outputs: str = OUTPUTS) -> None:
-        self._orders: list[Order] = []
-        self._spawned: list[Spawned] = []
-        self._knobs: dict[str, str] = {}
-        self._outputs = outputs
-
-    # -- giving them
-
-    def write(self, path: str, text: str, *, optional: bool = False) -> None:
-        self._add(messages.WriteFile(path, text), optional=optional)
-
-    def turn(self, wanted: Mapping[str, str]) -> None:
-        """Turn knobs. Whether the kernel took them is looked at when the orders are collected."""
-        self._knobs |= {path: knob.canonical(value) for path, value in wanted.items()}
-        # Twice: the kernel refuses some values as long as another knob is not yet turned (`hugewise.host.knob.turn`).
-        for path, value in (*wanted.items(), *wanted.items()):
-            self.write(path, value, optional=True)
-
-    def settle(self, seconds: float) -> None:
-        """Idle: what a kernel does in the background after boot is done then."""
-        self._add(messages.Settle(seconds))
-
-    def spawn(self, job: probe.Job) -> Spawned:
-        """Start a launcher. Raises StorageError when what it is told cannot be kept."""
-        if job.spec.barrier is not None:
-            raise ProbeError("launchers of a guest cannot meet those of this host")
-        process = len(self._spawned) + 1
-        spec = remote_spec(job.spec, process, self._outputs)
-        job.tell(spec)
-        spawned = Spawned(process, job, self._add(messages.Spawn(process, spec)))
-        self._spawned.append(spawned)
-        return spawned
-
-    def wait(self, spawned: Spawned) -> None:
-        """Begin nothing more before that launcher has ended."""
-        self._add(messages.Wait(spawned.process), optional=True)  # its start reports why there is none
-
-    def _add(self, request: Request, *, optional: bool = False) -> Order:
-        self._orders.append(Order(request, optional))
-        return self._orders[-1]
-
-    def render(self) -> bytes:
-        """Return the file for the initramfs. Raises OSError for an order that cannot be said (`messages.encode`)."""
-        return b"".join(messages.encode(number, order.request) for number, order in enumerate(self._orders, 1))
-
-    # -- answers
-
-    def collect(self, agent: Agent, timeout: float) -> list[str]:
-        """Collect answers, processes and their files, and return what failed, by request. Raises MachineError,
-        SettingError where a knob was not taken, StorageError.
-        """
-        end = time.monotonic() + timeout
-        late = "has not carried out its orders"
-        for spawned in self._spawned:
-            spawned.launched = RemoteLauncher(agent, spawned.process, spawned.job, self._outputs)
-        try:
-            agent.expect(
-                {number: order.answer for number, order in enumerate(self._orders, 1)},
-                {spawned.process: spawned.launched for spawned in self._spawned if spawned.launched is not None},
-            )
-            agent.hello(timeout)
-            for order in self._orders:
-                agent.await_answer(order.answer, max(0.0, end - time.monotonic()), late)
-                order.problem()
-            for spawned in self._spawned:
-                self._finish(agent, spawned, max(0.0, end - time.monotonic()))
-        except messages.Malformed as error:
-            raise agent.give_up(f"its agent answered something else than was ordered: {error}") from None
-        finally:
-            for spawned in self._spawned:
-                if spawned.launched is not None:
-                    spawned.launched.close()
-        for drift in knob.differing_knobs(agent, self._knobs):
-            raise SettingError(f"{agent.name} did not take {drift.path} = {drift.expected}: it is {drift.found}")
-        problems = [order.problem() for order in self._orders if not order.optional]
-        return [problem for problem in problems if problem is not None]
-
-    @staticmethod
-    def _finish(agent: Agent, spawned: Spawned, patience: float) -> None:
-        assert spawned.launched is not None
-        if spawned.order.problem() is not None:
-            spawned.launched.lost()
-            return
-        try:
-            spawned.launched.wait(patience)
-        except TimeoutError:
-            raise agent.give_up(f"it has not ended {' '.join(spawned.job.spec.argv)} in time") from None
-
-
 class CountingMachine:
-    """A machine for one micro-workload: `machine.Machine`.
+    """A machine for one micro-workload: `machine.Machine`; and its page settings: `serving.Knobs`, set when it boots.
 
     boot     boots the guest with these orders, and returns its agent before anything was heard of it
     settle   seconds on the guest's clock in which it idles before the program starts: what a kernel does in the
              background after boot is done then
     patience seconds on this host's clock until all orders must be done
+    outputs  folder in the guest for what the program says
     """
 
     emulated = True
     counters = False
 
     def __init__(
-        self, survey: Survey, name: str, boot: Callable[[bytes], Agent], *, settle: float, patience: float
+        self,
+        survey: Survey,
+        name: str,
+        boot: Callable[[bytes], Agent],
+        *,
+        settle: float,
+        patience: float,
+        outputs: str = OUTPUTS,
     ) -> None:
         self.host: Host = _PlannedHost(survey, name)
         self.environment: Mapping[str, str] = {"PATH": programs.PATH}
-        self.knobs: dict[str, str] = {}
-        self._boot, self._settle, self._patience = boot, settle, patience
+        self._knobs: Mapping[str, str] = {}
+        self._boot, self._settle, self._patience, self._outputs = boot, settle, patience, outputs
+
+    def apply(self, knobs: Mapping[str, str]) -> list[Drift]:
+        self._knobs = dict(knobs)
+        return []
+
+    def drift(self) -> list[Drift]:
+        # they are read back with the answers
+        return []
+
+    def values(self) -> Mapping[str, str]:
+        return self._knobs
 
     def cpus(self) -> tuple[int, ...]:
         return (0,)
@@ -315,21 +223,56 @@ class CountingMachine:
             raise self._cannot("has no network")
         return ()
 
-    def start(self, job: probe.Job, inherited: tuple[int, ...] = ()) -> _EndedLauncher:
-        """Boot it and collect all that it did. Raises ProbeError, SettingError, MachineError."""
-        if inherited:
+    def start(self, job: probe.Job, inherited: tuple[int, ...] = ()) -> RemoteLauncher:
+        """Boot it and collect all that it did. Raises ProbeError, SettingError, MachineError, StorageError, and OSError
+        for an order that cannot be said (`messages.encode`).
+        """
+        if inherited or job.spec.barrier is not None:
             raise ProbeError("launchers of a guest cannot meet those of this host")
-        orders = Orders()
-        for path, text in self._planned.writes:
-            orders.write(path, text)
-        orders.write("/proc/sys/kernel/perf_event_paranoid", "0", optional=True)  # the guest is nobody else's
-        orders.turn(self.knobs)
-        orders.settle(self._settle)
-        spawned = orders.spawn(job)
-        orders.wait(spawned)
-        if problems := orders.collect(self._boot(orders.render()), self._patience):
-            raise ProbeError(f"{self.host.name}: {'; '.join(problems)}")
-        return _EndedLauncher(spawned.status())
+        spec = remote_spec(job.spec, _PROCESS, self._outputs)
+        job.tell(spec)
+        orders = self._orders(spec)
+        agent = self._boot(b"".join(messages.encode(number, order.request) for number, order in enumerate(orders, 1)))
+        launched = RemoteLauncher(agent, _PROCESS, job, self._outputs)
+        try:
+            self._collect(agent, orders, launched)
+        except BaseException:
+            launched.close()
+            raise
+        return launched
+
+    def _orders(self, spec: probe.Spec) -> list[Order]:
+        # Knobs twice: the kernel refuses some values as long as another knob is not yet turned (`host.knob.turn`).
+        knobs = [messages.WriteFile(path, value) for path, value in self._knobs.items()] * 2
+        return [
+            *(Order(messages.WriteFile(path, text)) for path, text in self._planned.writes),
+            Order(messages.WriteFile(PARANOID, "0"), optional=True),  # the guest is nobody else's
+            *(Order(request, optional=True) for request in knobs),
+            Order(messages.Settle(self._settle)),
+            Order(messages.Spawn(_PROCESS, spec)),
+            Order(messages.Wait(_PROCESS), optional=True),  # its start reports why there is none
+        ]
+
+    def _collect(self, agent: Agent, orders: list[Order], launched: RemoteLauncher) -> None:
+        end = time.monotonic() + self._patience
+        agent.expect({number: order.answer for number, order in enumerate(orders, 1)}, {_PROCESS: launched})
+        agent.hello(self._patience)
+        late = "has not carried out its orders"
+        for order in orders:
+            agent.await_answer(order.answer, max(0.0, end - time.monotonic()), late)
+        try:
+            failed = [problem for order in orders if (problem := order.problem()) and not order.optional]
+        except messages.Malformed as error:
+            raise agent.give_up(f"its agent answered something else than was ordered: {error}") from None
+        if failed:
+            raise ProbeError(f"{self.host.name}: {'; '.join(failed)}")
+        try:
+            launched.wait(max(0.0, end - time.monotonic()))
+        except TimeoutError:
+            raise agent.give_up(f"it has not ended {' '.join(launched.spec.argv)} in time") from None
+        wanted = {path: knob.canonical(value) for path, value in self._knobs.items()}
+        for drift in knob.differing_knobs(agent, wanted):
+            raise SettingError(f"{agent.name} did not take {drift.path} = {drift.expected}: it is {drift.found}")
 
     def signal(self, pid: int, number: int) -> None:
         # its program has ended
@@ -372,46 +315,3 @@ class _PlannedHost(SurveyedHost):
 
     def write(self, path: str, text: str) -> None:
         self.writes.append((path, text))
-
-
-class CountingKnobs:
-    """Page settings of a counting guest: `serving.Knobs`; set when it boots, and read back with its answers."""
-
-    def __init__(self, machine: CountingMachine) -> None:
-        self._machine = machine
-
-    def apply(self, knobs: Mapping[str, str]) -> list[Drift]:
-        self._machine.knobs = dict(knobs)
-        return []
-
-    def drift(self) -> list[Drift]:
-        return []
-
-    def values(self) -> Mapping[str, str]:
-        return self._machine.knobs
-
-
-class _EndedLauncher:
-    def __init__(self, status: int) -> None:
-        self._status = status
-        self._descriptor = os.eventfd(1, os.EFD_CLOEXEC)
-
-    def fileno(self) -> int:
-        return self._descriptor
-
-    def poll(self) -> int:
-        return self._status
-
-    def wait(self, timeout: float | None = None) -> int:
-        return self._status
-
-    def terminate(self) -> None:
-        pass
-
-    def kill(self) -> None:
-        pass
-
-    def close(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1

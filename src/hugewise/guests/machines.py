@@ -23,7 +23,7 @@ from hugewise.errors import HugewiseError, MachineError, UserError
 from hugewise.guests import boot, hypervisor, image, qemu
 from hugewise.guests.backing import Proof
 from hugewise.guests.boot import BootedGuest, Hosting
-from hugewise.guests.counted import NAME, CountingKnobs, CountingMachine
+from hugewise.guests.counted import NAME, CountingMachine
 from hugewise.guests.disks import HeldDisks
 from hugewise.guests.hypervisor import private_folder, qemu_account
 from hugewise.guests.image import extended
@@ -308,7 +308,7 @@ class GuestMachine:
         machine = CountingMachine(survey, f"guest {self.name}", self._boot, settle=settle, patience=patience)
         return Site(
             machine=machine,
-            knobs=CountingKnobs(machine),
+            knobs=machine,
             contain=lambda _: Contained(),
             scratch=_no_folders,
             source="kpageflags",
