@@ -19,6 +19,8 @@ A `UserError` is printed as its message and its hint, never as a traceback.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class HugewiseError(Exception):
     """A failure of hugewise or of the host; `hint` says what cures it."""
@@ -61,7 +63,7 @@ class LockedError(UserError):
 
     account   whose socket it is, where it is another account's: a run of hugewise, or what passes for one
     anyway    whether root may go on beside it
-    user      of the process; empty where it is not known
+    about     what else is known of the process: its user, the time that it has left
     command   its command line; empty where it is not to be seen
     """
 
@@ -71,13 +73,14 @@ class LockedError(UserError):
         *,
         account: str | None = None,
         anyway: bool = False,
-        user: str = "",
+        about: Sequence[str] = (),
         command: str = "",
     ) -> None:
         where = "in another pid namespace" if pid is None and account is None else f"pid {pid or 'unknown'}"
-        message = f"another hugewise run holds this host ({where}{f', of {user}' if user else ''})"
+        known = ", ".join((where, *about))
+        message = f"another hugewise run holds this host ({known})"
         if account is not None:
-            message = f"{account} holds the lock of this host ({where}): a run of hugewise, or what passes for one"
+            message = f"{account} holds the lock of this host ({known}): a run of hugewise, or what passes for one"
         cures = [
             "wait for it (run and advise: --wait)",
             f"end it with: kill {pid}" if pid else "",

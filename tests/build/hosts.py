@@ -238,3 +238,6 @@ class Unheld:
 
     def __exit__(self, *_: object) -> None:
         self.depth -= 1
+
+    def expect_end(self, seconds: float) -> None:
+        """Tell nobody."""

@@ -6,6 +6,7 @@ import ctypes
 import errno
 import os
 import pwd
+import re
 import signal
 import socket
 import stat
@@ -41,16 +42,18 @@ from hugewise.host.lock import HostLock
 from tests.build.hosts import FakeHost
 host = FakeHost()
 host.fixed["/proc/sys/kernel/random/boot_id"] = sys.argv[1]
-with HostLock(host):
+with HostLock(host) as lock:
+    for seconds in sys.argv[2:]:
+        lock.expect_end(float(seconds))
     print("held", flush=True)
     time.sleep(60)
 """
 
 
 @contextmanager
-def holder(host: FakeHost) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that holds the host."""
-    command = [sys.executable, "-c", _HOLDER, boot_id(host)]
+def holder(host: FakeHost, *ends: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that holds the host, and expects those ends, in seconds."""
+    command = [sys.executable, "-c", _HOLDER, boot_id(host), *ends]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         try:
             assert known(process.stdout).readline() == b"held\n"
@@ -84,21 +87,36 @@ def refused(host: FakeHost) -> str:
     return caught.value.message
 
 
-def test_who_is_refused_is_told_the_user_and_the_command(host: FakeHost) -> None:
+def test_who_is_refused_is_told_the_user_the_command_and_the_time_that_is_left(host: FakeHost) -> None:
     user = pwd.getpwuid(os.getuid()).pw_name
     with holder(host) as process:
         said = refused(host)
         assert said.startswith(f"another hugewise run holds this host (pid {process.pid}, of {user}")
         assert f"): {Path(sys.executable).name} -c " in said
+        assert "left" not in said.partition("):")[0]
+    with holder(host, "7200", "60") as process:  # the first word counts
+        assert re.search(r", about (2 h 00|1 h 59) min left\): ", refused(host))
+    with holder(host, "-60"):
+        assert ", about to end): " in refused(host)
 
 
-def test_the_command_of_a_holder_begins_with_hugewise_and_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_that_is_left_is_believed_from_the_holder_alone(host: FakeHost) -> None:
+    ends = time.clock_gettime(time.CLOCK_BOOTTIME) + 7200
+    with holder(host), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
+        other.bind(f"\0hugewise-{boot_id(host)}-ends-{ends:.0f}")
+        other.listen()
+        assert "left" not in refused(host).partition("):")[0]
+
+
+def test_the_command_of_a_holder_begins_with_hugewise_and_is_cut(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A command line as that of the installed program."""
     monkeypatch.setattr(lock, "_MOST_SHOWN", 30)
     command = ["/bin/sh", "-c", "echo up; read x", "/opt/bin/hugewise", "run", "a study.toml", "--time", "4m"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert known(process.stdout).readline() == b"up\n"
-        assert lock.locked(process.pid).message.endswith("): hugewise run 'a study.toml' --...")
+        assert lock.locked(host, process.pid).message.endswith("): hugewise run 'a study.toml' --...")
         process.communicate(b"\n")
 
 

@@ -224,6 +224,7 @@ def resume(
 def _conducted(asking: Asking) -> tuple[Advice, Path]:
     with asking.lock:  # no other run between two phases
         asking.began = time.monotonic()  # the time of an advice does not count what it has waited
+        asking.lock.expect_end(asking.left)
         return _phases(asking)
 
 

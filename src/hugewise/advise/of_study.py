@@ -179,6 +179,7 @@ def _conducted(
     found: StudyAdvice, record: AdviceFolder, results: Path, listener: progress.Listener, lock: HostLock
 ) -> tuple[StudyAdvice, Path]:
     with lock:  # no other run between two cells
+        lock.expect_end(found.time - found.seconds)
         return _advised_cells(found, record, results, listener, lock)
 
 

@@ -105,7 +105,7 @@ def leftover(host: Host, path: Path) -> tuple[str, str] | None:
     if owner is None or any(isinstance(record, JournalClosed) for record in records):
         return None
     if start_time(host, owner.pid) == owner.pid_start:
-        return f"{locked(owner.pid).message} (results: {owner.run})", f"wait for it, or: kill {owner.pid}"
+        return f"{locked(host, owner.pid).message} (results: {owner.run})", f"wait for it, or: kill {owner.pid}"
     return f"a run was killed and left settings turned: {owner.run}", "sudo hugewise restore"
 
 

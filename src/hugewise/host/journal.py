@@ -173,7 +173,7 @@ def recover(host: Host, path: Path = JOURNAL) -> Recovery:
             replay.end("the machine was rebooted", owner.run)
         return Recovery(run=owner.run, note="the machine was rebooted since: nothing to put back")
     if start_time(host, owner.pid) == owner.pid_start:
-        raise locked(owner.pid)
+        raise locked(host, owner.pid)
     if not host.privileged():
         raise UserError(
             f"a run was killed and left this host's page settings turned ({path})", hint="sudo hugewise restore"

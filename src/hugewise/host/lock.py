@@ -9,6 +9,9 @@ Anybody can bind that socket. So it never keeps root from `hugewise restore`, an
 not answer nothing is told. Abstract names belong to a network namespace; accounts in another one see root's runs by its
 journal. See unix(7), flock(2).
 
+A holder tells when it expects to be over in the name of a second such socket. It counts only from the process that
+holds the host. The user and the command line of that process are read from /proc.
+
 Folders of which the whole host has one, and which only its root can open: root's lock is taken on them.
 
 The kernel has one debugfs and one tracefs, whatever mount, network or user namespaces there are, and their roots are
@@ -24,6 +27,7 @@ import errno
 import fcntl
 import os
 import pwd
+import re
 import shlex
 import socket
 import stat
@@ -41,6 +45,7 @@ from hugewise import processes
 from hugewise.errors import LockedError, UserError
 from hugewise.machine.proc import kernel_text
 from hugewise.model.host import Host
+from hugewise.quantity import format_duration
 from hugewise.visible import printable
 
 _FILE = Path("/run/hugewise.lock")
@@ -146,6 +151,7 @@ where they can; the file is for where there is none."""
 _CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
 _TRIES = 20
 _PAUSE_S = 1.0  # between looks of one that waits
+_ENDS = "-ends-"  # in the name of a socket, before a second of CLOCK_BOOTTIME
 _MOST_SHOWN = 120  # characters of a command line
 _NO_LOGIN = (1 << 32) - 1  # loginuid of a process that belongs to no login
 
@@ -190,7 +196,7 @@ class HostLock:
         self._name = f"hugewise-{boot_id(host)}"
         self._privileged, self._anyway, self._wait, self._places = host.privileged(), anyway, wait, places
         self._held, self._whole = ExitStack(), False
-        self._entered = 0
+        self._entered, self._end_is_known = 0, False
         self.remarks: tuple[str, ...] = ()
 
     def __enter__(self) -> HostLock:
@@ -202,7 +208,7 @@ class HostLock:
     def _take(self) -> None:
         told: int | None = -1
         while True:
-            self.remarks, self._whole = (), False
+            self.remarks, self._whole, self._end_is_known = (), False, False
             try:
                 with ExitStack() as held:
                     root = self._privileged and self._take_as_root(held)
@@ -217,6 +223,16 @@ class HostLock:
                 time.sleep(_PAUSE_S)
             else:
                 return
+
+    def expect_end(self, seconds: float) -> None:
+        """Let others know that the host will be free in so many seconds. The first word counts."""
+        if self._end_is_known:
+            return
+        self._end_is_known = True
+        listener = self._held.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC))
+        with suppress(OSError):  # who asks learns nothing then
+            listener.bind(f"\0{self._name}{_ENDS}{time.clock_gettime(time.CLOCK_BOOTTIME) + seconds:.0f}")
+            listener.listen(socket.SOMAXCONN)
 
     def _take_as_root(self, held: ExitStack) -> bool:
         whole = [place for place in self._places if place.whole and self._lock(place, held)]
@@ -242,7 +258,7 @@ class HostLock:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise locked(lock_holder(descriptor)) from None
+            raise _locked(self._name, lock_holder(descriptor)) from None
         return True
 
     def _take_among_accounts(self, held: ExitStack, *, root: bool) -> None:
@@ -268,15 +284,15 @@ class HostLock:
     def _refused(self, holder: _Holder | None, *, root: bool) -> None:
         if not root and holder is None:
             if self._wait is not None:  # the queue of a holder that many ask is full: it holds the host all the same
-                raise locked(None)
+                raise _locked(self._name, None)
             raise UserError("another hugewise run holds this host, and does not say its pid", hint="see: ss -xlp")
         # No root that has root's lock is beside one that reaches the whole host, whoever the socket says it is.
         if holder and holder.uid in (0, os.geteuid()) and not (self._anyway and root and self._whole):
-            raise locked(holder.pid)
+            raise _locked(self._name, holder.pid)
         pid = holder and holder.pid
         account = "somebody" if holder is None else _name(holder.uid)
         if not (root and self._anyway):
-            raise locked(pid, account=account, anyway=root)
+            raise _locked(self._name, pid, account=account, anyway=root)
         who = account if pid is None else f"{account} (pid {pid})"
         self.remarks += (f"root went on (--anyway) beside {who}, who has the lock that accounts share",)
 
@@ -306,12 +322,19 @@ def _name(uid: int) -> str:
         return f"uid {uid}"
 
 
-def locked(pid: int | None, *, account: str | None = None, anyway: bool = False) -> LockedError:
-    """Return the error that this process holds the host; `account`: which is another account's."""
+def locked(host: Host, pid: int) -> LockedError:
+    """Return the error that this process holds the host."""
+    return _locked(f"hugewise-{boot_id(host)}", pid)
+
+
+def _locked(name: str, pid: int | None, *, account: str | None = None, anyway: bool = False) -> LockedError:
     if pid is None:
         return LockedError(None, account=account, anyway=anyway)
-    user = _user(pid) if account is None else ""
-    return LockedError(pid, account=account, anyway=anyway, user=user, command=_command(pid))
+    about = [] if account is not None else [f"of {user}" for user in [_user(pid)] if user]
+    left = _seconds_left(name, pid)
+    if left is not None:
+        about.append(f"about {format_duration(left)} left" if left > 0 else "about to end")
+    return LockedError(pid, account=account, anyway=anyway, about=about, command=_command(pid))
 
 
 def _user(pid: int) -> str:
@@ -335,3 +358,19 @@ def _command(pid: int) -> str:
     at = next((at for at, word in enumerate(words[:4]) if PurePath(word).name == "hugewise"), None)
     shown = printable(shlex.join(words if at is None else ["hugewise", *words[at + 1 :]]))
     return shown if len(shown) <= _MOST_SHOWN else f"{shown[:_MOST_SHOWN]}..."
+
+
+def _seconds_left(name: str, pid: int) -> float | None:
+    """Return the seconds until the process expects to be over; None where it has not said so."""
+    ends = re.compile(rb"@(%b(\d{1,10}))" % re.escape(f"{name}{_ENDS}".encode()), re.ASCII)
+    with suppress(OSError):
+        for line in Path("/proc/net/unix").read_bytes().split(b"\n"):
+            match = ends.fullmatch(line.rpartition(b" ")[2])
+            if match is None:
+                continue
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking, suppress(OSError):
+                asking.setblocking(False)
+                asking.connect(b"\0" + match[1])
+                if peer(asking) == pid:
+                    return int(match[2]) - time.clock_gettime(time.CLOCK_BOOTTIME)
+    return None

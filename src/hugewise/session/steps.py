@@ -627,6 +627,8 @@ class Session:
         for attempt in self.run.attempts:
             bench.earlier[attempt.cell].append(attempt)
         methods = methods_for(self.study, self.plan.cells, coins=self.run.opened.coins)
+        if self.study.budget.time is not None:
+            self.host_lock.expect_end(self.study.budget.time - self.run.active_seconds)
         conductor = Conductor(bench, self.run, self.plan.cells, methods, self.seed, self.listener)
         # Programs are looked for where the workloads run.
         with nullcontext() if self.guests is None else self.guests.within():
