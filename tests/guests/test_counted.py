@@ -192,7 +192,7 @@ def test_the_agent_carries_out_the_orders_and_its_files_are_taken(tmp_path: Path
     with real(tmp_path) as (guest, _):
         guest.host.write(str(tmp_path / "place"), "ordered")
         guest.apply({str(tmp_path / "knob"): "7"})
-        assert run_launchers([(guest, launch)]) == [3]
+        assert run_launchers([(guest, launch)]) == [0]
     assert Path(launch.spec.stdout).read_text() == "7ordered"
     ended = read_events(launch)[-1]
     assert isinstance(ended, probe.Exit) and ended.code == 3
