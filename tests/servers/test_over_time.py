@@ -40,7 +40,6 @@ settle = "0ms"
 
 [sampling]
 period = "100ms"
-idle = "5s"
 
 [[workload]]
 name = "redis"
@@ -93,10 +92,6 @@ def test_a_planted_stall_is_the_worst_in_its_second_with_what_the_kernel_did(
     the_stall_is_where_it_was_planted(attempts[0], begin - start, end - start)
     for attempt in attempts:
         what_is_kept_is_whole(folder, attempt)
-    # khugepaged does not run under `base`, and has passed twice under `thp` where it had the time to.
-    for attempt in attempts:
-        size, why = attempt.metrics["idle_footprint_bytes"], attempt.absent.get("idle_footprint_bytes", "")
-        assert size or (attempt.arm == "thp" and "passes within" in why)
     readers_are_shown_it(folder, attempts[0])
     what_was_altered_is_told_and_not_shown(folder)
 
@@ -140,7 +135,7 @@ def readers_are_shown_it(folder: Path, first: Attempt) -> None:
     assert (shown["block"], shown["stall"]["at_s"]) == (first.block, first.stalls[0].at_s)
     assert "compaction_pages" in shown["unusual"]
     assert {each["metric"] for each in told["tail"]} >= {"p50_us", "p90_us", "p99_us"}
-    assert {each["arm"] for each in told["over_time"]} == {each["arm"] for each in told["idle"]} == {"base", "thp"}
+    assert {each["arm"] for each in told["over_time"]} == {"base", "thp"}
     assert told["sampler"]["n"] == 4
     text = paths["markdown"].read_text()
     for words_ in ("pages scanned by compaction", "the worst stalls", "the tail", "Reading the machine's counters"):

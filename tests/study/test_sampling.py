@@ -15,13 +15,13 @@ def read(table: str) -> Sampling:
     return parse(f"{STUDY}[sampling]\n{table}\n", "s.toml").sampling
 
 
-def test_a_second_and_no_waiting_by_default() -> None:
-    assert parse(STUDY, "s.toml").sampling == Sampling(period=1.0, idle=0.0)
+def test_a_second_by_default() -> None:
+    assert parse(STUDY, "s.toml").sampling == Sampling(period=1.0)
 
 
 def test_durations_and_off_are_read() -> None:
-    assert read('period = "100ms"\nidle = "20s"') == Sampling(period=0.1, idle=20.0)
-    assert read('period = "off"\nidle = "off"') == Sampling(period=0.0, idle=0.0)
+    assert read('period = "100ms"') == Sampling(period=0.1)
+    assert read('period = "off"') == Sampling(period=0.0)
 
 
 def test_a_study_that_says_what_is_the_default_is_the_same_study() -> None:
@@ -36,8 +36,7 @@ def test_a_study_that_says_what_is_the_default_is_the_same_study() -> None:
         ('period = "1ms"', r"s.toml: sampling.period = '1ms': is out of range"),
         ('period = "2h"', r"sampling.period = '2h': is out of range"),
         ("period = true", "sampling.period"),
-        ('idle = "never"', "sampling.idle = 'never'"),
-        ('every = "1s"', "unknown key"),
+        ('idle = "20s"', "unknown key"),
     ],
 )
 def test_mistakes_name_the_key_and_the_cure(table: str, words: str) -> None:

@@ -516,7 +516,6 @@ def _cell(
         differing=differing_facts(cell.id, names, attempts),
         steadiness=steady_arms(cell.id, names, attempts),
         tail=tuple(over_time.tail(contrasts, mine, paired)),
-        idle=tuple(over_time.idle_memory(names, contrasts, mine, paired)),
         footprints=tuple(over_time.footprints(contrasts, mine, paired)),
         stalls=stalls,
         over_time=tuple(over_time.series_of_arms(run.path, names, metric.name, mine, problems)),

@@ -31,7 +31,6 @@ from hugewise.model.over_time import (
     ArmFootprint,
     ArmOverTime,
     ArmStall,
-    IdleMemory,
     SamplerCost,
     SampleSeries,
     Stall,
@@ -174,7 +173,6 @@ QUANTILES: Mapping[str, tuple[float, int]] = {
 }
 """Metrics that are quantiles of a latency, and how many operations an attempt must have for each: ten beyond it."""
 
-_IDLE = "idle_footprint_bytes"
 _FOOTPRINT = "footprint_bytes"
 _MOST_BLOCKS = 200
 _STALLS = 5  # of each arm
@@ -231,32 +229,6 @@ def tail(contrasts: Sequence[Contrast], attempts: Sequence[Attempt], paired: Bes
                 confidence=paired.confidence,
                 reason=found.reason,
             )
-
-
-def idle_memory(
-    arms: Sequence[str], contrasts: Sequence[Contrast], attempts: Sequence[Attempt], paired: BesideJudged
-) -> Iterator[IdleMemory]:
-    """Yield the memory of each arm's idle servers; nothing where the study did not ask."""
-    if not any(one.metrics.get(_IDLE) is not None for one in attempts):
-        return
-    by_arm = {contrast.arm: contrast for contrast in contrasts}
-    for arm in arms:
-        own = [one for one in attempts if one.arm == arm]
-        known = [one for one in own if one.metrics.get(_IDLE) is not None]
-        found = IdleMemory(
-            arm=arm,
-            n=len(known),
-            peak=_median([one.peak_bytes for one in own]),
-            footprint=_median([one.metrics.get("footprint_bytes") for one in own]),
-            idle=_median([one.metrics.get(_IDLE) for one in known]),
-            why=next((one.absent[_IDLE] for one in own if _IDLE in one.absent), ""),
-        )
-        if arm in by_arm and known:
-            said = paired.comparison(by_arm[arm], Metric(_IDLE, "bytes", "lower", "memory of idle servers"))
-            found = msgspec.structs.replace(
-                found, ratio=said.ratio, low=said.low, high=said.high, confidence=paired.confidence
-            )
-        yield found
 
 
 def footprints(

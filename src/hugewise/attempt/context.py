@@ -319,8 +319,6 @@ class AttemptState:
     laid: Sequence[LayoutLine] | None = None  # the library's reports
     cgroup_faults: int | None = None
     cgroup_peak: int | None = None
-    idle_bytes: int | None = None  # of its servers, after khugepaged's passes
-    idle_why: str = "it was not looked at"
 
     @property
     def boarded(self) -> AcquiredMachine:

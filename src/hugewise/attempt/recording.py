@@ -341,7 +341,6 @@ def _outcome(group: Group, work: AttemptState, change: noise.Difference | None, 
     result = outcome.with_footprint(result, proof).adding(
         {"lifetime_faults": work.cgroup_faults, "charged_peak_bytes": work.cgroup_peak}, "no cgroup counted it"
     )
-    result = result.adding({"idle_footprint_bytes": work.idle_bytes}, work.idle_why)
     if site.machine.emulated:
         result = only_exact(result, cell.workload.metrics, work.boarded.instructions(work.events))
     if work.boarded.own and change is not None:  # anonymous faults served at each page size meanwhile

@@ -35,7 +35,7 @@ from hugewise.attempt.driver import CommandDriver, Surroundings
 from hugewise.attempt.launching import probes, untimed_spec
 from hugewise.attempt.procedure import ProcedureError
 from hugewise.attempt.recording import needs_twin, stored
-from hugewise.attempt.service import ServiceDriver, idle
+from hugewise.attempt.service import ServiceDriver
 from hugewise.errors import AttemptLostError, MachineError, UserError
 from hugewise.files import storing
 from hugewise.host.local_host import is_caller
@@ -472,13 +472,6 @@ def prove(group: Group) -> None:
             work.twin = probes(group, [work], "twin-spec.json", "twin.jsonl", twin=True)[0]
 
 
-def rest(group: Group) -> None:
-    """See how much memory idle servers have when khugepaged is done with them, where the study asks for that."""
-    for work in group.each():
-        found = idle(group, work)
-        work.idle_bytes, work.idle_why = found.bytes, found.why
-
-
 def dismiss(group: Group) -> None:
     """Stop the servers, see that they are gone, and remove the folders."""
     for work in group.works:
@@ -533,7 +526,6 @@ STEPS: tuple[Callable[[Group], None], ...] = (
     launch,
     recheck,
     prove,
-    rest,
     dismiss,
     leave,
     store,

@@ -4,13 +4,6 @@ A driver never raises for a failure of its procedure: `problem` describes it, an
 part (then the attempt is tried again) or in it (then it failed).
 
 Data of workloads are made once, by running their recipe, and kept.
-
-The footprint of idle servers is measured after khugepaged has scanned all of it: the price of a policy. At the end of
-the measured part a server has the pages that faults gave it; khugepaged adds to them later, at a pace of 16 MiB in ten
-seconds by default. Here it scans without pauses until two passes have ended (it is unknown where a pass under way
-began), in a bounded time.
-
-Source: Documentation/admin-guide/mm/transhuge.rst of the Linux kernel (khugepaged controls, full_scans).
 """
 
 from __future__ import annotations
@@ -27,20 +20,17 @@ from typing import Literal
 import msgspec
 
 from hugewise.attempt import outcome
-from hugewise.attempt.context import AttemptState, Group
 from hugewise.attempt.driver import AttemptDriver, Surroundings
 from hugewise.attempt.outcome import Problem
 from hugewise.attempt.procedure import ProcedureError, ProcedureRunner, RemoteClient
-from hugewise.errors import HugewiseError, ProbeError, SettingError
+from hugewise.errors import HugewiseError, ProbeError
 from hugewise.files import storing
-from hugewise.host.knob import Settings
 from hugewise.host.local_machine import Counting, LocalMachine
 from hugewise.host.scratch import Scratch, file_system, fresh, need_room
 from hugewise.machine import noise, probe
 from hugewise.machine.machine import ClientSite, Contained, Folders, Machine, Running, Site, roles
 from hugewise.model.design import FixedWork, Slicing, Visited
-from hugewise.model.host import number_of
-from hugewise.model.pages import THP, pressed
+from hugewise.model.pages import pressed
 from hugewise.model.procedure import Data, Part, Parted, Places, Procedure, Reading, RoleUse, Staged, Write, counted
 from hugewise.model.workload import ParameterValue
 from hugewise.plan.arms import Arm
@@ -560,88 +550,3 @@ def prepared(  # noqa: PLR0917 (what is made, where, and by whom)
         leaf.kill()
         leaf.remove()
         scratch.clear()
-
-
-SCANS = f"{THP}/khugepaged/full_scans"
-SLEEP = f"{THP}/khugepaged/scan_sleep_millisecs"
-PASSES = 2
-_LOOK_S = 0.02
-
-
-class IdleFootprint(msgspec.Struct, frozen=True):
-    """Bytes, or why they are not known."""
-
-    bytes: int | None
-    why: str = ""
-
-
-def idle(group: Group, work: AttemptState) -> IdleFootprint:
-    """Wait for khugepaged, and look at the servers' memory."""
-    patience, driver = group.bench.study.sampling.idle, work.driver
-    if not patience:
-        return IdleFootprint(None, "not asked for: idle in [sampling]")
-    if not isinstance(driver, ServiceDriver) or not driver.served:
-        return IdleFootprint(None, "only servers are idle after the measured part: other processes have ended")
-    if work.broken is not None or driver.problem is not None:
-        return IdleFootprint(None, "the attempt did not come to its end")
-    if work.site.machine.emulated:
-        return IdleFootprint(None, "the guest is emulated: how long khugepaged takes there means nothing")
-    if not group.alone(work):
-        return IdleFootprint(None, "the arms were there together, and khugepaged works for all of them")
-    why = _passed(group, work, patience)
-    if why is not None:
-        return IdleFootprint(None, why)
-    size = driver.procedure_runner.tested.footprint()
-    return IdleFootprint(size, "" if size is not None else "the servers' memory could not be read in time")
-
-
-def _passed(group: Group, work: AttemptState, patience: float) -> str | None:
-    """Return why khugepaged has not passed twice, or None where it has, or has nothing to do under these settings."""
-    host = work.site.host
-    if never_collapses(work.site.knobs.values()):
-        return None
-    if number_of(host, SCANS) is None:
-        return f"{SCANS}: not there"
-    if host.privileged() and (why := _hurried(group, work.site, work.arm.treatment.knobs)) is not None:
-        return why
-    return _waited(lambda: number_of(host, SCANS), patience, time.monotonic, time.sleep)
-
-
-def _hurried(group: Group, site: Site, knobs: Mapping[str, str]) -> str | None:
-    """Have khugepaged scan without pauses until the next attempt; return why that is impossible, or None."""
-    if SLEEP not in site.knobs.values():
-        return None
-    try:
-        drift = site.knobs.apply({**knobs, SLEEP: "0"})
-    except SettingError as error:
-        return f"khugepaged could not be hurried: {error.message}"
-    if drift:
-        if isinstance(site.knobs, Settings):
-            group.drift += drift
-        return f"somebody else turned knobs: {'; '.join(map(str, drift))}"
-    return None
-
-
-def _waited(
-    scans: Callable[[], int | None], patience: float, clock: Callable[[], float], sleep: Callable[[float], None]
-) -> str | None:
-    first, until = scans(), clock() + patience
-    while (now := scans()) is not None and first is not None:
-        if now - first >= PASSES:
-            return None
-        if clock() >= until:
-            return f"khugepaged ended {now - first} of {PASSES} passes within {patience:g} s"
-        sleep(_LOOK_S)
-    return f"{SCANS} could not be read"
-
-
-def never_collapses(knobs: Mapping[str, str]) -> bool:
-    """Return whether khugepaged does not run: no size of anonymous or shared memory is on."""
-    off = {"never", "deny"}
-    whole = knobs.get(f"{THP}/enabled"), knobs.get(f"{THP}/shmem_enabled", "never")
-    if whole[0] not in off or whole[1] not in off:
-        return False
-    sizes = [
-        value for path, value in knobs.items() if path.startswith(f"{THP}/hugepages-") and path.endswith("enabled")
-    ]
-    return all(value in {*off, "inherit"} for value in sizes)

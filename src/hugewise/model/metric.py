@@ -302,13 +302,6 @@ COMMON = (
         "resident memory at the proof: RSS (servers: PSS) and hugetlb pages",
         emulated=True,
     ),
-    Metric(
-        "idle_footprint_bytes",
-        "bytes",
-        "lower",
-        "the same of idle servers after the measured part, when khugepaged has looked at all memory twice"
-        " (`[sampling]` idle)",
-    ),
     Metric("khugepaged_cpu_s", "s", "lower", "CPU time of khugepaged meanwhile (the whole machine's)"),
     Metric("kcompactd_cpu_s", "s", "lower", "CPU time of kcompactd meanwhile (the whole machine's)"),
     Metric("kswapd_cpu_s", "s", "lower", "CPU time of kswapd meanwhile (the whole machine's)"),

@@ -161,26 +161,6 @@ class ArmStall(msgspec.Struct, frozen=True, kw_only=True):
     unusual: tuple[str, ...] = ()
 
 
-class IdleMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """Memory of an arm's servers in bytes, medians of the attempts that have it: at its most, at the end of the
-    measured part, and idle when khugepaged has looked at all of it twice; null where none has.
-
-    n            attempts with an idle footprint; why: the reason of those without
-    ratio, low, high   idle against that of the baseline, in pairs, with its interval by itself; null for the baseline
-    """
-
-    arm: str
-    n: int
-    peak: float | None
-    footprint: float | None
-    idle: float | None
-    ratio: float | None = None
-    low: float | None = None
-    high: float | None = None
-    confidence: float | None = None
-    why: str = ""
-
-
 class ArmFootprint(msgspec.Struct, frozen=True, kw_only=True):
     """Memory of an arm at the proof (`footprint_bytes`: pages of pools that are in use with it) against the baseline's,
     in pairs, with its interval by itself at `confidence`; it claims nothing.

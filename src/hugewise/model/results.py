@@ -15,7 +15,7 @@ import msgspec
 from hugewise.model.cause import Cause
 from hugewise.model.guest import Accelerator, Architecture, Backing, KernelRecord
 from hugewise.model.metric import Metric
-from hugewise.model.over_time import ArmFootprint, ArmOverTime, ArmStall, IdleMemory, SamplerCost, TailQuantile
+from hugewise.model.over_time import ArmFootprint, ArmOverTime, ArmStall, SamplerCost, TailQuantile
 from hugewise.model.pages import MemoryAge
 from hugewise.model.policy import Deployment, Mechanism
 from hugewise.model.reason import Reason
@@ -456,7 +456,6 @@ class CellResult(msgspec.Struct, frozen=True, kw_only=True):
     tail         quantiles of the latency, where the workload tells them: paired over blocks, and never judged
     stalls       the slowest operations of each arm, with what the kernel did in the same seconds
     over_time    the middle attempt of each arm over time
-    idle         memory of idle servers beside their peak, where the study asked for it
     footprints   memory of each arm against the baseline's, where attempts have it; never judged
     sampler      what reading the machine's counters cost; null where they were not read
     memory_age   what the host's memory had been through before each attempt; `memory` the limit of its programs, where
@@ -482,7 +481,6 @@ class CellResult(msgspec.Struct, frozen=True, kw_only=True):
     tail: tuple[TailQuantile, ...] = ()
     stalls: tuple[ArmStall, ...] = ()
     over_time: tuple[ArmOverTime, ...] = ()
-    idle: tuple[IdleMemory, ...] = ()
     footprints: tuple[ArmFootprint, ...] = ()
     sampler: SamplerCost | None = None
     memory_age: MemoryAge = "fresh"

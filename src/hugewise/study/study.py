@@ -46,7 +46,7 @@ def _or_off(low: float) -> KeyKind:
 
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The kernel's counters over time (docs/concepts/over-time.md)."""
+    """The kernel's counters over time (docs/concepts/over-time.md). `idle`, of earlier versions, is no key."""
 
     period: Annotated[
         float,
@@ -58,17 +58,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             'period = "1s"',
         ),
     ] = 1.0
-    idle: Annotated[
-        float,
-        _or_off(0.1),
-        Key(
-            "Workloads with servers: how long to wait, after the measured part, for khugepaged to have looked at all"
-            " memory twice while the servers are idle; then their memory is `idle_footprint_bytes`. As root khugepaged"
-            " is told to scan without pauses meanwhile.",
-            'idle = "20s"',
-            default="off",
-        ),
-    ] = 0.0
+    idle: float = 0.0
 
 
 class StudyScale(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -22,7 +22,7 @@ from hugewise.report.sections.effects import (
     reach_table,
     sensitivity_table,
 )
-from hugewise.report.sections.over_time import ageing_table, common, idle_table, sampler_line, stalls_table, tail_table
+from hugewise.report.sections.over_time import ageing_table, common, sampler_line, stalls_table, tail_table
 from hugewise.report.sections.run import facts, folded
 from hugewise.report.sentences import better_direction, effect_of, metric_line
 from hugewise.visible import printable
@@ -159,7 +159,6 @@ def cell(results: Results, number: int, of: CellResult) -> Section:
                 coverage_table(of),
                 proof_table(of),
                 drawn.get("pages"),
-                idle_table(of),
                 sampler_line(of),
                 ageing_table(of),
                 drawn.get("time-order"),

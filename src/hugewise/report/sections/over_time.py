@@ -1,4 +1,4 @@
-"""Recordings within the attempts of a cell: tails, stalls, idle memory, facts, and ageing of the memory.
+"""Recordings within the attempts of a cell: tails, stalls, facts, and ageing of the memory.
 
 None of it changes a verdict.
 """
@@ -78,29 +78,6 @@ def _fell_together(stall: ArmStall) -> str:
         return "nothing that was counted was unusual"
     said = [_WORDS[name](stall.stall.events[name]) for name in stall.unusual if name in _WORDS]
     return ", ".join(said) if said else "nothing that was counted was unusual"
-
-
-def idle_table(cell: CellResult) -> Table | None:
-    """Return memory of idle servers, when khugepaged is done with them, beside their peak."""
-    if not cell.idle:
-        return None
-    rows = [
-        (
-            memory.arm,
-            numbers.size(memory.peak),
-            numbers.size(memory.footprint),
-            f"{NOTHING} ({memory.why})" if memory.idle is None else numbers.size(memory.idle),
-            NOTHING if memory.ratio is None else numbers.point(memory.ratio, memory.low, memory.high),
-            NOTHING if memory.ratio is None else numbers.interval(memory.ratio, memory.low, memory.high) or "unbounded",
-            memory.n,
-        )
-        for memory in cell.idle
-    ]
-    caption = (
-        "memory of the servers, medians of the attempts: at its most, at the end of the measured part, and idle when "
-        "khugepaged has looked at all memory twice; change of the idle memory within pairs, which is not judged"
-    )
-    return table(caption, ("policy", "peak", "at the end", "idle", "change", "interval", "attempts"), rows, swatch=True)
 
 
 def sampler_line(cell: CellResult) -> Line | None:
