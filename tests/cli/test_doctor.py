@@ -253,7 +253,6 @@ def able(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     )
     monkeypatch.setattr(kernels, "available", lambda *_: kernel("arm64"))
     monkeypatch.setattr(counted, "find_survey", lambda *_: SURVEY)
-    monkeypatch.setattr(image, "cached", lambda *_: False)
     monkeypatch.setattr(image, "missing", lambda: ())
     monkeypatch.setattr(debian, "missing", lambda: ())
     monkeypatch.setattr(build, "missing_tools", lambda _: ())
@@ -273,7 +272,7 @@ def test_what_guests_need_is_a_section_of_a_studys_doctor(able: pytest.MonkeyPat
     assert list(found) == ["QEMU", "agent", "accelerator", "kernel 4k", "kernel 64k", "policies", "image"]
     assert (found["QEMU"].finding, found["agent"].finding) == ("7.2.22", "/share/probe-arm64")
     assert found["kernel 4k"].finding == "6.12.1, base pages of 4k"
-    made = "made by the first run, of Debian trixie: gcc redis-server; sources of lua5.4"
+    made = "made once, of Debian trixie: gcc redis-server; sources of lua5.4"
     assert found["image"].finding == made
     # Emulation is a limit, and its cure is another host.
     assert found["accelerator"].state == "limited"
@@ -385,10 +384,6 @@ def test_what_fetches_and_makes_is_asked_for_where_something_is_to_be_made(able:
         ("packages", ("dpkg",)),
         ("image", ("e2fsprogs",)),
     ]
-    able.setattr(image, "cached", lambda *_: True)
-    kept = of_guests(study(), "gcc")
-    assert "packages" not in kept
-    assert (kept["image"].state, kept["image"].finding) == ("ok", "in the cache, of Debian trixie: gcc")
     able.setattr(kernels, "available", lambda use, *_: None if use.build else kernel("arm64"))
     assert of_guests(study())["packages"].cure == "apt install dpkg"  # the source of a kernel that is built
 

@@ -173,11 +173,7 @@ def test_an_image_is_made_once_and_anew_when_something_differs(tmp_path: Path, p
     assert image.image(["gcc"], "arm64", "trixie", say=progress.append) == first
     assert sum(line.startswith("making the file system of the image") for line in progress) == 1
     beside = sorted(path.name for path in Path(str(first.root)).parent.iterdir())
-    assert beside[0] == "contents.json" and beside[1].startswith("had-for-")
-    assert beside[2:] == ["root.ext4"]
-    assert image.cached(["gcc"], "arm64", "trixie")
-    assert not image.cached(["gcc", "old"], "arm64", "trixie")
-    assert not image.cached(["gcc"], "arm64", "trixie", ["lua5.4"])
+    assert beside == ["contents.json", "root.ext4"]
     (tmp_path / "probe").write_bytes(a_program() + b"newer")
     two = image.image(["gcc"], "arm64", "trixie", say=progress.append)
     assert two.digest != first.digest

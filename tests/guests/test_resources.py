@@ -242,14 +242,11 @@ def test_kernels_that_nobody_asked_are_planned_and_what_a_run_does_first_is_told
     (only,) = plan.cells  # an arm of each kernel
     assert [arm.name for arm in only.arms] == ["base", "again", "other"]
     assert feasibility.make_plan(study()).first == seen.first
-    monkeypatch.setattr(image, "cached", lambda *_: False)
     made = feasibility.make_plan(study(packages=["gcc"], sources=["lua5.4"])).first[-1]
     assert made == (
         "an image is made of Debian trixie: gcc, and the sources of lua5.4; once, for every choice of its workloads"
         " (--only, --arms)"
     )
-    monkeypatch.setattr(image, "cached", lambda *_: True)
-    assert feasibility.make_plan(study(packages=["gcc"])).first == seen.first
     # All of it is there: nothing comes first, and a plan has what surveys say.
     provider.here = {"one": kernel(), "two": kernel()}
     monkeypatch.setattr(counted, "find_survey", lambda *_: SURVEY)
@@ -296,7 +293,6 @@ def test_a_part_has_the_image_of_its_study(provider: Provider, monkeypatch: pyte
         (part,) = asked_for(one)
         assert part == made
     # It is told so, before.
-    monkeypatch.setattr(image, "cached", lambda *_: False)
     first, other = (feasibility.make_plan(one).first[-1] for one in (whole, parts[0]))
     assert first == other
     assert first.startswith("an image is made of Debian trixie: ") and "redis-server" in first

@@ -283,9 +283,6 @@ def image(
     }
     folder = cache.cached("images", key, lambda place: _make(place, resolved, added, say))
     contents = msgspec.json.decode((folder / "contents.json").read_bytes(), type=_Contents)
-    if not files:
-        with suppress(OSError):  # another account's cache may only be read
-            (folder / _note(packages, suite, arch, sources, cache.sha256(added[PROBE]))).touch()
     return Image(
         arch=arch,
         root=str(folder / "root.ext4"),
@@ -296,15 +293,6 @@ def image(
     )
 
 
-def cached(packages: Sequence[str], arch: Architecture, suite: str, sources: Sequence[str] = ()) -> bool:
-    """Return whether the cache has an image for these packages and sources, with this agent."""
-    probe = guest_probe(arch)
-    if isinstance(probe, Missing):
-        return False
-    note = _note(packages, suite, arch, sources, cache.sha256(probe))
-    return any(path.with_name("root.ext4").exists() for path in cache.folder("images").glob(f"*/{note}"))
-
-
 def missing() -> tuple[Missing, ...]:
     """Return what this machine lacks to make an image, besides the programs that fetch and unpack packages."""
     return tuple(
@@ -312,12 +300,6 @@ def missing() -> tuple[Missing, ...]:
         for name in ("mke2fs", "debugfs")
         if _program(name) is None
     )
-
-
-def _note(packages: Sequence[str], suite: str, arch: Architecture, sources: Sequence[str], probe: str) -> str:
-    # Different lists of packages may have the same image.
-    asked = {"packages": sorted(set(packages)), "suite": suite, "arch": arch, "sources": sorted(set(sources))}
-    return f"had-for-{reading.key_digest({**asked, 'probe': probe})[:32]}"
 
 
 def _make(place: Path, packages: Sequence[debian.Package], added: Mapping[str, Path], say: Say) -> None:

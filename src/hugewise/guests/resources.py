@@ -394,9 +394,8 @@ def checks(
     wanted = sorted({*use.packages, *packages})
     # A study's refusals remain: a guest that counts has no image.
     made = bool(wanted or use.sources) and use.image is None and without_disk(use, wanted) is None
-    cached = made and image.cached(wanted, arch, use.suite, use.sources)
     used = wanted_kernels(study)
-    if (made and not cached) or any(_to_fetch(kernel, arch, kernel.suite or use.suite) for kernel in used):
+    if made or any(_to_fetch(kernel, arch, kernel.suite or use.suite) for kernel in used):
         yield from (_missing("packages", lacked) for lacked in debian.missing())
     for kernel in used:
         yield from _kernel(kernel, arch, kernel.suite or use.suite, emulated_model(use))
@@ -421,10 +420,9 @@ def checks(
     if (why := without_disk(use, wanted)) is not None:
         yield Check(_SECTION, "image", "missing", why, FOR_A_DISK)
     elif made:
-        yield from (_missing("image", lacked) for lacked in ([] if cached else image.missing()))
+        yield from (_missing("image", lacked) for lacked in image.missing())
         sources = f"; sources of {' '.join(use.sources)}" if use.sources else ""
-        when = "in the cache" if cached else "made by the first run"
-        yield Check(_SECTION, "image", "ok", f"{when}, of Debian {use.suite}: {' '.join(wanted)}{sources}")
+        yield Check(_SECTION, "image", "ok", f"made once, of Debian {use.suite}: {' '.join(wanted)}{sources}")
 
 
 def refusals(left_out: Iterable[LeftOut], *, nothing: bool) -> Iterator[Check]:

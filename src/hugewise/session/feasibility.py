@@ -160,16 +160,13 @@ def _for_image(study: Study, bare: GuestResources) -> ImagePackages:
 
 
 def _image(study: Study, seen: GuestResources) -> Iterator[str]:
-    """Tell that a run makes the image that its workloads need, where the image is not in the cache."""
-    from hugewise.guests import image  # noqa: PLC0415  (there: it was seen)
-
+    """Tell that a run makes the image that its workloads need."""
     use = seen.use
     wanted = sorted({*use.packages, *_for_image(study, dataclasses.replace(seen, pending=False)).whole})
     if use.counting or not (wanted or use.sources):
         return
-    if not image.cached(wanted, seen.arch, use.suite, use.sources):
-        sources = f", and the sources of {' '.join(use.sources)}" if use.sources else ""
-        yield f"an image is made of Debian {use.suite}: {' '.join(wanted)}{sources}; {_ONCE}"
+    sources = f", and the sources of {' '.join(use.sources)}" if use.sources else ""
+    yield f"an image is made of Debian {use.suite}: {' '.join(wanted)}{sources}; {_ONCE}"
 
 
 def _unseen(made: Plan, study: Study, seen: GuestHouse) -> Iterator[str]:
