@@ -16,12 +16,15 @@ from msgspec.structs import replace
 from bench.report import run
 from hugewise import open_results
 from hugewise.model.results import Results
-from hugewise.report import images
-from hugewise.report.document import figures
+from hugewise.report import fleet, images
+from hugewise.report.document import Document, figures
 from hugewise.report.write import report, write
 from tests.browser import Browser, browser
+from tests.build import restated
 from tests.build.booted import recorded
+from tests.build.few_blocks import two_blocks
 from tests.golden import GOLDEN
+from tests.report.test_fleet import of_many_hosts
 from tools.results.data import read
 
 RESULTS = GOLDEN.parents[1] / "docs" / "results"
@@ -32,10 +35,11 @@ not measured, and is told like any (`bench.report`, which holds one of 24,000 to
 
 
 class Page(NamedTuple):
-    """A page by its path, and the keys of the figures that its document has."""
+    """A page by its path, the keys of the figures that its document has, and their files."""
 
     path: Path
     figures: frozenset[str]
+    files: tuple[Path, ...]
 
 
 def kept(name: str) -> Callable[[Path], Results]:
@@ -49,7 +53,7 @@ def published(name: str) -> Callable[[Path], Results]:
 
 
 REAL: Mapping[str, Callable[[Path], Results]] = {
-    **{name: kept(name) for name in ("ended", "guests", "deployed", "interrupted", "demo")},
+    **{name: kept(name) for name in ("ended", "guests", "deployed", "demo")},
     # servers under load, with figures of their latency over time and of memory against gain
     "mthp-pressure": published("mthp-pressure"),
     "percona-2018-hugepages": published("percona-2018-hugepages"),
@@ -61,7 +65,15 @@ REAL: Mapping[str, Callable[[Path], Results]] = {
 """The run by the name of its page, made in a folder: small ones of each kind, the demo, servers, a study with factors,
 guests, and a large one.
 """
-KINDS = {"demo", "deployed", "interrupted", "mthp-pressure", "aged-chase", "recorded guests"}
+MADE: Mapping[str, Callable[[], Results]] = {
+    "18 cells of 2 blocks": two_blocks,
+    "what others published": restated.lpc,
+    "counters side by side": restated.lkml,
+}
+"""Runs that no machine measured, whose effects lie far apart, or of which more is better."""
+FLEET = "a fleet"
+NAMES = (*REAL, *MADE, FLEET)
+KINDS = {"demo", "deployed", "mthp-pressure", "aged-chase", "recorded guests", "what others published", FLEET}
 """One of each kind, of those that are quickly laid out."""
 
 SMALL = {"aged-chase", "recorded guests"}
@@ -82,12 +94,23 @@ class Pages:
 
     def of(self, name: str) -> Page:
         if name not in self._made:
-            results = open_results(run(24_000, self._folder)) if name == MANY else REAL[name](self._folder / "runs")
-            # How long the path of a folder is, which the page tells, is this machine's matter.
-            results = replace(results, folder=f"results/{results.study}/{results.run}")
-            keys = frozenset(each.key for each in figures(report(results)))
-            self._made[name] = Page(write(results, self._folder / name)["html"], keys)
+            paths, document = self._write(name)
+            keys = frozenset(each.key for each in figures(document))
+            files = tuple(path for key, path in paths.items() if key.endswith(".svg"))
+            self._made[name] = Page(paths["html"], keys, files)
         return self._made[name]
+
+    def _write(self, name: str) -> tuple[dict[str, Path], Document]:
+        if name == FLEET:
+            made = of_many_hosts()
+            return fleet.write(made, self._folder / name), fleet.report(made)
+        if name == MANY:
+            results = open_results(run(24_000, self._folder))
+        else:
+            results = MADE[name]() if name in MADE else REAL[name](self._folder / "runs")
+        # How long the path of a folder is, which the page tells, is this machine's matter.
+        results = replace(results, folder=f"results/{results.study}/{results.run}")
+        return write(results, self._folder / name), report(results)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -130,7 +153,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Pages:
 
 
 @pytest.fixture(
-    scope="module", params=[pytest.param(name, marks=[] if name in KINDS else pytest.mark.soak) for name in REAL]
+    scope="module", params=[pytest.param(name, marks=[] if name in KINDS else pytest.mark.soak) for name in NAMES]
 )
 def real(request: pytest.FixtureRequest, pages: Pages) -> Page:
     """Each of them in turn."""

@@ -5,59 +5,29 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hugewise.model.results import Results
-from hugewise.report import fleet, images
-from hugewise.report.figures.tail import of_operations
-from hugewise.report.figures.theme import SIZE, colours
-from hugewise.report.write import write
+from hugewise.report import images
+from hugewise.report.figures.theme import SIZE
 from tests.browser import Browser
-from tests.build.few_blocks import demo, two_blocks
-from tests.build.operations import with_operations
-from tests.build.restated import lkml, lpc
-from tests.report.conftest import REAL, Page, Pages
-from tests.report.test_fleet import of_many_hosts
+from tests.report.conftest import FLEET, REAL, Page, Pages
 
 SHOWN = Path(__file__).with_name("shown.js").read_text(encoding="utf-8")
 README = Path(__file__).parents[2] / "docs" / "figures" / "demo.svg"
 
 Corners = list[list[float]]
 
-WIDTHS = (360, 800, 1400)  # CSS pixels: of a telephone, a tablet and a desk
-ONE_WIDTH = [WIDTHS[0], *(pytest.param(width, marks=pytest.mark.soak) for width in WIDTHS[1:])]
+TELEPHONE, DESK = 360, 1400  # CSS pixels
+WIDTHS = [TELEPHONE, pytest.param(DESK, marks=pytest.mark.soak)]
+DRAWN = ["what others published", FLEET, pytest.param("18 cells of 2 blocks", marks=pytest.mark.soak)]
 
 
-def of_run(made: Callable[[], Results]) -> Callable[[Path], dict[str, Path]]:
-    return lambda folder: write(made(), folder)
-
-
-LARGEST = "18 cells of 2 blocks"
-REPORTS: dict[str, Callable[[Path], dict[str, Path]]] = {
-    LARGEST: of_run(two_blocks),
-    "demo": of_run(demo),
-    # The smallest, those that reach furthest, and those of which more is better, with fewer arms.
-    "three cells of the demo": of_run(lambda: demo("chase-inside", "chase-around", "fault")),
-    "what others published": of_run(lpc),
-    "counters side by side": of_run(lkml),
-    "a fleet": lambda folder: fleet.write(of_many_hosts(), folder),
-}
-
-
-@pytest.fixture(
-    scope="module",
-    params=[*(pytest.param(name, marks=pytest.mark.soak) for name in list(REPORTS)[:2]), *list(REPORTS)[2:]],
-)
-def paths(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    return REPORTS[request.param](tmp_path_factory.mktemp("run"))
-
-
-def look(shown: Browser, path: Path, width: int = WIDTHS[-1]) -> dict[str, Any]:
+def look(shown: Browser, path: Path, width: int = DESK) -> dict[str, Any]:
     shown.open(path, width=width)
     found: dict[str, Any] = shown.evaluate(SHOWN)
     assert {*found["faces"]} == {"Arimo loaded"}, path  # the widths below are those of the figures' own font
@@ -108,44 +78,32 @@ def ugly(shown: Browser, found: dict[str, Any], width: int) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("width", ONE_WIDTH)
-def test_no_text_of_a_page_is_clipped_covered_broken_or_of_another_size(
-    shown: Browser, paths: dict[str, Path], width: int
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_page_fits_its_window_and_no_text_of_it_is_clipped_covered_or_broken(
+    shown: Browser, real: Page, width: int
 ) -> None:
-    found = look(shown, paths["html"], width)
-    assert len(found["figures"]) == sum(key.endswith(".svg") for key in paths)
+    found = look(shown, real.path, width)
     assert all(figure["texts"] for figure in found["figures"])
-    assert found["words"] > 500
     assert found["prose"] > 100
     assert ugly(shown, found, width) == []
+    assert {key.removesuffix("-narrow") for key in found["keys"]} == real.figures != set()
 
 
+@pytest.mark.parametrize("name", DRAWN)
 def test_nor_of_a_figure_that_is_a_file_and_no_mark_leaves_its_plot(
-    shown: Browser, paths: dict[str, Path], tmp_path: Path
+    shown: Browser, pages: Pages, name: str, tmp_path: Path
 ) -> None:
     """One of them as the file that it is; all on one page, as to open each of 40 takes a browser ten times as long."""
-    files = {key: path for key, path in paths.items() if key.endswith(".svg")}
-    (alone,) = look(shown, next(iter(files.values())))["figures"]
+    files = pages.of(name).files
+    (alone,) = look(shown, files[0])["figures"]
     every = tmp_path / "every.html"
-    every.write_text("\n".join(["<!DOCTYPE html>", *(path.read_text("utf-8") for path in files.values())]), "utf-8")
+    every.write_text("\n".join(["<!DOCTYPE html>", *(path.read_text("utf-8") for path in files)]), "utf-8")
     figures = look(shown, every)["figures"]
     assert len(figures) == len(files) > 0
     assert len(figures[0]["marks"]) == len(alone["marks"])
-    for key, figure in zip([*files, "alone"], [*figures, alone], strict=True):
-        assert figure["marks"], key
-        assert list(faults(figure)) == [], key
-
-
-def test_nor_of_the_tail_of_operations(shown: Browser, tmp_path: Path) -> None:
-    """No recorded run has this figure."""
-    results = demo()
-    tail = of_operations(with_operations(results.cells[0]), colours(results))
-    assert tail is not None
-    path = tmp_path / "tail.svg"
-    path.write_text(images.standalone(images.render(tail)), encoding="utf-8")
-    (figure,) = look(shown, path)["figures"]
-    assert len(figure["marks"]) >= 5 and len(figure["texts"]) >= 8
-    assert list(faults(figure)) == []
+    for path, figure in zip([*files, "alone"], [*figures, alone], strict=True):
+        assert figure["marks"], path
+        assert list(faults(figure)) == [], path
 
 
 def test_nor_of_the_figure_in_the_readme(shown: Browser) -> None:
@@ -163,17 +121,19 @@ _ZERO = """
 """
 
 
-def test_zero_is_on_the_screen_of_a_telephone(shown: Browser, paths: dict[str, Path]) -> None:
+@pytest.mark.parametrize("name", DRAWN)
+def test_zero_is_on_the_screen_of_a_telephone(shown: Browser, pages: Pages, name: str) -> None:
     """The figures of effects were cut at -30%, so that an interval across zero looked better as a whole."""
-    look(shown, paths["html"], WIDTHS[0])
+    path = pages.of(name).path
+    look(shown, path, TELEPHONE)
     figures: list[list[list[float]]] = shown.evaluate(_ZERO)
     assert figures
     for whole, *zeros in figures:
         assert zeros, "no axis has a label of none"
         for left, right in (whole, *zeros):
-            assert 0 <= left < right <= WIDTHS[0]
+            assert 0 <= left < right <= TELEPHONE
     assert shown.evaluate("[...document.querySelectorAll('figure .wide')].some(one => one.checkVisibility())") is False
-    look(shown, paths["html"])
+    look(shown, path)
     assert shown.evaluate(_ZERO) == []
 
 
@@ -261,26 +221,13 @@ FILTERED = """(() => {
 })()"""
 
 
-@pytest.mark.parametrize("width", ONE_WIDTH)
-@pytest.mark.parametrize("dark", [False, pytest.param(True, marks=pytest.mark.soak)], ids=["light", "dark"])
-def test_a_page_fits_its_window_and_no_text_of_a_figure_is_clipped_or_covered(
-    shown: Browser, real: Page, width: int, dark: bool
-) -> None:
-    shown.open(real.path, width=width, dark=dark)
-    found = shown.evaluate(SHOWN)
-    assert found["prose"] > 100
-    assert ugly(shown, found, width) == []
-    assert {key.removesuffix("-narrow") for key in found["keys"]} == real.figures != set()
-
-
-@pytest.mark.parametrize("width", ONE_WIDTH)
-def test_texts_that_cover_each_other_or_leave_the_window_are_found(shown: Browser, pages: Pages, width: int) -> None:
-    """By the measurement of the test above, of pages that were made ugly."""
+def test_texts_that_cover_each_other_or_leave_the_window_are_found(shown: Browser, pages: Pages) -> None:
+    """By the measurement of the tests above, of pages that were made ugly."""
     page = pages.of("ended").path
-    shown.open(page, width=width)
+    shown.open(page, width=TELEPHONE)
     shown.evaluate("void (document.querySelector('.top').style.marginTop = '-3rem')")
     assert any(" overlap" in one for one in shown.evaluate(SHOWN)["covered"])
-    shown.open(page, width=width)
+    shown.open(page, width=TELEPHONE)
     shown.evaluate(
         "void Object.assign(document.querySelector('p.lead').style, {whiteSpace: 'nowrap', width: '9999px'})"
     )
@@ -288,9 +235,8 @@ def test_texts_that_cover_each_other_or_leave_the_window_are_found(shown: Browse
     assert any(" is cut" in one for one in shown.evaluate(SHOWN)["covered"])
 
 
-@pytest.mark.parametrize("width", ONE_WIDTH)
-def test_rows_are_filtered_and_policies_left_out_by_keyboard(shown: Browser, small: Page, width: int) -> None:
-    shown.open(small.path, width=width)
+def test_rows_are_filtered_and_policies_left_out_by_keyboard(shown: Browser, small: Page) -> None:
+    shown.open(small.path, width=TELEPHONE)
     before: dict[str, Any] = shown.evaluate(FILTERED)
     if before["rows"]:
         shown.evaluate("document.querySelector('.filter input').focus()")

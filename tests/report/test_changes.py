@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -13,14 +11,9 @@ from msgspec.structs import replace
 from hugewise.analysis.analysis import analyze
 from hugewise.model.over_time import ArmFootprint
 from hugewise.model.results import CellResult, Results
-from hugewise.report.figures.tail import of_operations
-from hugewise.report.figures.theme import colours
-from hugewise.report.images import inline, render
 from hugewise.report.sections.cell import trades_table
 from hugewise.report.sections.effects import changes_table
 from tests.build import known
-from tests.build.few_blocks import demo
-from tests.build.operations import with_operations
 from tests.build.restated import lpc
 from tests.build.results import HOSTILE, example
 from tests.report.told import page, rows
@@ -102,27 +95,6 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Results:
     return analyze(shutil.copytree(RUNS / "deployed", tmp_path_factory.mktemp("run") / "deployed"))
 
 
-def data(spec: Any) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = spec["data"]["values"]
-    return found
-
-
-def titles(spec: Any) -> list[str]:
-    return re.findall(r"<title>(.*?)</title>", inline(render(spec), name="f", title="figure"))
-
-
-def test_the_tail_of_operations_is_drawn_from_the_whole_histogram() -> None:
-    results = demo()
-    cell = with_operations(results.cells[0])
-    spec = of_operations(cell, colours(results))
-    assert spec is not None
-    assert [(row["arm"], row["value"], row["share"]) for row in data(spec)][2] == ("base", 40_000.0, 0.00002)
-    assert spec["layer"][0]["encoding"]["x"]["scale"]["type"] == "log"
-    assert spec["layer"][0]["encoding"]["y"]["axis"]["values"][-1] == pytest.approx(1e-5)
-    assert "thp: 0.002% of the operations took 90,000 µs or longer" in titles(spec)
-    assert of_operations(results.cells[0], colours(results)) is None
-
-
 def with_memory(results: Results, **ratios: tuple[float, float | None, float | None]) -> CellResult:
     """The first cell, whose arms take so many times the baseline's 512 MiB."""
     prints = tuple(
@@ -157,12 +129,6 @@ def test_arms_that_take_as_much_memory_as_the_baseline_have_no_such_table(record
     assert [one.ratio for one in cell.footprints] == [1.0, 1.0]
     assert [one.value for one in cell.footprints] == [64 * MIB, 64 * MIB]
     assert trades_table(cell) is None
-
-
-def test_the_page_has_them_where_there_are_data(recorded: Results) -> None:
-    whole = replace(recorded, cells=(with_memory(recorded, thp=(3.0, 2.5, 3.5)),))
-    assert "speed and memory" in page(whole)
-    assert "speed and memory" not in page(recorded)
 
 
 def test_memory_of_the_first_pairs_alone_is_said_to_be(recorded: Results) -> None:

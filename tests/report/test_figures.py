@@ -8,21 +8,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from hugewise.analysis.changes import value_of
 from hugewise.model.over_time import ArmOverTime
 from hugewise.model.results import Results
-from hugewise.report.document import figures
 from hugewise.report.figures.distribution import distribution
+from hugewise.report.figures.drift import time_order
 from hugewise.report.figures.effects import overview
-from hugewise.report.figures.levels import FactorGroup, groups, level, levels, lines, numeric, setting
 from hugewise.report.figures.pages import coverage, kind_label, kind_order, latencies, pages
-from hugewise.report.figures.tail import time_order
-from hugewise.report.figures.theme import MOST, Point, arm_marks, arrows, colours, fit, points, span, thinned, thinning
+from hugewise.report.figures.theme import MOST, Point, colours, points, thinned, thinning
 from hugewise.report.images import inline, render
-from hugewise.report.write import report
 from tests.build.few_blocks import demo, two_blocks
-from tests.build.restated import lpc, percona_2018
-from tests.build.results import HOSTILE, example
+from tests.build.results import example
 
 
 @pytest.fixture(scope="module")
@@ -115,13 +110,6 @@ def test_no_data_gives_no_figure(results: Results) -> None:
     assert overview(bare, {}) is None
 
 
-def test_the_times_of_every_attempt_count_as_metrics(results: Results) -> None:
-    bare = replace(results.attempts[0], metrics={"cycles": None})
-    assert value_of(bare, "wall_s") == 2.1
-    assert value_of(bare, "cycles") is None
-    assert value_of(bare, "unheard_of") is None
-
-
 def titles(spec: Any) -> list[str]:
     return re.findall(r"<title>(.*?)</title>", inline(render(spec), name="f", title="figure"))
 
@@ -169,65 +157,6 @@ def test_an_area_of_memory_says_how_much_it_is_at_most_and_at_the_end() -> None:
     assert len(told) == 4
 
 
-def row(mean: float, margin: float) -> dict[str, Any]:
-    return {"mean": mean, "low": mean - margin, "high": mean + margin}
-
-
-def test_whiskers_of_usual_length_are_shown_whole() -> None:
-    rows = [row(100, 2), row(90, 3)]
-    assert fit(rows) == [87, 102]
-    assert rows == [{**row(100, 2), "under": False, "over": False}, {**row(90, 3), "under": False, "over": False}]
-
-
-def test_what_is_far_longer_is_cut_and_told() -> None:
-    rows = [row(100, 2), row(80, 4000)]
-    assert fit(rows) == [55, 125]  # a quarter of the largest mean beyond the means
-    assert rows[1] == {"mean": 80, "low": 55, "high": 125, "under": True, "over": True}
-    assert not rows[0]["under"] and not rows[0]["over"]
-
-
-def test_nothing_is_shown_below_zero_of_what_cannot_be() -> None:
-    assert fit([row(10, 40), row(90, 200)]) == [0, 170]
-    assert fit([row(-10, 40), row(90, 20)]) == [-50, 110]
-
-
-@pytest.mark.parametrize("value", [0.0, 7.0])
-def test_one_value_still_has_a_scale(value: float) -> None:
-    low, high = fit([row(value, 0)])
-    assert low < value < high
-
-
-def test_a_span_has_every_estimate() -> None:
-    assert span([1, 9], [-100, 100], 2) == (-7, 17)
-    assert span([1, 9], [], 2) == (1, 9)
-
-
-def test_arrows_are_drawn_where_a_row_leaves_and_nowhere_else() -> None:
-    rows = [row(100, 2), row(80, 4000)]
-    fit(rows)
-    assert [layer["mark"]["shape"] for layer in arrows(rows, "x", {}, {})] == ["triangle-left", "triangle-right"]
-    assert [layer["mark"]["shape"] for layer in arrows(rows, "y", {}, {})] == ["triangle-down", "triangle-up"]
-    assert arrows([{**rows[0]}], "x", {}, {}) == []
-
-
-def test_two_blocks_do_not_set_the_scale() -> None:
-    results = two_blocks()
-    palette = colours(results)
-    largest = max(arm.mean for one in results.cells for arm in one.arms if arm.mean is not None)
-    (group,) = groups(results.cells)
-    figures = [lines(group, "clients", palette, 0.99)]
-    for spec in figures:
-        assert spec is not None
-        for panel in spec.get("concat", [spec]):
-            rows = panel["data"]["values"]
-            assert all(0 <= one["low"] <= one["mean"] <= one["high"] <= 2 * largest for one in rows)
-            assert any("triangle-" in str(layer["mark"]) for layer in panel["layer"])
-    effect = overview(replace(results, cells=results.cells[:1]), palette)
-    assert effect is not None
-    low, high = effect["spec"]["layer"][0]["encoding"]["x"]["scale"]["domain"]
-    assert 0.3 < low < high < 4
-
-
 def drawn(count: int, odd: frozenset[int] = frozenset(), arm: str = "thp") -> list[Point]:
     """Attempts of one arm, whose values fall and rise; those in `odd` were not delivered."""
     return [
@@ -270,120 +199,11 @@ def test_each_arm_has_its_own_share() -> None:
     assert [point for point in some if point.arm == "base"] == few
 
 
-@pytest.fixture(scope="module")
-def of_levels() -> Results:
-    return percona_2018()
-
-
-@pytest.fixture(scope="module")
-def group(of_levels: Results) -> FactorGroup:
-    (only,) = groups(of_levels.cells)
-    return only
-
-
-def values_of(spec: Any) -> list[dict[str, Any]]:
-    if "concat" in spec:
-        return [row for panel in spec["concat"] for row in panel["data"]["values"]]
-    found: list[dict[str, Any]] = spec["data"]["values"]
-    return found
-
-
-def means_of(results: Results) -> dict[tuple[str, str], tuple[float, float]]:
-    return {
-        (one.cell, arm.arm): (arm.mean, arm.margin)
-        for one in results.cells
-        for arm in one.arms
-        if arm.mean is not None and arm.margin is not None
-    }
-
-
-def test_cells_that_differ_in_their_parameters_are_a_group(group: FactorGroup) -> None:
-    assert (group.label, group.varied) == ("pgbench", ("database_share", "clients"))
-    assert len(group.cells) == 9  # the tenth is of another of the study's workloads
-    assert numeric(group, "clients")
-    assert levels(group, "clients") == [4, 16, 64]
-    assert setting("pgbench", group.cells[0], ["database_share"]) == "database_share=0.4"
-    assert groups(lpc().cells) == []  # four workloads, nothing varied
-    assert groups(example().cells) == []
-
-
-def test_two_labels_are_not_drawn_over_each_other(of_levels: Results) -> None:
-    again = [replace(one, cell=f"again-{one.cell}") for one in of_levels.cells]
-    assert [(one.label, len(one.cells)) for one in groups([*of_levels.cells, *again])] == [
-        *(("pgbench", 9), ("again-pgbench", 9))
-    ]
-
-
-def test_levels_are_named_as_in_a_study() -> None:
-    assert level("chase", "bytes", 65_536) == "64k"
-    assert level("of nobody", "database_bytes", 1 << 30) == "1g"
-    assert level("of nobody", "clients", 64) == "64"
-    assert level("of nobody", "share", 0.75) == "0.75"
-    assert level("of nobody", "flag", True) == "yes"
-    assert level("command", "argv", ("sh", "-c", "x")) == "sh -c x"
-    assert level("of nobody", "text", HOSTILE).isprintable()
-
-
-@pytest.mark.parametrize("name", ["clients", "database_share"])
-def test_lines_carry_every_mean_with_its_interval(of_levels: Results, group: FactorGroup, name: str) -> None:
-    spec = lines(group, name, colours(of_levels), 0.99)
-    rows = values_of(spec)
-    known = {key: value for key, value in means_of(of_levels).items() if key[0] != "spill"}
-    assert len(rows) == len(known)
-    assert sorted(row["mean"] for row in rows) == pytest.approx(sorted(mean for mean, _ in known.values()))
-    for row in rows:
-        assert any(row["high"] - row["low"] == pytest.approx(2 * margin) for _, margin in known.values())
-        assert row["low"] < row["mean"] < row["high"]
-    assert spec is not None
-    assert [panel["title"]["text"] for panel in spec["concat"]] == (
-        [f"database_share={share}" for share in (0.4, 0.8, 1.5)]
-        if name == "clients"
-        else ["clients=4", "clients=16", "clients=64"]
-    )
-    assert "svg" in render(spec)
-
-
-def test_points_of_a_level_stand_near_it_in_the_legends_order(of_levels: Results, group: FactorGroup) -> None:
-    rows = values_of(lines(group, "clients", colours(of_levels), 0.99))
-    for level_ in (4, 16, 64):
-        near = [row for row in rows if 0.9 < row["level"] / level_ < 1.1 and row["panel"] == "database_share=0.4"]
-        assert [row["arm"] for row in sorted(near, key=lambda row: row["level"])] == ["base", "hugetlb-2m", "thp"]
-
-
-def test_panels_far_apart_have_axes_of_their_own(of_levels: Results, group: FactorGroup) -> None:
-    fits = group._replace(cells=tuple(one for one in group.cells if one.parameters["database_share"] < 1))
-    shared = lines(fits, "clients", colours(of_levels), 0.99)
-    apart = lines(group, "clients", colours(of_levels), 0.99)
-    assert shared is not None and apart is not None
-    scales = [[panel["layer"][0]["encoding"]["y"]["scale"] for panel in spec["concat"]] for spec in (shared, apart)]
-    common, own = ([tuple(one["domain"]) for one in several] for several in scales)
-    assert len(set(common)) == 1
-    assert len(set(own)) == len(own) > 1
-
-
-def test_axes_name_metric_unit_and_direction(of_levels: Results, group: FactorGroup) -> None:
-    spec = lines(group, "clients", colours(of_levels), 0.99)
-    assert spec is not None
-    titles = [panel["layer"][0]["encoding"]["y"]["title"] for panel in spec["concat"]]
-    assert titles == [["tps, tx/s", "higher is better; mean with 99% interval"]] * len(titles)
-
-
-def test_no_arm_is_told_by_its_colour_alone(of_levels: Results) -> None:
-    names = ["base", "thp", "hugetlb-2m", "mthp-64k"]
-    colour, shape = arm_marks(names, colours(example()))
-    assert colour["scale"]["domain"] == shape["scale"]["domain"] == names
-    assert len(set(shape["scale"]["range"])) == len(names)
-
-
-def test_one_level_or_no_data_gives_no_figure(of_levels: Results, group: FactorGroup) -> None:
-    assert lines(group._replace(cells=group.cells[:1]), "clients", colours(of_levels), 0.99) is None
-    assert lines(group._replace(varied=("mode",)), "mode", colours(of_levels), 0.99) is None
-    bare = tuple(replace(one, arms=()) for one in group.cells)
-    assert lines(group._replace(cells=bare), "clients", colours(of_levels), 0.99) is None
-
-
-def test_the_report_holds_them(of_levels: Results) -> None:
-    keys = [one.key for one in figures(report(of_levels))]
-    assert keys[:3] == ["overview", "across-1-lines-database_share", "across-1-lines-clients"]
-    assert "1-distribution" in keys
-    assert len(keys) == len(set(keys))
+def test_two_blocks_do_not_set_the_scale() -> None:
+    """A whisker that leaves the scale is cut there, and an arrow says so."""
+    results = two_blocks()
+    effect = overview(replace(results, cells=results.cells[:1]), colours(results))
+    assert effect is not None
+    low, high = effect["spec"]["layer"][0]["encoding"]["x"]["scale"]["domain"]
+    assert 0.3 < low < high < 4
+    assert any("triangle-" in str(layer["mark"]) for layer in effect["spec"]["layer"])

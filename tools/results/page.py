@@ -17,8 +17,6 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
-
 from hugewise import reading
 from hugewise.analysis import analysis, combining
 from hugewise.analysis.forecast import TYPICAL, Forecast, forecast
@@ -35,7 +33,6 @@ from hugewise.report.numbers import NOTHING
 from hugewise.report.reasons import in_words
 from hugewise.report.sections import beside
 from hugewise.report.sections.beside import stand_ins_of_cells
-from hugewise.report.sections.run import levels
 from hugewise.report.sentences import effect_of, marked
 from hugewise.report.write import held_folder, place_below
 from hugewise.store import folder
@@ -176,7 +173,6 @@ def document(data: PageData) -> Document:
             Section("Verdicts", some(_overview(newest), _verdicts(newest), *stand_ins_of_cells(newest.cells))),
             *_open(newest, data.runs[0].forecast),
             *told_together(data),
-            *levels(newest),
             *beside.beside(newest.beside, introduced=True),
             *_earlier(data),
             *_not_run(newest),
@@ -261,11 +257,8 @@ def _earlier(data: PageData) -> Iterator[Section]:
                 older_title(found),
                 (Line(f"Of that run as a whole: {outcome(one.results)}"), _verdicts(found)),
             )
-            newer = newer_cells(data, one)
-            whole = msgspec.structs.replace(found, cells=tuple(cell for cell in found.cells if cell.cell not in newer))
-            for section in (*_open(found, one.forecast), *levels(whole)):
-                of = f"{section.title}: the run of {numbers.when(found.started)}"
-                yield dataclasses.replace(section, title=of)
+            for section in _open(found, one.forecast):
+                yield dataclasses.replace(section, title=f"{section.title}: the run of {numbers.when(found.started)}")
 
 
 def _open(results: Results, planned: Forecast | None) -> Iterator[Section]:

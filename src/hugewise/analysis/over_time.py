@@ -38,7 +38,6 @@ from hugewise.model.over_time import (
 )
 from hugewise.model.results import Comparison
 from hugewise.model.trial import Attempt, Block
-from hugewise.stats.classical import survival
 from hugewise.stats.method import Contrast
 from hugewise.stats.sequential import Unjudged
 from hugewise.store.dataset import samples
@@ -341,8 +340,7 @@ def thinned(arm: str, attempt: Attempt, series: SampleSeries, of: int) -> ArmOve
     places = sorted({*range(0, len(series.t_s), every), *([len(series.t_s) - 1] if series.t_s else [])})
     several = [between(series, first, last) for first, last in pairwise(places)]
     names = [name for name in EVENTS if any(one.get(name) for one in several)]
-    seconds, buckets = series.seconds, series.latency
-    slow = [] if buckets is None else survival(zip(buckets.up_to_ns, buckets.counts, strict=True))
+    seconds = series.seconds
     # The last interval is a part of one: its operations are not those of a second.
     whole = 0 if seconds is None else int(series.length_s / (seconds.interval_ns / 1e9) + 1e-9)
     return ArmOverTime(
@@ -358,8 +356,6 @@ def thinned(arm: str, attempt: Attempt, series: SampleSeries, of: int) -> ArmOve
         interval_s=None if seconds is None else seconds.interval_ns / 1e9,
         operations=() if seconds is None else seconds.operations[:whole],
         p99_us=() if seconds is None else tuple(None if one is None else one / 1e3 for one in seconds.p99_ns[:whole]),
-        latency_us=tuple(value / 1e3 for value, _ in slow),
-        as_slow=tuple(share for _, share in slow),
     )
 
 

@@ -207,9 +207,6 @@ class ArmOverTime(msgspec.Struct, frozen=True, kw_only=True):
     absent      what this machine does not have, and why
     interval_s  of `operations`, which were answered in each interval from 0 s on, and `p99_us`; null where the workload
                 does not tell them
-    latency_us  of its operations, from the whole histogram, and `as_slow`, the share of them that took as long or
-                longer, from 1 to that of the longest; thinned evenly over the logarithm of the share, and empty where
-                the workload keeps no histogram
     """
 
     arm: str
@@ -224,5 +221,3 @@ class ArmOverTime(msgspec.Struct, frozen=True, kw_only=True):
     interval_s: float | None
     operations: tuple[int, ...] = ()
     p99_us: tuple[float | None, ...] = ()
-    latency_us: tuple[float, ...] = ()
-    as_slow: tuple[float, ...] = ()

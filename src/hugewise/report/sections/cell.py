@@ -11,8 +11,8 @@ from hugewise.model.results import VERDICTS, ArmSummary, CellResult, Results
 from hugewise.report import numbers
 from hugewise.report.document import Figure, Line, Only, Section, Table, file_name, some, table
 from hugewise.report.figures.distribution import distribution
+from hugewise.report.figures.drift import time_order
 from hugewise.report.figures.pages import coverage, kind_label, kind_order, latencies, pages
-from hugewise.report.figures.tail import of_operations, time_order
 from hugewise.report.figures.theme import colours, points, thinning
 from hugewise.report.numbers import NOTHING, Scale, percent
 from hugewise.report.sections.beside import stand_in_line
@@ -151,7 +151,6 @@ def cell(results: Results, number: int, of: CellResult) -> Section:
                 sensitivity_table(of),
                 trades_table(of),
                 changes_table(results, of),
-                drawn.get("operations"),
                 tail_table(of),
                 drawn.get("latencies"),
                 stalls_table(of),
@@ -179,12 +178,6 @@ def _figures(results: Results, number: int, of: CellResult) -> Mapping[str, Figu
             distribution(attempts, of, palette),
             f"{metric} of every attempt, by policy",
             "Every point is one attempt; box: quartiles, line: median. Failed attempts stand at the bad edge." + thin,
-        ),
-        "operations": (
-            of_operations(of, palette),
-            "Share of the operations that took as long or longer, by policy, on logarithmic scales",
-            "Every operation of the middle attempt of each policy: what share took as long as a value or longer. One "
-            "attempt each, so that curves that cross far down may do so by chance; the table compares attempts.",
         ),
         "coverage": (
             coverage(of),
