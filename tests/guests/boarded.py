@@ -30,8 +30,6 @@ from tests.build.agents import HELLO, FakeGuest
 from tests.build.guests import kernel
 from tests.build.studies import an_arm, cell_of, workloads
 
-__all__ = ["GIB", "PROVEN", "TARGET", "FakeBooted", "Leaf", "Yard", "arm", "cell", "trial", "yard"]
-
 GIB = 1 << 30
 TARGET = PageTarget("base", 4096)
 PROVEN = Proof(
@@ -53,18 +51,11 @@ class FakeBooted:
 
     def __init__(self, proof: Proof | MachineError, *, obeys: bool) -> None:
         self.proof, self.obeys, self.stopped = proof, obeys, 0
-        self.dead, self.proven = False, list[Path | None]()
         self.agent, theirs = socket.socketpair()
         self.guest = FakeGuest(theirs, answer)
         self.guest.say(HELLO)
 
-    def ended(self) -> bool:
-        """Whether QEMU is gone."""
-        return self.stopped > 0 or self.dead
-
-    def prove(self, outputs: Path | None = None) -> Proof:
-        """What is found of its memory; the folder that is to have the mappings is kept."""
-        self.proven.append(outputs)
+    def prove(self) -> Proof:
         if isinstance(self.proof, MachineError):
             raise self.proof
         return self.proof

@@ -17,24 +17,6 @@ from hugewise.model.workload import Missing
 from tests.requirements import need
 from tests.state import changed
 
-__all__ = [
-    "BYTES",
-    "FAULT",
-    "KERNEL",
-    "MEMORY",
-    "POOLED",
-    "SHORT",
-    "TCG",
-    "TOGETHER",
-    "counted",
-    "ended",
-    "left",
-    "need_none",
-    "not_as",
-    "processes",
-    "write",
-]
-
 # A session's folder has its process's number, and so has a group that a test of the probe makes.
 _OWNER = re.compile(r"hugewise-(?:probe-test-\w+-)?(\d+)")
 _PROGRAMS = re.compile(r"qemu-system-\w+$|ganesha\.nfsd$")

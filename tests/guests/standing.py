@@ -8,8 +8,6 @@ from contextlib import contextmanager
 
 from tests.requirements import need_program
 
-__all__ = ["qemu"]
-
 
 @contextmanager
 def qemu(*words: str, mib: int = 256) -> Iterator[int]:

@@ -212,11 +212,6 @@ def test_nodes_with_other_pages_are_held_against_the_smallest() -> None:
     assert (mixed.accepted, mixed.kvm_share) == (True, None) and UNKNOWN in mixed.why
 
 
-def test_pages_that_are_split_for_a_processors_fault_are_named() -> None:
-    proof = with_kvm_mapping(of_host("hugetlb-2m"), mapping(small=GIB, split=512))
-    assert proof.why.endswith("95% is needed; 512 pages are split for nx_huge_pages")
-
-
 def test_where_nobody_says_it_the_hosts_pages_stand_and_it_is_said() -> None:
     proof = with_kvm_mapping(of_host("hugetlb-1g"), "debugfs is closed")
     assert (proof.accepted, proof.kvm, proof.kvm_share) == (True, None, None)

@@ -8,12 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hugewise.errors import MachineError, SettingError
-from hugewise.guests.machines import GuestSettings
+from hugewise.errors import MachineError
 from hugewise.host.network import USER
 from hugewise.host.pool import Pools
-from hugewise.model.pages import THP, PageTarget
-from tests.build.hosts import FakeHost
+from hugewise.model.pages import PageTarget
 from tests.build.studies import workloads
 from tests.guests.boarded import GIB, PROVEN, Yard, arm, cell, trial
 
@@ -24,7 +22,7 @@ def test_qemu_is_told_what_the_study_says(yard: Yard, tmp_path: Path) -> None:
     assert (guest.memory, guest.cpus, guest.cpu, guest.accelerator) == (GIB, 2, "max", "tcg")
     assert (guest.backing.pages, guest.append, guest.counting) == ("hugetlb-1g", ("nosoftlockup",), False)
     assert (hosting.cpus, hosting.outputs, timeout) == ((3, 5), tmp_path / ".b00001-0-shp1g-1", None)
-    assert hosting.run == yard.place / "g0"
+    assert (hosting.run, hosting.hugetlbfs) == (yard.place / "g0", {1 << 30: "/mounted"})
     assert hosting.run.is_dir()
     assert [leaf.name for leaf in yard.leaves] == ["qemu-b00001-0-shp1g-1"]
     site = machine.site
@@ -49,12 +47,6 @@ def test_guests_of_a_block_that_run_together_have_the_cpu_of_their_slot(yard: Ya
         yard.boarding().board(cell(together=True), arm(), trial(order=slot, slot=slot), 1, tmp_path / str(slot)).close()
     assert [hosting.cpus for _, hosting, _ in yard.boots] == [(3,), (5,)]
     assert [hosting.run.name for _, hosting, _ in yard.boots] == ["g0", "g1"]
-
-
-def test_a_guest_is_told_the_folders_by_page_size(yard: Yard, tmp_path: Path) -> None:
-    for pages in ("hugetlb-1g", "hugetlb-2m", "thp"):
-        yard.boarding().board(cell(), arm(pages), trial(), 1, tmp_path / "x").close()
-    assert [hosting.hugetlbfs for _, hosting, _ in yard.boots] == [{1 << 30: "/mounted"}] * 3
 
 
 def test_every_attempt_has_a_seed_of_its_own_and_the_same_again(yard: Yard, tmp_path: Path) -> None:
@@ -182,35 +174,3 @@ def test_one_that_counts_is_booted_with_all_its_orders(yard: Yard, tmp_path: Pat
     assert timeout is not None
     assert timeout > cell().timeout  # it says hello when its orders are done
     machine.close()
-
-
-ENABLED = f"{THP}/enabled"
-
-
-def test_only_what_differs_is_written() -> None:
-    host = FakeHost()
-    settings = GuestSettings(host)
-    assert settings.apply({ENABLED: "madvise"}) == []
-    assert host.writes == []
-    assert settings.apply({ENABLED: "always", f"{THP}/hugepages-64kB/enabled": "inherit"}) == []
-    assert host.writes == [(ENABLED, "always"), (f"{THP}/hugepages-64kB/enabled", "inherit")]
-    assert settings.values()[ENABLED] == "always"
-    assert settings.drift() == []
-
-
-def test_what_the_guest_turns_by_itself_is_drift() -> None:
-    host = FakeHost()
-    settings = GuestSettings(host)
-    settings.apply({ENABLED: "always"})
-    host.turn(ENABLED, "never")
-    assert [str(each) for each in settings.drift()] == [f"{ENABLED} is never, not always"]
-
-
-def test_what_the_kernel_does_not_take_is_an_error() -> None:
-    settings = GuestSettings(FakeHost(capacity={2 << 20: 10}))
-    with pytest.raises(SettingError, match="cannot set"):
-        settings.apply({ENABLED: "sometimes"})
-    with pytest.raises(SettingError, match=r"did not take .*nr_hugepages = 20: it is 10"):
-        settings.apply({"/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages": "20"})
-    with pytest.raises(SettingError, match="no such page setting"):
-        settings.apply({f"{THP}/hugepages-7kB/enabled": "always"})

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from hugewise.errors import RunError, UserError
-from hugewise.guests import counted, hypervisor, image, kernels, qemu, resources
+from hugewise.guests import counted, hypervisor, image, kernels, resources
 from hugewise.guests.counted import Survey
 from hugewise.guests.hypervisor import Choice, NoKvm
 from hugewise.guests.resources import GuestResources
@@ -22,12 +22,11 @@ from hugewise.model.workload import Missing
 from hugewise.report.sections.guests import kernels_table
 from hugewise.session import calibrate, feasibility, session
 from hugewise.study import load
-from hugewise.study.guest import GuestUse
 from hugewise.study.load import parse
 from hugewise.study.study import Study
 from tests.build import known
 from tests.build.booted import lpc
-from tests.build.guests import guest, kernel
+from tests.build.guests import kernel
 from tests.build.hosts import FakeHost
 from tests.build.studies import study_of
 
@@ -175,13 +174,6 @@ def test_the_accelerator_is_tried_only_where_it_is_open(provider: Provider) -> N
     provider.choice = Choice("kvm", "a guest booted with it")
     under = resources.provide(study(), none, quiet)
     assert (under.emulated, under.cpu) == (False, "host")
-
-
-def test_what_qemu_is_told_of_a_model_is_added_in_one_place() -> None:
-    for said, told in ((None, "max,pauth-impdef=on"), ("max", "max,pauth-impdef=on"), ("neoverse-n1", "neoverse-n1")):
-        cpu = resources.emulated_model(GuestUse(arch="arm64", cpu=said))
-        assert cpu == (said or "max")
-        assert qemu.cpu_model(guest("arm64", cpu=cpu)) == told
 
 
 def test_without_packages_there_is_nothing_but_the_agent(provider: Provider) -> None:
@@ -465,14 +457,11 @@ def test_a_kernel_by_path_has_the_base_page_that_it_told_when_it_was_booted(tmp_
     assert [row[2] for row in shown.rows] == ["4k", "4k", "64k"]
 
 
-def test_it_is_kept_and_read_back(tmp_path: Path) -> None:
+def test_it_is_kept_and_read_back_and_a_damaged_one_is_named(tmp_path: Path) -> None:
     record = made(tmp_path)
     assert guests_json.read(tmp_path) is None
     guests_json.write(tmp_path, record)
     assert guests_json.read(tmp_path) == record
-
-
-def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     (tmp_path / guests_json.NAME).write_text("{", encoding="utf-8")
     with pytest.raises(RunError, match=r"guests\.json cannot be read"):
         guests_json.read(tmp_path)

@@ -30,7 +30,7 @@ from hugewise.guests.qemu import Qmp
 from hugewise.host.local_machine import LocalMachine
 from hugewise.host.lock import peer
 from hugewise.machine import probe
-from hugewise.machine.machine import Contained, Machine, Serving
+from hugewise.machine.machine import Contained, Serving
 from hugewise.machine.messages import parse_foreign, plain
 from hugewise.model.guest import Guest
 from hugewise.quantity import format_duration, format_size
@@ -110,6 +110,7 @@ _MOST_OF_CONSOLE = 16 << 20  # bytes: QEMU is ended when its guest's console has
 _HELLO_BYTES = 1 << 16
 _MOST_THREADS = 16  # that preallocate: more are no faster
 _PAUSE_S = 0.01
+_TEMPORARY = "/var/tmp"  # noqa: S108  (what the guest writes to its disk: QEMU makes an unnamed file there)
 _LONGER = 'if it was still at work: boot = "10m" in [guest]'
 _MOST_PATH = 107  # bytes of a unix socket's path, sun_path less its end
 
@@ -124,7 +125,6 @@ class Hosting(msgspec.Struct, frozen=True, kw_only=True):
     cpus       CPUs of the host that it is pinned to; as many as vCPUs: one each
     hugetlbfs  folders of mounted hugetlbfs that `account` may write, by page size in bytes, for the backing `file`
     tap        the interface of the network `tap`
-    temporary  folder for what the guest writes to its disk
     """
 
     outputs: Path
@@ -134,7 +134,6 @@ class Hosting(msgspec.Struct, frozen=True, kw_only=True):
     cpus: tuple[int, ...] | None = None
     hugetlbfs: Mapping[int, str] = {}
     tap: str | None = None
-    temporary: str = "/var/tmp"  # noqa: S108  (QEMU makes an unnamed file there)
 
 
 @dataclass
@@ -158,11 +157,6 @@ class BootedGuest:
     def pid(self) -> int:
         return self.serving.pid
 
-    @property
-    def launcher(self) -> int:
-        """A descriptor that is readable as soon as QEMU has ended."""
-        return self.serving.launcher
-
     def ended(self) -> bool:
         return self._closed or self.serving.ended()
 
@@ -172,8 +166,8 @@ class BootedGuest:
         error.emulator = several and emulator_at_fault(self.hosting.outputs)
         return error
 
-    def prove(self, outputs: Path | None = None) -> backing.Proof:
-        """Prove the guest's backing now; keep the mappings in `outputs` (None: its own folder). Raises MachineError."""
+    def prove(self) -> backing.Proof:
+        """Prove the guest's backing now, and keep the mappings. Raises MachineError."""
         try:
             text = backing.smaps(self.pid)
             numa = backing.numa_maps(self.pid) if self.guest.backing.bound else None
@@ -182,7 +176,7 @@ class BootedGuest:
         if not text:  # a process that has ended and was not reaped yet has no mappings
             raise self.error("QEMU has ended: its memory cannot be looked at any more")
         with storing("smaps.txt"):
-            ((outputs or self.hosting.outputs) / "smaps.txt").write_text(backing.large_mappings(text))
+            (self.hosting.outputs / "smaps.txt").write_text(backing.large_mappings(text))
         proof = backing.judge_backing(text, self.guest, numa=numa)
         if self.guest.accelerator != "kvm":
             return proof
@@ -220,7 +214,6 @@ def boot(
     *,
     program: str,
     timeout: float | None = None,
-    machine: Machine | None = None,
 ) -> BootedGuest:
     """Boot `guest` and wait until its agent says hello, `timeout` seconds (None: PATIENCE_S) and `filling_s` at most.
 
@@ -236,7 +229,7 @@ def boot(
         with storing("guest-argv.json"):
             (hosting.outputs / "guest-argv.json").write_bytes(msgspec.json.format(msgspec.json.encode(argv), indent=1))
         try:
-            serving = Serving(machine or LocalMachine(), _job(guest, argv, hosting))
+            serving = Serving(LocalMachine(), _job(guest, argv, hosting))
         except ProbeError as error:
             raise exit_error(f"QEMU did not start: {error.message}", hosting.outputs) from None
         undo.callback(serving.close)
@@ -305,7 +298,7 @@ def _job(guest: Guest, argv: tuple[str, ...], hosting: Hosting) -> probe.Job:
     account = hosting.account
     spec = probe.Spec(
         argv=argv,
-        env={"PATH": os.environ.get("PATH", os.defpath), "TMPDIR": hosting.temporary},
+        env={"PATH": os.environ.get("PATH", os.defpath), "TMPDIR": _TEMPORARY},
         # A private folder: programs of its account can look around there, through /proc.
         cwd=str(hosting.run),
         stdout=str(hosting.outputs / "console.txt"),
@@ -316,7 +309,7 @@ def _job(guest: Guest, argv: tuple[str, ...], hosting: Hosting) -> probe.Job:
         cgroup_procs=tuple(str(path) for path in hosting.leaf.procs_files),
         cpus=hosting.cpus,
         announce=True,
-        limits=probe.Limits(stream_bytes=_MOST_OF_CONSOLE, rooms=(hosting.temporary, str(hosting.run))),
+        limits=probe.Limits(stream_bytes=_MOST_OF_CONSOLE, rooms=(_TEMPORARY, str(hosting.run))),
         opens=guest.opened or msgspec.UNSET,
     )
     return probe.Job.below(hosting.outputs, "qemu", spec)

@@ -111,7 +111,7 @@ _MEMORY = 512 << 20
 _ACCESS = "be in the group of /dev/kvm: sudo usermod -aG kvm USER, then log in again; in a container: --device /dev/kvm"
 _VIRTUALISATION = re.compile(r"^flags\s*:.*\b(vmx|svm)\b", re.MULTILINE)
 _MODULES = {"vmx": "kvm_intel", "svm": "kvm_amd"}
-_known: dict[tuple[str, str, Architecture], Choice] = {}
+_known: dict[tuple[str, Architecture], Choice] = {}
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -183,7 +183,7 @@ def choose(
     for this process.
     """
     qemu = find_qemu(kernel.arch, named)
-    key = (_boot_id(), qemu_version(qemu), kernel.arch)
+    key = (qemu_version(qemu), kernel.arch)
     if key not in _known:
         no = refusal(kernel.arch) or _tried(kernel, initramfs, qemu, attempt)
         _known[key] = (
@@ -203,7 +203,3 @@ def _tried(kernel: Kernel, initramfs: Path, qemu: str, attempt: Callable[..., Bo
                 return NoKvm(why, _ACCESS)
             return NoKvm(why, error.hint or f"see what {qemu} -accel kvm says here, and dmesg")
     return None
-
-
-def _boot_id() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

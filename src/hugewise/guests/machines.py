@@ -359,16 +359,9 @@ class GuestMachine:
     def leave(self) -> Backed:
         if self.booted is None:
             return Backed({}, "it was never booted")
-        proof = self.proven(self.hosting.outputs)
-        if self.booted.stop():
-            return proof
-        return Backed({**proof.facts, "ended": "killed: it did not end when it was told to"}, proof.problem)
-
-    def proven(self, outputs: Path) -> Backed:
-        assert self.booted is not None
         guest = self.guest
         try:
-            proof: Proof | MachineError = self.booted.prove(outputs)
+            proof: Proof | MachineError = self.booted.prove()
         except MachineError as error:  # the guest is gone: its facts are known all the same
             proof = error
         facts: dict[str, str | int | float] = {
@@ -387,6 +380,8 @@ class GuestMachine:
         }
         if guest.image.drive:
             facts["image"] = guest.image.digest
+        if not self.booted.stop():
+            facts["ended"] = "killed: it did not end when it was told to"
         if isinstance(proof, MachineError):
             return Backed(facts, f"backing {guest.backing.pages}: {proof.message}")
         facts |= {"backing_share": proof.share, "backing_proof": proof.why}

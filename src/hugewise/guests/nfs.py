@@ -171,10 +171,6 @@ class Export:
     def path(self) -> Path:
         return self.folder / "export"
 
-    @property
-    def launcher(self) -> int:
-        return self._serving.launcher
-
     def mount(self, agent: Agent, link: Link, name: str, target: str) -> None:
         """Mount it in the guest of `link`. `name` tells the guest from others: as one rebooted client they would lose
         files. Raises MachineError.
