@@ -8,10 +8,7 @@ import re
 import signal
 import socket
 import subprocess
-import sys
-import textwrap
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -24,10 +21,6 @@ from hugewise.guests import boot as last_words
 from hugewise.guests import hypervisor, kernels, resources
 from hugewise.guests.boot import BootedGuest, Hosting, boot, filling_s, plain_lines
 from hugewise.guests.image import extended
-from hugewise.host.journal import Journal
-from hugewise.host.knob import Settings
-from hugewise.host.local_host import LocalHost
-from hugewise.host.pool import Pools
 from hugewise.machine import probe
 from hugewise.machine.machine import Serving
 from hugewise.model.guest import Backing
@@ -36,7 +29,7 @@ from tests.build import known
 from tests.build.guests import MIB, guest, kernel
 from tests.guests.conftest import Bootable
 from tests.guests.runs import FAULT
-from tests.requirements import need, need_now, need_program, need_root
+from tests.requirements import need, need_program
 
 BASE = Backing(pages="base")
 _PATIENCE_S = 60.0
@@ -116,35 +109,6 @@ def test_a_guest_that_powers_off_is_gone_before_it_is_stopped(x86: Bootable, hos
     assert [(end.code, end.killed) for end in ends] == [(0, 0)]
 
 
-@pytest.fixture
-def pools(tmp_path: Path) -> Iterator[Pools]:
-    """hugetlb pages for guests, given back afterwards."""
-    need_root()
-    host = LocalHost()
-    journal = Journal.begin(host, tmp_path / "journal" / "journal.jsonl", "a test")
-    settings = Settings(host, journal)
-    filled = Pools(settings)
-    try:
-        yield filled
-    finally:
-        left = filled.restore()
-        journal.close()
-    assert left == []
-
-
-@pytest.mark.soak
-def test_hugetlb_pages_of_1g_are_proven_while_it_runs(x86: Bootable, hosting: Hosting, pools: Pools) -> None:
-    size = 1024 * MIB
-    need(Path("/sys/kernel/mm/hugepages/hugepages-1048576kB").exists(), "hugetlb pages of 1 GiB")
-    # Names and inodes in the kernel's caches lie where compaction cannot move them.
-    Path("/proc/sys/vm/drop_caches").write_text("3")
-    need_now(pools.fill({size: 1}) == {size: 1}, "a gigabyte of memory in one piece, for a hugetlb page of 1 GiB")
-    with x86.boot(hosting, backing=Backing(pages="hugetlb-1g"), memory=size) as booted:
-        proof = booted.prove()
-    assert proof.accepted, proof.why
-    assert proof.bytes == {f"hugetlb:{size}": size}
-
-
 def test_a_pool_without_pages_is_an_error_in_qemus_words(x86: Bootable, hosting: Hosting) -> None:
     pool = Path("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages")
     need(pool.exists() and int(pool.read_text()) < 128, "a short pool of hugetlb pages of 2 MiB")
@@ -168,20 +132,6 @@ def test_a_guest_without_room_to_boot(x86: Bootable, hosting: Hosting) -> None:
         x86.boot(hosting, backing=BASE, memory=32 * MIB)
     assert "too little memory" in known(raised.value.hint)
     assert is_gone(qemu_of(hosting))
-
-
-@pytest.mark.soak
-def test_a_guest_that_runs_out_of_memory_ends_the_attempt(x86: Bootable, hosting: Hosting) -> None:
-    """Its tmpfs is filled until the kernel has nobody left to kill but the agent."""
-    with (
-        x86.spoken(hosting, backing=BASE, memory=128 * MIB) as (booted, agent),
-        pytest.raises(MachineError, match="Kernel panic - not syncing: .*memory"),
-    ):
-        for folder in ("/tmp", "/dev/shm", "/run"):  # each may take half of the memory
-            with suppress(OSError):
-                for number in range(128):
-                    agent.put(f"{folder}/{number}", b"x" * MIB, 0o600)
-    assert is_gone(booted.pid)
 
 
 FATAL = "Kernel panic - not syncing: Fatal exception in interrupt"
@@ -249,11 +199,6 @@ def test_a_guest_that_says_nothing_is_ended(x86: Bootable, hosting: Hosting) -> 
     assert list(hosting.run.iterdir()) == []
 
 
-def test_an_option_that_qemu_does_not_know(x86: Bootable, hosting: Hosting) -> None:
-    with pytest.raises(MachineError, match="QEMU failed .*\n  QEMU: .*unable to find CPU model 'nonsense'"):
-        x86.boot(hosting, cpu="nonsense", backing=BASE)
-
-
 def test_who_connects_and_is_not_the_guest_is_turned_away(
     x86: Bootable, hosting: Hosting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -270,28 +215,6 @@ def test_who_connects_and_is_not_the_guest_is_turned_away(
             assert agent.hello().release == x86.kernel.release
         with suppress(ConnectionResetError):  # what it sent was never read
             assert stranger.recv(1) == b""
-
-
-@pytest.mark.soak
-def test_qemu_does_not_outlive_hugewise_that_is_killed(x86: Bootable, hosting: Hosting) -> None:
-    hosting = msgspec.structs.replace(hosting, account=None)
-    script = f"""\
-        import msgspec, signal
-        from pathlib import Path
-        from hugewise.guests.boot import Hosting, boot
-        from hugewise.model.guest import Guest
-        guest = msgspec.json.decode({msgspec.json.encode(x86.guest(backing=BASE))!r}, type=Guest)
-        hosting = Hosting(outputs=Path({str(hosting.outputs)!r}), run=Path({str(hosting.run)!r}))
-        booted = boot(guest, Path({str(x86.initramfs)!r}), hosting, program={x86.program!r})
-        print(booted.pid, flush=True)
-        signal.pause()
-    """
-    with subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], stdout=subprocess.PIPE) as running:
-        pid = int(known(running.stdout).readline())
-        assert Path(f"/proc/{pid}/comm").read_text().startswith("qemu-system")
-        running.send_signal(signal.SIGKILL)
-        running.wait()
-        assert is_gone(pid)
 
 
 @pytest.mark.soak

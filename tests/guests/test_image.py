@@ -236,12 +236,6 @@ def test_folders_above_come_first_and_once() -> None:
     assert [stat.S_ISDIR(entry.mode) for entry in entries] == [True, True, False, False]
 
 
-def test_devices_are_kept() -> None:
-    entry = image.device_node("console", 5, 1)
-    assert entries_of(image.cpio_archive([entry])) == [entry]
-    assert stat.S_ISCHR(entry.mode)
-
-
 def test_a_file_cannot_be_there_twice() -> None:
     with pytest.raises(HugewiseError, match="has init twice"):
         image.cpio_archive([image.regular_file("init", b"1"), image.regular_file("/init", b"2")])

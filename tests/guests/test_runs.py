@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from tests.build import known, trials
 from tests.build.results import plain
 from tests.guests import runs
 from tests.guests.runs import counted
-from tests.requirements import need, need_program
+from tests.requirements import need_program
 
 MIB = 1 << 20
 
@@ -149,12 +148,6 @@ policies = ["base", "thp"]
 {runs.SHORT}"""
 GUEST = f"""{runs.TCG}memory = "512m"
 {runs.KERNEL}"""
-FAULT = """
-[[workload]]
-name = "fault"
-timeout = "60s"
-parameters = { bytes = "16m", rounds = 2 }
-"""
 # One connection: the order of the requests does not hang on how many CPUs the client has.
 CACHE = """
 [[workload]]
@@ -181,16 +174,6 @@ def both(folder: Path, workload: str) -> list[tuple[Attempt, ...]]:
         assert Counter((a.arm, a.state) for a in counted) == {("base", "accepted"): 2, ("thp", "accepted"): 2}
         items.append(counted)
     return items
-
-
-@pytest.mark.soak
-def test_the_same_workload_takes_the_same_faults_on_the_host_and_in_a_guest(tmp_path: Path) -> None:
-    need(os.uname().machine == "x86_64", "an x86-64 host, whose pages have the sizes of the guest's")
-    here, there = both(tmp_path, FAULT)
-    counted = [{(a.arm, a.metrics["page_faults"]) for a in attempts} for attempts in (here, there)]
-    assert counted == [{("base", 2 * runs.BYTES // 4096), ("thp", 2 * runs.BYTES // (2 * MIB))}] * 2
-    assert all(a.metrics["ns_per_page"] is not None and not a.guest for a in here)
-    assert all(a.metrics["ns_per_page"] is None and a.guest for a in there)
 
 
 @pytest.mark.soak

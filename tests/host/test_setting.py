@@ -132,6 +132,12 @@ def test_a_value_that_depends_on_another_knob_is_tried_again() -> None:
     assert read_knobs(host) == settings.initial
 
 
+def test_a_value_that_the_kernel_does_not_take_is_an_error() -> None:
+    settings = Settings(FakeHost(capacity={2 << 20: 10}), Notes())
+    with pytest.raises(SettingError, match=r"did not take .*nr_hugepages = 20: it is 10"):
+        settings.apply({"/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages": "20"})
+
+
 def test_an_unknown_knob_names_the_near_ones() -> None:
     with pytest.raises(SettingError) as caught:
         Settings(FakeHost(), Notes()).apply({f"{THP}/enable": "always"})
