@@ -20,7 +20,7 @@ KINDS: dict[str, tuple[Guest, dict[str, Any]]] = {
     "x86-base-lazy-smp": (guest(backing=Backing(pages="base", preallocate=False), cpus=2), {}),
     "x86-hugetlb-2m-disk": (
         guest(backing=Backing(pages="hugetlb-2m"), root="/images/i/root.ext4", network="user"),
-        {"root": True},
+        {},
     ),
     "x86-hugetlb-1g-file-nodes-tap": (
         guest(backing=Backing(pages="hugetlb-1g", source="file", nodes=(0, 2)), memory=2048 * MIB, network="tap"),
@@ -43,7 +43,7 @@ KINDS: dict[str, tuple[Guest, dict[str, Any]]] = {
                 Disk(files=(DiskFile(path="/b.img"),)),
             ),
         ),
-        {"root": True},
+        {},
     ),
     "x86-counting": (guest(counting=True, cpu="max,-erms,-fsrm", seed=42, append=("nosoftlockup",)), {}),
     "x86-kvm": (guest(accelerator="kvm", cpu="host"), {}),
@@ -86,27 +86,6 @@ def test_guests_on_one_bridge_have_addresses_of_their_own_that_stay() -> None:
         next(word for word in words(guest(network="tap"), tap=tap) if "mac=" in word) for tap in ("hw0", "hw1", "hw0")
     ]
     assert cards[0] == cards[2] != cards[1]
-
-
-@pytest.mark.parametrize(
-    ("asked", "places", "why"),
-    [
-        (guest(counting=True, cpus=2), {}, "one vCPU"),
-        (guest(counting=True, root="/r"), {"root": True}, "no disk"),
-        (guest(counting=True, network="user"), {}, "no network"),
-        (guest(counting=True, accelerator="kvm"), {}, "TCG"),
-        (guest(root="/r"), {}, "disks"),
-        (guest(), {"root": True}, "disks"),
-        (guest(memory=0), {}, "0 bytes"),
-        (guest(memory=256 * MIB + 4096), {}, "multiple of 1048576"),
-        (guest(memory=1536 * MIB, backing=Backing(pages="hugetlb-1g")), {}, "multiple of 1073741824"),
-        (guest(backing=Backing(pages="hugetlb-2m", source="file")), {}, "hugetlbfs"),
-        (guest(network="tap"), {}, "interface"),
-    ],
-)
-def test_a_guest_that_cannot_be_is_refused(asked: Guest, places: dict[str, Any], why: str) -> None:
-    with pytest.raises(ValueError, match=why):
-        words(asked, **places)
 
 
 def test_base_pages_are_had_by_prctl_alone() -> None:

@@ -217,8 +217,7 @@ def boot(
 ) -> BootedGuest:
     """Boot `guest` and wait until its agent says hello, `timeout` seconds (None: PATIENCE_S) and `filling_s` at most.
 
-    Raises MachineError with the last lines of the console or of QEMU, which is gone then; ValueError for a guest that
-    cannot be (`qemu.argv`), ProbeError, StorageError.
+    Raises MachineError with the last lines of the console or of QEMU, which is gone then; ProbeError, StorageError.
     """
     patience = (PATIENCE_S[guest.accelerator] if timeout is None else timeout) + filling_s(guest)
     end = time.monotonic() + patience
@@ -274,7 +273,6 @@ def _places(
         initramfs=str(initramfs),
         agent=str(hosting.run / "agent"),
         qmp=str(hosting.run / "qmp"),
-        root=bool(guest.drives),
         hugetlbfs=hosting.hugetlbfs,
         tap=hosting.tap,
         threads=min(_MOST_THREADS, len(hosting.cpus or os.sched_getaffinity(0))),
