@@ -49,7 +49,6 @@ BY_PATH = {
     "the run's folder; and sockets, whose last name neither bind nor unlink follows, in a folder that lies in root's": (
         "guests/boot",
     ),
-    "the run's folder; and a folder of root's below the session's own": ("guests/machines",),
     "the spool and the folder of a fleet, which are root's own under root (`files.own`), and 0700 or made new": (
         "fleet/dask/worker",
         "fleet/folder",
@@ -70,7 +69,6 @@ BY_PATH = {
         "guests/debian",
         "guests/image",
         "guests/kernels/build",
-        "guests/counted",
     ),
     "done as nobody": (
         "guests/image",

@@ -230,7 +230,7 @@ def test_a_kernel_is_asked_by_the_account_of_attempts(
         return booted
 
     monkeypatch.setenv("HUGEWISE_CACHE", str(tmp_path))
-    monkeypatch.setattr("hugewise.guests.boot.boot", watched)
+    monkeypatch.setattr("hugewise.guests.hypervisor.boot", watched)
     monkeypatch.setattr(kernels, "provide", lambda *_: x86.kernel)
     had = resources.provide(parse(FAULT, "s.toml"), lambda _: resources.ImagePackages((), ()), lambda _: None)
     found = had.surveys["debian"]

@@ -24,15 +24,19 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
+
+import msgspec
 
 from hugewise import beneath, files, reading, unprivileged
 from hugewise.beneath import DirFd
 from hugewise.errors import StorageError, UserError
 from hugewise.files import sync
+from hugewise.reading import UnreadableError
 from hugewise.unprivileged import Finished, Say
 
 _DIGITS = 32  # of a SHA-256, in a name
+_T = TypeVar("_T")
 
 
 def folder(kind: str | None = None) -> Path:
@@ -137,6 +141,24 @@ def replace_entry(kind: str, key: bytes | Mapping[str, object], make: Callable[[
     with locked(path.with_name(f".{path.name}.lock")):
         put_entry(path, make)
     return path
+
+
+def find_survey(key: Mapping[str, object], form: type[_T]) -> _T | None:
+    """Return the answers that a guest gave once, where they are kept and whole."""
+    try:
+        return reading.stored(entry_path("surveys", key), form)
+    except UnreadableError:
+        return None
+
+
+def keep_survey(key: Mapping[str, object], answers: object) -> None:
+    """Keep answers of a guest in place of earlier ones, which this version could not read. Raises StorageError."""
+
+    def make(path: Path) -> None:
+        with files.storing(str(path)):
+            path.write_bytes(msgspec.json.format(msgspec.json.encode(answers), indent=1))
+
+    replace_entry("surveys", key, make)
 
 
 def put_entry(path: Path, make: Callable[[Path], object]) -> None:

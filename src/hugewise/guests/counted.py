@@ -14,12 +14,10 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import msgspec
 
-from hugewise import reading
-from hugewise.errors import MachineError, ProbeError, SettingError, StorageError
+from hugewise.errors import MachineError, ProbeError, SettingError
 from hugewise.guests import cache
 from hugewise.host import knob
 from hugewise.machine import messages, probe, programs
@@ -129,24 +127,12 @@ def _below(host: Host, folder: str) -> Iterator[str]:
 
 def find_survey(kernel: Kernel, cpu: str) -> Survey | None:
     """Return the survey of a kernel, if one was taken with that CPU model and is whole."""
-    path = cache.entry_path("surveys", _key(kernel, cpu))
-    try:
-        survey = reading.stored(path, Survey)
-    except UnreadableError:
-        return None
-    return survey
+    return cache.find_survey(_key(kernel, cpu), Survey)
 
 
 def keep_survey(kernel: Kernel, cpu: str, survey: Survey) -> None:
-    """Keep the survey in place of an earlier one, which this version could not read. Raises StorageError."""
-
-    def make(path: Path) -> None:
-        try:
-            path.write_bytes(msgspec.json.format(msgspec.json.encode(survey), indent=1))
-        except OSError as error:
-            raise StorageError(f"cannot keep the survey of {kernel.name}: {error.strerror}") from error
-
-    cache.replace_entry("surveys", _key(kernel, cpu), make)
+    """Keep the survey of a kernel. Raises StorageError."""
+    cache.keep_survey(_key(kernel, cpu), survey)
 
 
 def _key(kernel: Kernel, cpu: str) -> Mapping[str, object]:

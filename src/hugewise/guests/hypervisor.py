@@ -24,6 +24,7 @@ from hugewise.guests.qemu import PROGRAMS
 from hugewise.host.ledger import JournalRecord, Scratched
 from hugewise.host.local_host import account
 from hugewise.host.scratch import Scratch, discard
+from hugewise.machine.agent import Agent
 from hugewise.model.guest import HARDWARE, Accelerator, Architecture, Backing, Guest, Image, Kernel
 from hugewise.model.workload import Missing
 
@@ -140,6 +141,19 @@ def minimal_guest(kernel: Kernel, accelerator: Accelerator, cpu: str = "max") ->
         memory=_MEMORY,
         cpu=cpu,
     )
+
+
+@contextmanager
+def asked(guest: Guest, initramfs: Path, name: str, qemu: str | None) -> Iterator[Agent]:
+    """Yield the agent of a guest that is booted to be asked something, by the QEMU that a study names. Raises
+    MachineError, UserError, StorageError.
+    """
+    program = find_qemu(guest.arch, qemu)
+    with single_boot() as hosting, boot(guest, initramfs, hosting, program=program) as booted:
+        agent = Agent(booted.agent, name, booted.error)
+        agent.hello()
+        yield agent
+        agent.close()
 
 
 def refusal(arch: Architecture, root: Path = Path("/"), machine: str | None = None) -> NoKvm | None:

@@ -21,7 +21,6 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -30,16 +29,15 @@ import msgspec
 from hugewise import files, reading, unprivileged
 from hugewise.beneath import DirFd
 from hugewise.errors import HugewiseError, ProbeError, StorageError, UserError
-from hugewise.guests import boot, cache, debian, disks, hypervisor
+from hugewise.guests import cache, debian, disks, hypervisor
 from hugewise.guests.cache import open_sandbox
 from hugewise.guests.debian import resolve_inside, walk
-from hugewise.guests.hypervisor import single_boot
 from hugewise.guests.kernels import unpacked
 from hugewise.machine import probe, programs
 from hugewise.machine.agent import Agent
 from hugewise.machine.loader import started
 from hugewise.machine.messages import parse_foreign
-from hugewise.model.guest import HARDWARE, Accelerator, Architecture, Disk, Image, Initramfs, Kernel
+from hugewise.model.guest import HARDWARE, Architecture, Disk, Guest, Image, Initramfs, Kernel
 from hugewise.model.workload import Missing
 from hugewise.study.guest import GuestUse
 from hugewise.unprivileged import Say
@@ -424,49 +422,37 @@ def _run(name: str, *arguments: str, cure: str) -> None:
 _FORMAT = 1
 _MOST_PROGRAMS = 100_000
 _MOST_FILE = 1 << 30
-_MEMORY = 512 << 20
 
 
 class _DiskPrograms(msgspec.Struct, frozen=True):
     programs: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class BootSettings:
-    """Settings with which a disk is booted to be asked for its programs."""
-
-    kernel: Kernel
-    initramfs: Initramfs
-    accelerator: Accelerator
-    cpu: str
-    qemu: str | None
-
-
 def known_disk_image(own: Disk, use: GuestUse, arch: Architecture) -> Image | None:
     """Return the image, where the disk was asked and has not changed since."""
-    try:
-        kept = reading.stored(cache.entry_path("surveys", _key(own, use)), _DiskPrograms)
-    except reading.UnreadableError:
-        return None
-    return _image(own, use, arch, kept.programs)
+    kept = cache.find_survey(_key(own, use), _DiskPrograms)
+    return None if kept is None else _image(own, use, arch, kept.programs)
 
 
-def own_disk_image(own: Disk, use: GuestUse, booting: BootSettings, say: Say) -> Image:
-    """Return the image, from the disk that is asked now if need be. Raises HugewiseError."""
-    arch = booting.kernel.arch
-    if (kept := known_disk_image(own, use, arch)) is not None:
+def own_disk_image(own: Disk, use: GuestUse, bare: Guest, initramfs: Path, say: Say) -> Image:
+    """Return the image, from the disk that is asked now if need be, by a guest without one. Raises HugewiseError."""
+    if (kept := known_disk_image(own, use, bare.arch)) is not None:
         return kept
     say(f"asking {own.files[0].path} once for its programs")
-    asked = _ask(_image(own, use, arch, ()), booting)
-
-    def make(path: Path) -> None:
-        try:
-            path.write_bytes(msgspec.json.encode(_DiskPrograms(asked)))
-        except OSError as error:
-            raise StorageError(f"cannot keep what is on {own.files[0].path}: {error.strerror}") from error
-
-    cache.replace_entry("surveys", _key(own, use), make)
-    return _image(own, use, arch, asked)
+    wanted = _image(own, use, bare.arch, ())
+    guest, paths = msgspec.structs.replace(bare, image=wanted), list[str]()
+    with (
+        hypervisor.asked(guest, initramfs, "guest of your own disk", use.qemu) as agent,
+        parse_foreign(agent.name, "what programs it has"),
+    ):
+        for folder in programs.PATH.split(":"):
+            with suppress(OSError):
+                paths += (f"{folder}/{name}" for name in agent.names(folder))
+    if len(paths) > _MOST_PROGRAMS:
+        raise UserError(f"{wanted.place} has more than {_MOST_PROGRAMS:,} programs", hint="name another disk")
+    found = tuple(sorted(paths))
+    cache.keep_survey(_key(own, use), _DiskPrograms(found))
+    return _image(own, use, bare.arch, found)
 
 
 def put_files(agent: Agent, use: GuestUse, image: Image) -> None:
@@ -488,27 +474,6 @@ def _image(own: Disk, use: GuestUse, arch: Architecture, paths: tuple[str, ...])
         digest=reading.key_digest(_key(own, use)),
         programs=tuple(sorted({*paths, *use.files})) if paths else (),
     )
-
-
-def _ask(wanted: Image, booting: BootSettings) -> tuple[str, ...]:
-    bare = hypervisor.minimal_guest(booting.kernel, booting.accelerator, cpu=booting.cpu)
-    guest = msgspec.structs.replace(bare, image=wanted, memory=_MEMORY)
-    qemu = hypervisor.find_qemu(booting.kernel.arch, booting.qemu)
-    with (
-        single_boot() as hosting,
-        boot.boot(guest, Path(booting.initramfs.path), hosting, program=qemu) as booted,
-    ):
-        agent = Agent(booted.agent, "guest of your own disk", booted.error)
-        agent.hello()
-        paths: list[str] = []
-        with parse_foreign(agent.name, "what programs it has"):
-            for folder in programs.PATH.split(":"):
-                with suppress(OSError):
-                    paths += (f"{folder}/{name}" for name in agent.names(folder))
-        agent.close()
-    if len(paths) > _MOST_PROGRAMS:
-        raise UserError(f"{wanted.place} has more than {_MOST_PROGRAMS:,} programs", hint="name another disk")
-    return tuple(sorted(paths))
 
 
 def _key(own: Disk, use: GuestUse) -> dict[str, object]:

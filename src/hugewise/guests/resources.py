@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hugewise.errors import UserError
-from hugewise.guests import boot, counted, debian, disks, hypervisor, image, kernels, nfs, qemu
-from hugewise.guests.hypervisor import Choice, NoKvm, qemu_account, single_boot
+from hugewise.guests import counted, debian, disks, hypervisor, image, kernels, nfs, qemu
+from hugewise.guests.hypervisor import Choice, NoKvm, qemu_account
 from hugewise.guests.kernels import without_disks, without_nfs
 from hugewise.host import network
 from hugewise.machine import programs
-from hugewise.machine.agent import Agent
 from hugewise.machine.messages import parse_foreign
 from hugewise.machine.remote import RemoteMachine
 from hugewise.model.guest import (
@@ -242,8 +241,8 @@ def provide(study: Study, packages: Callable[[GuestResources], ImagePackages], s
     own, beside = own_disks(use)
     if own is not None:
         name, kernel = next((name, had) for name, had in by_name.items() if isinstance(had, Kernel))
-        booted = image.BootSettings(kernel, agents[name], choice.accelerator, bare.cpu, use.qemu)
-        seen = image.own_disk_image(own, use, booted, say)
+        asking = hypervisor.minimal_guest(kernel, choice.accelerator, cpu=bare.cpu)
+        seen = image.own_disk_image(own, use, asking, Path(agents[name].path), say)
         return replace(bare, image=seen, disks=beside)
     bare = replace(bare, disks=beside)
     lacking = packages(bare)
@@ -337,14 +336,11 @@ def _surveyed(kernel: Kernel, use: GuestUse, choice: Choice, say: Say) -> counte
         return surveyed
     say(f"asking {kernel.name} ({kernel.release}) once for its page sizes")
     guest = hypervisor.minimal_guest(kernel, choice.accelerator, cpu=model)
-    here, qemu = image.build(kernel), hypervisor.find_qemu(kernel.arch, use.qemu)
-    with single_boot() as hosting, boot.boot(guest, here, hosting, program=qemu) as booted:
-        agent = Agent(booted.agent, f"guest {kernel.name}", booted.error)
+    with hypervisor.asked(guest, image.build(kernel), f"guest {kernel.name}", use.qemu) as agent:
         hello = agent.hello()
         machine = RemoteMachine(agent, emulated=choice.accelerator == "tcg")
         with parse_foreign(agent.name, "its page sizes"):
             surveyed = counted.take_survey(machine.host, hello.release, hello.page_size)
-        agent.close()
     counted.keep_survey(kernel, model, surveyed)
     return surveyed
 
