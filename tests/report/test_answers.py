@@ -5,20 +5,15 @@ from __future__ import annotations
 import html
 import json
 import re
-import shutil
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
-from hugewise.analysis.analysis import analyze
 from hugewise.analysis.earlier import together
 from hugewise.model.cause import CellAnswer
 from hugewise.model.metric import Metric
 from hugewise.model.results import (
-    ArmSummary,
-    CellResult,
-    Comparison,
     EarlierComparison,
     Integrity,
     Results,
@@ -34,8 +29,7 @@ from hugewise.report.sections.answer import caveats, terms, top
 from hugewise.report.write import report
 from hugewise.stats.end_points import END_POINTS
 from tests.build.few_blocks import demo, two_blocks
-from tests.build.pages import scriptless
-from tests.build.results import HOSTILE, comparison, example, plain
+from tests.build.results import comparison, plain
 from tests.report.told import blocks, page, terminal, text
 from tools.results.data import read
 
@@ -267,29 +261,6 @@ def test_the_json_has_the_answers_beside_the_results() -> None:
     assert told["ranked"] == ["thp", "mthp-64k"]
 
 
-def test_hostile_names_stay_text_in_every_format() -> None:
-    results = example()
-    for told in (scriptless(page(results)), text(results).replace("\\<", "")):
-        assert "<script" not in told
-        assert "\x1b" not in told
-    cell = judged(("better", 0.9), ("better", 0.6)).cells[0]
-
-    def renamed(one: Comparison | ArmSummary) -> Comparison | ArmSummary:
-        return replace(one, arm=HOSTILE) if one.arm == "thp" else one
-
-    evil: CellResult = replace(
-        cell,
-        cell=HOSTILE,
-        baseline="base",
-        comparisons=tuple(map(renamed, cell.comparisons)),
-        arms=tuple(map(renamed, cell.arms)),
-    )
-    for found in (replace(plain(), cells=(evil,)), replace(plain(), cells=(evil, replace(evil, cell="b")))):
-        scriptless(page(found))
-        assert "<script" not in text(found).replace("\\<", "")
-        assert "\x1b" not in page(found) + text(found) + terminal(found)
-
-
 def test_an_arm_that_is_not_judged_is_no_choice_and_has_no_answer() -> None:
     results = judged(("equivalent", 1.0), ("none", 0.6))
     (cell,) = results.cells
@@ -322,10 +293,6 @@ def test_what_was_declared_beside_the_metric_is_part_of_the_answer() -> None:
     found = only(results)
     assert (found.state, found.setting) == ("undecided", None)
     assert found.text.endswith("; `mthp-64k` is worse in server_cpu_us, and better in fork_us.")
-    assert [(one.metric, one.verdict, one.ratio) for one in found.also] == [
-        ("server_cpu_us", "worse", 1.6),
-        ("fork_us", "better", 0.1),
-    ]
     shown = page(results)
     header = shown[: shown.index("<nav")]
     assert "better than <code>base</code> cannot be told yet.</strong>" in header
@@ -333,7 +300,6 @@ def test_what_was_declared_beside_the_metric_is_part_of_the_answer() -> None:
     for verdict in ("worse", "better", "undecided"):
         assert re.search(rf'<li class="{verdict}"><span class="badge">. {verdict}</span> 1</li>', header)
     assert "No policy was better than its baseline, so there is nothing to set." in shown
-    assert json.loads(report_json(results))["answers"][0]["also"][0]["verdict"] == "worse"
 
 
 def test_a_price_in_another_metric_is_for_the_reader_to_weigh() -> None:
@@ -446,7 +412,6 @@ def test_an_end_point_is_part_of_the_answer() -> None:
     found = only(results)
     assert found.trade == "worse beside"
     assert "and worse in rate of slow runs by latency_ns: " in found.text
-    assert [(one.metric, one.end_point, one.ratio) for one in found.also] == [("latency_ns", slow.estimand, None)]
     assert "is worse in rate of slow runs by latency_ns." in page(results)
 
 
@@ -477,19 +442,6 @@ def test_settings_that_have_a_price_say_so() -> None:
     same = beside(judged(("worse", 1.5), ("equivalent", 1.0)), (COST, "thp", "better", 0.5))
     assert "▲ Yours to weigh" in terminal(same)
     assert "Yours to weigh" not in terminal(judged(("worse", 1.5), ("better", 0.6)))
-
-
-def test_hostile_names_beside_the_metric_stay_text() -> None:
-    results = beside(judged(("undecided", 0.9)), (replace(COST, name=HOSTILE), "mthp-64k", "worse", 1.6))
-    (cell,) = results.cells
-    renamed = [replace(one, arm=HOSTILE) for one in (*cell.comparisons, *cell.declared)]
-    arms = tuple(replace(arm, arm=HOSTILE) if arm.arm == "mthp-64k" else arm for arm in cell.arms)
-    results = replace(results, cells=(replace(cell, arms=arms, comparisons=(renamed[0],), declared=(renamed[1],)),))
-    for found in (results, several(results, judged(("better", 0.6)))):
-        assert " is worse in " in only(results).text
-        scriptless(page(found))
-        assert "<script" not in text(found).replace("\\<", "")
-        assert "\x1b" not in page(found) + text(found) + terminal(found)
 
 
 RUNS = Path(__file__).parents[1] / "golden" / "runs"
@@ -534,13 +486,6 @@ def test_nor_has_what_was_declared_beside_its_metric(verdict: Verdict, of: Verdi
             told = words(header(page(replace(results, cells=cells))))
             assert JARGON.findall(told) == [], told
             assert "server_cpu_us" in told
-
-
-@pytest.mark.parametrize("name", ["ended", "deployed", "guests"])
-def test_nor_has_that_of_a_recorded_run(name: str, tmp_path: Path) -> None:
-    told = words(header(page(analyze(shutil.copytree(RUNS / name, tmp_path / name)))))
-    assert JARGON.findall(told) == [], told
-    assert told.index("Run ") > 20, "the answer comes first"
 
 
 @pytest.mark.parametrize("table", sorted(RESULTS.glob("*.parquet")), ids=lambda path: path.stem)
@@ -618,25 +563,6 @@ def test_whom_a_setting_reaches_and_what_the_program_needs_for_it_is_said() -> N
         assert f"; {said[0].lower()}{said[1:].rstrip('.')}" in told
 
 
-def test_what_the_verdicts_share_is_told_where_their_reading_is() -> None:
-    shown = page(judged(("better", 0.6), ("better", 0.61)))
-    assert "2 comparisons share the error rate of 5%" in words(shown) and "exact terms" not in shown
-    short = " ".join(terminal(judged(("better", 0.6), ("better", 0.61))).split())
-    assert "The chance that any of these verdicts is wrong is at most 5%." in short
-
-
-def test_several_cells_have_a_line_each() -> None:
-    first = judged(("better", 0.9), ("better", 0.6)).cells[0]
-    results = replace(plain(), cells=(first, replace(first, cell="again"), judged(("equivalent", 1.0)).cells[0]))
-    told = words(header(page(results)))
-    line = (
-        "latency_ns is 40.0% lower than with base (what was measured leaves room for 38.0% to 42.0% lower; 20 blocks)"
-    )
-    assert f"Set thp (2 cells) chase bytes=1g: {line}" in told
-    assert f"again: {line}" in told
-    assert "mthp-64k usually makes no difference above 0.5%" in told
-
-
 def test_that_the_best_was_chosen_is_said_where_there_was_a_choice() -> None:
     several, alone = judged(("better", 0.6), ("better", 0.7)), judged(("better", 0.6))
     assert sum("expect a little less" in one for one in caveats(several)) == 1
@@ -683,8 +609,3 @@ def test_records_that_are_whole_are_told_behind_a_line_and_others_at_once() -> N
     assert "feed5eed" not in of(whole)
     assert "feed5eed" in page(whole)
     assert "feed5eed" in of(replace(whole, state="interrupted"))
-
-
-def test_hostile_names_stay_text_on_the_first_screen() -> None:
-    assert HOSTILE not in header(page(example()))
-    assert "<script" not in header(page(example()))

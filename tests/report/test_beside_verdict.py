@@ -20,7 +20,7 @@ from hugewise.report.sentences import EXACT_LEGEND, LEGEND_TITLE, TIER_LEGEND, f
 from hugewise.report.summary import summary
 from hugewise.report.write import report
 from tests.build import known
-from tests.build.results import HOSTILE, LATENCY, example, plain
+from tests.build.results import LATENCY, plain
 from tests.report.told import blocks
 
 FOUND = {one.arm: one for one in plain().cells[0].comparisons}
@@ -209,12 +209,6 @@ def test_many_earlier_runs_are_counted_and_named_in_the_table_of_the_run() -> No
     assert earlier(results).startswith("40 earlier runs of this study on this host: demo/0, demo/1")
     assert "demo/4 and 35 more (all in the report's table of the run). Publish" in earlier(results)
     assert any("demo/39. Publish all of them, not a chosen one." in value for _, value in run_table(results).rows)
-
-
-def test_hostile_names_of_earlier_runs_stay_text() -> None:
-    shared = {HOSTILE: (EarlierComparison(HOSTILE, HOSTILE, HOSTILE),)}
-    for most in (5, None):
-        assert earlier(replace(example(), earlier=(HOSTILE,), earlier_shared=shared), most).isprintable()
 
 
 def test_what_an_earlier_run_had_of_this_one_is_named_with_what_it_said() -> None:

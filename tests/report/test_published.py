@@ -92,16 +92,6 @@ def test_findings_are_marked_as_without_figures() -> None:
     assert "figures published: none but what these words say" in page(lpc())
 
 
-def test_changes_are_printed_as_the_source_prints_them() -> None:
-    rows = {(p.entry, p.quantity, p.policy): beside.published_change(p) for p in of(lpc()).points}
-    assert rows["memcached", "ops_per_s", "thp"] == "+17%"
-    assert rows["memcached", "ops_per_s", "mthp-64k"] == "0%"
-    assert rows["memcached", "p99_latency", "thp"] == "−36%"
-    figures = {p.quantity: beside.published_figures(p) for p in of(lkml()).points}
-    assert figures["cycles"] == "one representative run of each: native 3,781,392,474; paravirt 3,918,777,174"
-    assert figures["task-clock"].endswith("native 1,311.554526 ms; paravirt 1,360.624932 ms")
-
-
 def test_a_setting_says_what_was_delivered() -> None:
     found = of(lpc())
     point = next(p for p in found.points if p.measured is not None and p.measured.verdict == "better")

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-import msgspec
 import pytest
 from rich.console import Console
 
@@ -54,14 +53,13 @@ def every(text: str) -> doc.Document:
         *(doc.Line(t()), doc.Line(t(), quiet=True), doc.Points((t(), t())), doc.Note(t())),
         *(doc.Headline("better", t(), (t(), t())), doc.Headline("undecided", t())),
         *(doc.Heading(t()), doc.Heading(t(), link="second"), doc.Verdicts(judged)),
-        *(few(), few(swatch=True), few(titled=True), few(turned=True), doc.Table(t(), (t(),), ())),
+        *(few(), few(swatch=True), few(turned=True), doc.Table(t(), (t(),), ())),
         *(figure, doc.Figure("not drawn", "2-stem", t(), {})),
         doc.Commands(t(), t(), t(), steps=(("Now", (t(), t())), ("At boot", (t(),)))),
         *(doc.Commands(t(), t(), None, t()), doc.Words(((t(), t()), (t(), t()))), doc.Ran(t(), t(), t())),
         *(doc.Bundle(kind, (doc.Line(t()), doc.Note(t()))) for kind in kinds),
         doc.Folded(t(), (doc.Line(t()),)),
         doc.Folded(t(), (doc.Line(t()),), open=True, long=True),
-        *(doc.Only("html", (doc.Line(t()),)), doc.Only("markdown", (doc.Line(t()),))),
     )
     return doc.Document(
         title=t(),
@@ -69,8 +67,7 @@ def every(text: str) -> doc.Document:
         lead=(doc.Ran(t(), t(), t()), doc.Line(t()), doc.Line(t(), quiet=True)),
         sections=(
             doc.Section(t(), blocks, nav=t()),
-            doc.Section(t(), (doc.Line(t()),), key="second", only="html"),
-            doc.Section(t(), (doc.Line(t()),), only="markdown"),
+            doc.Section(t(), (doc.Line(t()),), key="second"),
             doc.Section("", (doc.Line(t()),)),
         ),
         **{name: t() for name in ("about", "page", "heading", "files")},
@@ -136,7 +133,7 @@ def test_a_text_means_nothing_in_markdown() -> None:
 
 def test_figures_are_found_wherever_they_stand() -> None:
     one, two, three = (doc.Figure(key, "", "", {}) for key in "123")
-    within = (doc.Bundle("card", (doc.Only("html", (one,)),)), doc.Folded("s", (two,)), doc.Line("a"))
+    within = (doc.Bundle("card", (doc.Bundle("card", (one,)),)), doc.Folded("s", (two,)), doc.Line("a"))
     told = doc.Document("t", (), (doc.Section("S", within), doc.Section("T", (three,))))
     assert list(doc.figures(told)) == [one, two, three]
 
@@ -162,12 +159,6 @@ def test_commands_and_paths_are_never_broken() -> None:
     shown = printed(doc.Document("t", (), (doc.Section("s", (commands,)),)), path, width=60)
     assert f"Report: {path}\n" in shown
     assert f"    {command}\n" in shown
-
-
-def test_many_disturbances_are_counted() -> None:
-    many = tuple(f"disturbance {n}" for n in range(40))
-    noisy = msgspec.structs.replace(plain(), disturbances=many, attempts=(), earlier=(), left_out=())
-    assert "Noticed: disturbance 0 (and 39 more, in the report)" in printed(summary(noisy))
 
 
 @pytest.mark.parametrize(

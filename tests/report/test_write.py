@@ -192,7 +192,7 @@ def test_standalone_figures_are_well_formed_and_lead_nowhere(paths: dict[str, Pa
 
 
 def test_the_answer_comes_first_and_every_cell_has_a_section(results: Results) -> None:
-    shown = [section.key for section in report(results).sections if section.only != "markdown"]
+    shown = [section.key for section in report(results).sections]
     cells = [f"cell-{number}" for number in range(1, len(results.cells) + 1)]
     assert shown == ["answer", "settings", "left-out", *cells, "trouble", "run", "reading"]
 

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from hugewise.model.results import Results
 from hugewise.report import images
-from hugewise.report.document import Block, Bundle, Document, Folded, Only, Table
+from hugewise.report.document import Block, Bundle, Document, Folded, Table
 from hugewise.report.html import html
 from hugewise.report.markdown import markdown
 from hugewise.report.summary import summary
@@ -58,7 +58,7 @@ def blocks(document: Document, kind: type[Kind]) -> list[Kind]:
         for block in several:
             if isinstance(block, kind):
                 found.append(block)
-            elif isinstance(block, Bundle | Folded | Only):
+            elif isinstance(block, Bundle | Folded):
                 found += within(block.blocks)
         return found
 

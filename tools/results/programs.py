@@ -36,7 +36,6 @@ from hugewise.report.cell_answers import (
     memory_of,
     memory_words,
     of_arm,
-    of_arm_decided,
     prices_of,
 )
 from hugewise.report.document import Block, Line, Section, table
@@ -213,7 +212,7 @@ class PolicyFound(NamedTuple):
 
     def beside(self, *verdicts: str) -> str:
         """`worse in p99_us, better in fork_us and cow_bytes`: what was decided so beside the metric."""
-        return of_arm_decided(self.cell, self.policy, *verdicts)
+        return ", ".join(of_arm(self.cell, self.policy, verdicts))
 
 
 class _Placed(NamedTuple):
@@ -448,7 +447,7 @@ def _row(placed: _Placed) -> tuple[str, ...]:
         f"{one.policy} against {one.baseline}",
         ": ".join(filter(None, (_DO[one.stands], one.why or ("undecided" if one.stands == "open" else "")))),
         _by_each_run(one),
-        of_arm(one.cell, one.policy) or NOTHING,
+        ", ".join(of_arm(one.cell, one.policy, effects=True)) or NOTHING,
         _memory(one),
         _how(one),
         _runs(one),

@@ -162,24 +162,6 @@ Trade = Literal["", "failures", "worse beside", "earlier runs", "memory", "bette
 """The gravest thing that an answer leaves to the reader to weigh."""
 
 
-class AlsoJudged(msgspec.Struct, frozen=True, kw_only=True):
-    """The verdict on an arm by what the study declared to judge beside the cell's metric; ratios are arm/baseline.
-
-    end_point   what is judged of the metric, where it is another end point of the cell's own; else empty
-    """
-
-    arm: str
-    metric: str
-    end_point: str = ""
-    better: str
-    verdict: str
-    ratio: float | None
-    low: float | None
-    high: float | None
-    n: int
-    confidence: float | None
-
-
 class CellAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Answer for a cell, by the verdicts of one run. Ratios are arm/baseline, sizes are bytes.
 
@@ -198,7 +180,6 @@ class CellAnswer(msgspec.Struct, frozen=True, kw_only=True):
     beside    arms that beat the baseline too. They were not compared with `setting`; `overlapping` are those whose
               interval overlaps with its own, so that which of them is the better is open
     open      arms whose comparison is undecided
-    also      the verdicts on what the study declared to judge beside the metric
     failed    runs of `setting` that failed or could not be started, where they are more than the baseline's; else 0
     memory, memory_before   of `setting` and of the baseline at their most, with the pool that is reserved for it, used
               or not; null where it is not known. pool: its pool alone
@@ -221,15 +202,8 @@ class CellAnswer(msgspec.Struct, frozen=True, kw_only=True):
     beside: tuple[str, ...] = ()
     overlapping: tuple[str, ...] = ()
     open: tuple[str, ...] = ()
-    also: tuple[AlsoJudged, ...] = ()
     trade: Trade = ""
     failed: int = 0
     memory: int | None = None
     memory_before: int | None = None
     pool: int = 0
-
-    @property
-    def growth(self) -> float | None:
-        if not self.memory_before or self.memory is None:
-            return None
-        return self.memory / self.memory_before - 1

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from hugewise.analysis.earlier import contradicted
-from hugewise.model.cause import GROWTH, POOL_GROWTH, AlsoJudged, AnswerState, CellAnswer, Trade
+from hugewise.model.cause import GROWTH, POOL_GROWTH, AnswerState, CellAnswer, Trade
 from hugewise.model.metric import Metric
 from hugewise.model.results import DIRECTIONS, ArmSummary, CellResult, Comparison, Results
 from hugewise.report import numbers
@@ -50,10 +50,6 @@ def also_judged(cell: CellResult, arm: str | None = None) -> Iterator[Also]:
     yield from (one for one in found if arm in {None, one.comparison.arm})
 
 
-def _with_effect(also: Also) -> str:
-    return also.name if also.comparison.ratio is None else f"{also.name} {effect_of(also.comparison)}"
-
-
 def _end_point(metric: str, comparison: Comparison) -> str:
     words = _END_POINTS.get(comparison.end_point)
     return f"{metric} ({comparison.estimand})" if words is None else words.format(metric)
@@ -65,43 +61,27 @@ def decided(cell: CellResult, arm: str, verdict: str) -> list[Also]:
     return [one for one in found if one.comparison.verdict == verdict and one.metric.better != "neutral"]
 
 
-def in_short(cell: CellResult, arm: str) -> str:
-    """`worse in p99_us, and better in fork_us and cow_bytes, and open in wall_s`; empty where nothing is said of it."""
-    return ", and ".join(_told(cell, arm, _WORDS, _name))
-
-
 def of_each(cell: CellResult, first: Iterable[str]) -> str:
-    """The same of each arm by its name, these first: `thp` is worse in p99_us; empty where nothing is said of any."""
-    return "; ".join(f"`{printable(arm)}` is {told}" for arm in arms_of(cell, first) if (told := in_short(cell, arm)))
-
-
-def arms_of(cell: CellResult, first: Iterable[str]) -> list[str]:
-    """Return the arms of which something is judged beside the metric, these first."""
-    there = dict.fromkeys(also.comparison.arm for also in also_judged(cell))
-    return list(dict.fromkeys((*(arm for arm in first if arm in there), *there)))
-
-
-def of_arm(cell: CellResult, arm: str) -> str:
-    """Return what is judged of an arm beside the metric, each with its effect: ``worse in p99_us +61% (+7% to
-    +260%)``.
+    """Return what is judged of each arm beside the metric, these first: `thp` is worse in p99_us, and better in fork_us
+    and cow_bytes; empty where nothing is said of any.
     """
-    return ", ".join(_told(cell, arm, _WORDS, _with_effect))
+    arms = dict.fromkeys((*first, *(also.comparison.arm for also in also_judged(cell))))
+    told = ((arm, ", and ".join(of_arm(cell, arm))) for arm in arms)
+    return "; ".join(f"`{printable(arm)}` is {text}" for arm, text in told if text)
 
 
-def of_arm_decided(cell: CellResult, arm: str, *verdicts: str) -> str:
-    """Return what was decided so beside the metric, by names alone: `worse in p99_us, better in fork_us and
-    cow_bytes`.
+def of_arm(cell: CellResult, arm: str, verdicts: Iterable[str] = tuple(_WORDS), *, effects: bool = False) -> list[str]:
+    """Return what is judged of an arm beside the metric, a text for each verdict: `better in fork_us and cow_bytes`;
+    with their `effects`, `worse in p99_us +61% (+7% to +260%)`.
     """
-    return ", ".join(_told(cell, arm, verdicts, _name))
 
+    def named(also: Also) -> str:
+        return (
+            f"{also.name} {effect_of(also.comparison)}" if effects and also.comparison.ratio is not None else also.name
+        )
 
-def _told(cell: CellResult, arm: str, verdicts: Iterable[str], named: Callable[[Also], str]) -> list[str]:
     every = ((verdict, decided(cell, arm, verdict)) for verdict in verdicts)
     return [f"{_WORDS[verdict]} in {listed([named(one) for one in found])}" for verdict, found in every if found]
-
-
-def _name(also: Also) -> str:
-    return also.name
 
 
 _UNCLAIMED = ("screening", "unjudged")  # methods that claim nothing, and have no part in the error rate
@@ -264,28 +244,11 @@ def _made(
         beside=tuple(one.arm for one in beside),
         overlapping=tuple(one.arm for one in beside if rests is not None and _overlap(one, rests)),
         open=tuple(comparison.arm for comparison in order if comparison.verdict == "undecided"),
-        also=tuple(_also(cell)),
         trade=trade,
         memory=memory_of(arm),
         memory_before=memory_of(base),
         pool=0 if arm is None else arm.pool_bytes,
     )
-
-
-def _also(cell: CellResult) -> Iterator[AlsoJudged]:
-    for _, metric, one, end_point in also_judged(cell):
-        yield AlsoJudged(
-            arm=one.arm,
-            metric=metric.name,
-            end_point=end_point,
-            better=metric.better,
-            verdict=one.verdict,
-            ratio=one.ratio,
-            low=one.low,
-            high=one.high,
-            n=one.n,
-            confidence=one.confidence,
-        )
 
 
 def _nothing(results: Results, by_verdict: dict[str, list[Comparison]]) -> str:

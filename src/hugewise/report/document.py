@@ -80,7 +80,6 @@ class Table:
     """A caption, a head, and rows; the columns from `numeric` on are aligned to the right.
 
     swatch  the first column names arms, which are shown with their colours
-    titled  the caption stands above as a heading already, and Markdown leaves it out
     turned  a terminal shows rows as columns: for many figures of few arms
     linked  columns in which names of pages beside this one (`redhat-2021.md`) and addresses (https) are links in
             Markdown: of our own words alone
@@ -91,7 +90,6 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
     numeric: int = 1
     swatch: bool = False
-    titled: bool = False
     turned: bool = False
     linked: tuple[int, ...] = ()
 
@@ -156,44 +154,20 @@ class Folded:
     long: bool = False
 
 
-@dataclass(frozen=True)
-class Only:
-    """Blocks of one format, where another words it differently or leaves it out."""
-
-    format: Literal["html", "markdown"]
-    blocks: tuple[Block, ...]
-
-
-Block = (
-    Line
-    | Headline
-    | Points
-    | Note
-    | Heading
-    | Verdicts
-    | Table
-    | Figure
-    | Commands
-    | Words
-    | Ran
-    | Bundle
-    | Folded
-    | Only
-)
+Block = Line | Headline | Points | Note | Heading | Verdicts | Table | Figure | Commands | Words | Ran | Bundle | Folded
 
 
 @dataclass(frozen=True)
 class Section:
     """A part of a report with its title (none: it goes on without one) and its name in the list of sections.
 
-    `only` where one format alone has it, or under this title; `brief` where it is for a terminal as well (see `brief`).
+    `brief` where it is for a terminal as well (see `brief`).
     """
 
     title: str
     blocks: tuple[Block, ...]
     key: str = ""
     nav: str = ""
-    only: Literal["", "html", "markdown"] = ""
     brief: bool = False
 
 
@@ -248,7 +222,7 @@ def figures(document: Document) -> Iterator[Figure]:
         for block in blocks:
             if isinstance(block, Figure):
                 yield block
-            elif isinstance(block, Bundle | Folded | Only):
+            elif isinstance(block, Bundle | Folded):
                 yield from within(block.blocks)
 
     for section in document.sections:

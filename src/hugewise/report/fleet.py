@@ -78,7 +78,7 @@ def _class(comparison: FleetComparison, stratum: PooledEffect, withheld: str) ->
         texts.append(f"The effect on {listed([*map(printable, stratum.outlying)])} does not fit that on the others")
     hosts = [host for host in comparison.hosts if host.stratum == stratum.stratum]
     texts.append(f"Of {_many(len(hosts), 'host')} by themselves: {_by_themselves(hosts)}")
-    if stratum.verdict == "none" and stratum.reason not in ("", withheld):
+    if stratum.verdict == "none" and stratum.reason and not withheld:
         texts.append(sentence(stratum.reason).rstrip("."))
     if stratum.next_low is not None:
         next_one = numbers.room(stratum.ratio, stratum.next_low, stratum.next_high)

@@ -27,8 +27,7 @@ def markdown(document: doc.Document, *, figures: str = "figures") -> str:
     """Return the report's text; `figures` is the folder that its figures are linked in."""
     parts = [f"# {escape(document.title)}", *_blocks(document.top), *_blocks(document.lead)]
     for section in document.sections:
-        if section.only != "html":
-            parts += [f"## {escape(section.title)}", *_blocks(section.blocks)]
+        parts += [f"## {escape(section.title)}", *_blocks(section.blocks)]
     if figures != "figures":
         parts = [part.replace("](figures/", f"]({figures}/") if part.startswith("![") else part for part in parts]
     return "\n\n".join(filter(None, parts)) + "\n"
@@ -38,8 +37,7 @@ def _blocks(blocks: Iterable[doc.Block]) -> Iterator[str]:
     for block in blocks:
         match block:
             case doc.Table():
-                if not block.titled:
-                    yield f"**{escape(block.caption)}**"
+                yield f"**{escape(block.caption)}**"
                 yield _table(block)
             case doc.Commands():
                 note = block.note
@@ -53,7 +51,7 @@ def _blocks(blocks: Iterable[doc.Block]) -> Iterator[str]:
                 yield f"<details><summary>{html.escape(printable(summary))}</summary>"
                 yield from _blocks(inner)
                 yield "</details>"
-            case doc.Bundle(blocks=inner) | doc.Folded(blocks=inner) | doc.Only("markdown", inner):
+            case doc.Bundle(blocks=inner) | doc.Folded(blocks=inner):
                 yield from _blocks(inner)
             case _:
                 yield _text(block)

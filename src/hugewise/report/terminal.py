@@ -55,7 +55,7 @@ def _parts(document: doc.Document, report: Path | None) -> Iterator[RenderableTy
     yield _text(document.title, "bold")
     yield from _blocks(document.top)
     yield from _blocks(document.lead)
-    for section in (section for section in document.sections if not section.only):
+    for section in document.sections:
         yield Text()
         if section.title:
             yield _text(section.title, "bold")

@@ -34,8 +34,8 @@ def report(results: Results) -> Document:
         ),
         sections=(
             answer.answer(results),
-            *settings(results),
-            *left_out(results),
+            settings(results),
+            left_out(results),
             *guests.guests(results.guests),
             *beside.beside(results.beside),
             *(cell(results, number, one) for number, one in enumerate(results.cells, 1)),

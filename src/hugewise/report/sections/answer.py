@@ -135,7 +135,7 @@ def answer(results: Results) -> doc.Section:
                 doc.Heading(f"{number}. {cell.cell}", link=f"cell-{number}"),
                 doc.Line(metric_line(cell.metric), quiet=True),
                 *(() if len(found) == 1 else (doc.Headline(MARKS[of.state], of.text),)),
-                _verdicts(results, cell) if cell.comparisons else doc.Only("html", (nothing,)),
+                _verdicts(results, cell) if cell.comparisons else nothing,
                 *_judged_beside(results, cell),
                 *_notes(of, cell),
             ),
@@ -143,7 +143,7 @@ def answer(results: Results) -> doc.Section:
         for number, (of, cell) in enumerate(zip(found, results.cells, strict=True), 1)
     ]
     if not results.cells:
-        blocks.append(doc.Only("html", (doc.Line("No cell was measured."),)))
+        blocks.append(doc.Line("No cell was measured."))
     chosen = selection(results) if any(one.state in ("set", "weigh") for one in found) else ""
     shared = tuple(filter(None, (joint_confidence(results), chosen)))
     if lines := legend(results):

@@ -9,7 +9,7 @@ import msgspec
 
 from hugewise.model.results import VERDICTS, ArmSummary, CellResult, Results
 from hugewise.report import numbers
-from hugewise.report.document import Figure, Line, Only, Section, Table, file_name, some, table
+from hugewise.report.document import Figure, Line, Section, Table, file_name, some, table
 from hugewise.report.figures.distribution import distribution
 from hugewise.report.figures.drift import time_order
 from hugewise.report.figures.pages import coverage, kind_label, kind_order, latencies, pages
@@ -135,12 +135,10 @@ def cell(results: Results, number: int, of: CellResult) -> Section:
     results = msgspec.structs.replace(results, attempts=mine)  # once: a run may have a million in many cells
     drawn = _figures(results, number, of)
     shared = common(of)
-    workload = f"Workload {of.workload}."
     return Section(
         f"{number}. {of.cell}",
         (
-            Only("html", (Line(f"{workload} {metric_line(of.metric)}. Baseline: {of.baseline}.", quiet=True),)),
-            Only("markdown", (Line(workload),)),
+            Line(f"Workload {of.workload}. {metric_line(of.metric)}. Baseline: {of.baseline}.", quiet=True),
             *some(
                 Line(shared, quiet=True) if shared else None,
                 stand_in_line(of),
@@ -162,7 +160,7 @@ def cell(results: Results, number: int, of: CellResult) -> Section:
                 ageing_table(of),
                 drawn.get("time-order"),
             ),
-            folded(facts("parameters of the workload", of.parameters, titled=True)),
+            folded(facts("parameters of the workload", of.parameters)),
         ),
         key=f"cell-{number}",
     )

@@ -97,7 +97,7 @@ def alpha_table(results: Results) -> Table | None:
     whole = (
         f"ledger of alpha: {1 - results.confidence:.3g} in all, shared equally by {len(rows)} before the first block"
     )
-    return table(whole, head, rows, 3, titled=True) if rows else None
+    return table(whole, head, rows, 3) if rows else None
 
 
 def sensitivity_table(cell: CellResult) -> Table:

@@ -8,7 +8,7 @@ from hugewise.model.guest import Backing, KernelRecord
 from hugewise.model.results import GuestArm, Guests
 from hugewise.quantity import format_duration, format_size
 from hugewise.report import numbers
-from hugewise.report.document import Folded, Line, Note, Only, Section, Table, some, table
+from hugewise.report.document import Folded, Line, Note, Section, Table, some, table
 from hugewise.report.numbers import NOTHING
 
 _ARMS = (
@@ -106,14 +106,11 @@ def differences(guests: Guests) -> Iterator[Folded]:
             continue
         count = len(kernel.differs)
         what = "1 option differs" if count == 1 else f"{count:,} options differ"
-        line = f"Configuration of {kernel.name} against {guests.baseline}: {what}"
-        shown = kernel.differs[:_MOST]
-        more = f", the first {_MOST} of {count:,} (all are in report.json)" if count > _MOST else ""
+        more = f", of which the first {_MOST} stand here (all are in report.json)" if count > _MOST else ""
+        line = f"Configuration of {kernel.name} against {guests.baseline}: {what}{more}"
         head = ("option", guests.baseline, kernel.name)
-        rows = [[f"CONFIG_{option.symbol}", option.baseline, option.kernel] for option in shown]
-        options = table(f"options (n: not set, or not there){more}", head, rows, 3)
-        # Where it is folded, the caption is not shown within the table.
-        yield Folded(line, (Only("html", (Line(options.caption, quiet=True),)), options), long=True)
+        rows = [[f"CONFIG_{option.symbol}", option.baseline, option.kernel] for option in kernel.differs[:_MOST]]
+        yield Folded(line, (table("options (n: not set, or not there)", head, rows, 3),), long=True)
 
 
 def remarks(guests: Guests) -> Iterator[str]:

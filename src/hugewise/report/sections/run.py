@@ -17,9 +17,7 @@ from hugewise.report.document import (
     Block,
     Commands,
     Folded,
-    Heading,
     Line,
-    Only,
     Points,
     Section,
     Table,
@@ -35,22 +33,21 @@ _OPEN = ("the run", "host")  # tables that are shown at once
 _FEW = 12  # disturbances that are shown at once
 
 
-def left_out(results: Results) -> Iterator[Section]:
-    """Yield what the plan left out before anything ran."""
+def left_out(results: Results) -> Section:
+    """Return what the plan left out before anything ran."""
     rows = [(part.what, part.reason) for part in results.left_out]
-    shown = table("left out before anything ran", ("what", "why"), rows, 2, titled=True)
-    yield Section("Left out, and why", (shown,), key="left-out", nav="Left out", only="html")
-    yield Section("Left out", (shown if rows else Line("Nothing."),), only="markdown")
+    shown = table("left out before anything ran", ("what", "why"), rows, 2)
+    return Section("Left out, and why", (shown,), key="left-out", nav="Left out")
 
 
 def trouble(results: Results) -> Section:
     """Return the disturbances, and every attempt that failed or did not count."""
     lines = Points(results.disturbances)
     many = len(lines.lines)
-    found: tuple[Block, ...] = (Folded(f"Noticed while it was measured ({many})", (lines,), open=many <= _FEW),)
-    if not many:
-        found = (Only("html", (Line("Nothing was noticed.", quiet=True),)),)
-    return Section("Failures and disturbances", (*found, _failures_table(results)), key="trouble", nav="Failures")
+    found: Block = Line("Nothing was noticed.", quiet=True)
+    if many:
+        found = Folded(f"Noticed while it was measured ({many})", (lines,), open=many <= _FEW)
+    return Section("Failures and disturbances", (found, _failures_table(results)), key="trouble", nav="Failures")
 
 
 def run(results: Results) -> Section:
@@ -58,30 +55,23 @@ def run(results: Results) -> Section:
     tables = (
         alpha_table(results),
         run_table(results),
-        facts("host", results.host, titled=True),
-        facts("page settings before the run", results.settings, titled=True),
-        facts("versions", results.versions, titled=True),
-        facts("study options as used", results.options, titled=True),
+        facts("host", results.host),
+        facts("page settings before the run", results.settings),
+        facts("versions", results.versions),
+        facts("study options as used", results.options),
     )
-    blocks: list[Block] = []
-    for one in filter(None, tables):
-        blocks += [Only("markdown", (Heading(_capital(one.caption)),)), folded(one)]
-    return Section("Run and host", tuple(blocks), key="run")
+    return Section("Run and host", tuple(folded(one) for one in tables if one is not None), key="run")
 
 
 def folded(one: Table) -> Folded:
     """Return a table behind its caption."""
-    return Folded(_capital(one.caption), (one,), open=one.caption in _OPEN)
-
-
-def _capital(caption: str) -> str:
-    return caption[0].upper() + caption[1:]
+    return Folded(f"{one.caption[0].upper()}{one.caption[1:]}", (one,), open=one.caption in _OPEN)
 
 
 def _failures_table(results: Results) -> Table:
     rows = [(a.cell, a.arm, a.block, a.number, state, why) for a in results.attempts for state, why in _trouble(a)]
     caption = "attempts that failed, were rejected or abandoned, or were not delivered"
-    return table(caption, ("cell", "policy", "block", "attempt", "what", "why"), rows, 6, titled=True)
+    return table(caption, ("cell", "policy", "block", "attempt", "what", "why"), rows, 6)
 
 
 def _trouble(attempt: Attempt) -> Iterable[tuple[str, str]]:
@@ -114,12 +104,12 @@ def run_table(results: Results) -> Table:
         ("seed's hash, committed before the first block", results.seed_hash),
         ("seed, revealed at the end", results.seed or "not revealed: the run has not ended"),
     ]
-    return table("the run", ("key", "value"), rows, 2, titled=True)
+    return table("the run", ("key", "value"), rows, 2)
 
 
-def facts(caption: str, values: Mapping[str, Any], *, titled: bool = False) -> Table:
+def facts(caption: str, values: Mapping[str, Any]) -> Table:
     """Nested facts (host, versions, settings, options), a line a leaf: `cpu.model`."""
-    return table(caption, ("key", "value"), list(_leaves("", values)), 2, titled=titled)
+    return table(caption, ("key", "value"), list(_leaves("", values)), 2)
 
 
 def _leaves(prefix: str, value: Any) -> Iterable[tuple[str, str]]:
@@ -162,15 +152,15 @@ def reading(results: Results) -> Section:
         "The pages that the policy promises really backed the memory of the attempt, shown by page flags or another "
         "stated proof."
     )
-    return Section("How to read this", (Words(tuple(words.items())),), key="reading", only="html")
+    return Section("How to read this", (Words(tuple(words.items())),), key="reading")
 
 
 _BESIDE = "Better in what was declared beside the metric alone: yours to weigh, by the verdicts above"
 _SHORT = 3  # lines of a file that has the same effect as one above it
 
 
-def settings(results: Results) -> Iterator[Section]:
-    """Yield the commands for each arm that beat its baseline, now and at boot: the best of each cell, then the
+def settings(results: Results) -> Section:
+    """Return the commands for each arm that beat its baseline, now and at boot: the best of each cell, then the
     others.
     """
     best: list[Commands] = []
@@ -195,8 +185,7 @@ def settings(results: Results) -> Iterator[Section]:
     if more:
         nothing += " in the metric that its cell is judged by"
     said = Line(f"{nothing}, so there is nothing to set{' for that alone' if more else ''}.")
-    yield Section("Settings to use", (*(blocks or (said,)), *also), key="settings", only="html")
-    yield Section("Settings of the winning policies", (*(blocks or (Line(f"{nothing}."),)), *also), only="markdown")
+    return Section("Settings to use", (*(blocks or (said,)), *also), key="settings")
 
 
 def _winners(cell: CellResult) -> list[ArmSummary]:
