@@ -10,14 +10,18 @@ from msgspec.structs import replace
 
 from hugewise.model.over_time import ArmOverTime
 from hugewise.model.results import Results
+from hugewise.report.document import figures
 from hugewise.report.figures.distribution import distribution
 from hugewise.report.figures.drift import time_order
 from hugewise.report.figures.effects import overview
+from hugewise.report.figures.levels import FactorGroup, groups, level, levels, lines, numeric
 from hugewise.report.figures.pages import coverage, kind_label, kind_order, latencies, pages
-from hugewise.report.figures.theme import MOST, Point, colours, points, thinned, thinning
+from hugewise.report.figures.theme import MOST, Point, arm_marks, colours, points, thinned, thinning
 from hugewise.report.images import inline, render
+from hugewise.report.write import report
 from tests.build.few_blocks import demo, two_blocks
-from tests.build.results import example
+from tests.build.restated import lpc, percona_2018
+from tests.build.results import HOSTILE, example
 
 
 @pytest.fixture(scope="module")
@@ -207,3 +211,100 @@ def test_two_blocks_do_not_set_the_scale() -> None:
     low, high = effect["spec"]["layer"][0]["encoding"]["x"]["scale"]["domain"]
     assert 0.3 < low < high < 4
     assert any("triangle-" in str(layer["mark"]) for layer in effect["spec"]["layer"])
+
+
+@pytest.fixture(scope="module")
+def of_levels() -> Results:
+    return percona_2018()
+
+
+@pytest.fixture(scope="module")
+def group(of_levels: Results) -> FactorGroup:
+    (only,) = groups(of_levels.cells)
+    return only
+
+
+def values_of(spec: Any) -> list[dict[str, Any]]:
+    if "concat" in spec:
+        return [row for panel in spec["concat"] for row in panel["data"]["values"]]
+    found: list[dict[str, Any]] = spec["data"]["values"]
+    return found
+
+
+def means_of(results: Results) -> dict[tuple[str, str], tuple[float, float]]:
+    return {
+        (one.cell, arm.arm): (arm.mean, arm.margin)
+        for one in results.cells
+        for arm in one.arms
+        if arm.mean is not None and arm.margin is not None
+    }
+
+
+def test_cells_that_differ_in_their_parameters_are_a_group(group: FactorGroup) -> None:
+    assert (group.label, group.varied) == ("pgbench", ("database_share", "clients"))
+    assert len(group.cells) == 9  # the tenth is of another of the study's workloads
+    assert numeric(group, "clients")
+    assert levels(group, "clients") == [4, 16, 64]
+    assert groups(lpc().cells) == []  # four workloads, nothing varied
+    assert groups(example().cells) == []
+
+
+def test_levels_are_named_as_in_a_study() -> None:
+    assert level("chase", "bytes", 65_536) == "64k"
+    assert level("of nobody", "database_bytes", 1 << 30) == "1g"
+    assert level("of nobody", "clients", 64) == "64"
+    assert level("of nobody", "share", 0.75) == "0.75"
+    assert level("of nobody", "flag", True) == "yes"
+    assert level("command", "argv", ("sh", "-c", "x")) == "sh -c x"
+    assert level("of nobody", "text", HOSTILE).isprintable()
+
+
+@pytest.mark.parametrize("name", ["clients", "database_share"])
+def test_lines_carry_every_mean_with_its_interval(of_levels: Results, group: FactorGroup, name: str) -> None:
+    spec = lines(group, name, colours(of_levels), 0.99)
+    rows = values_of(spec)
+    known = {key: value for key, value in means_of(of_levels).items() if key[0] != "spill"}
+    assert len(rows) == len(known)
+    assert sorted(row["mean"] for row in rows) == pytest.approx(sorted(mean for mean, _ in known.values()))
+    for row in rows:
+        assert any(row["high"] - row["low"] == pytest.approx(2 * margin) for _, margin in known.values())
+        assert row["low"] < row["mean"] < row["high"]
+    assert spec is not None
+    assert [panel["title"]["text"] for panel in spec["concat"]] == (
+        [f"database_share={share}" for share in (0.4, 0.8, 1.5)]
+        if name == "clients"
+        else ["clients=4", "clients=16", "clients=64"]
+    )
+    assert "svg" in render(spec)
+
+
+def test_panels_far_apart_have_axes_of_their_own(of_levels: Results, group: FactorGroup) -> None:
+    fits = group._replace(cells=tuple(one for one in group.cells if one.parameters["database_share"] < 1))
+    shared = lines(fits, "clients", colours(of_levels), 0.99)
+    apart = lines(group, "clients", colours(of_levels), 0.99)
+    assert shared is not None and apart is not None
+    scales = [[panel["layer"][0]["encoding"]["y"]["scale"] for panel in spec["concat"]] for spec in (shared, apart)]
+    common, own = ([tuple(one["domain"]) for one in several] for several in scales)
+    assert len(set(common)) == 1
+    assert len(set(own)) == len(own) > 1
+
+
+def test_no_arm_is_told_by_its_colour_alone(of_levels: Results) -> None:
+    names = ["base", "thp", "hugetlb-2m", "mthp-64k"]
+    colour, shape = arm_marks(names, colours(example()))
+    assert colour["scale"]["domain"] == shape["scale"]["domain"] == names
+    assert len(set(shape["scale"]["range"])) == len(names)
+
+
+def test_one_level_or_no_data_gives_no_figure(of_levels: Results, group: FactorGroup) -> None:
+    assert lines(group._replace(cells=group.cells[:1]), "clients", colours(of_levels), 0.99) is None
+    assert lines(group._replace(varied=("mode",)), "mode", colours(of_levels), 0.99) is None
+    bare = tuple(replace(one, arms=()) for one in group.cells)
+    assert lines(group._replace(cells=bare), "clients", colours(of_levels), 0.99) is None
+
+
+def test_the_report_holds_them(of_levels: Results) -> None:
+    keys = [one.key for one in figures(report(of_levels))]
+    assert keys[:3] == ["overview", "across-1-lines-database_share", "across-1-lines-clients"]
+    assert "1-distribution" in keys
+    assert len(keys) == len(set(keys))

@@ -33,6 +33,7 @@ from hugewise.report.numbers import NOTHING
 from hugewise.report.reasons import in_words
 from hugewise.report.sections import beside
 from hugewise.report.sections.beside import stand_ins_of_cells
+from hugewise.report.sections.run import levels
 from hugewise.report.sentences import effect_of, marked
 from hugewise.report.write import held_folder, place_below
 from hugewise.store import folder
@@ -173,6 +174,7 @@ def document(data: PageData) -> Document:
             Section("Verdicts", some(_overview(newest), _verdicts(newest), *stand_ins_of_cells(newest.cells))),
             *_open(newest, data.runs[0].forecast),
             *told_together(data),
+            *levels(newest),
             *beside.beside(newest.beside, introduced=True),
             *_earlier(data),
             *_not_run(newest),

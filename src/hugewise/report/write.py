@@ -18,7 +18,7 @@ from hugewise.report.numbers import when
 from hugewise.report.remarks import earlier, time_short
 from hugewise.report.sections import answer, beside, guests
 from hugewise.report.sections.cell import cell
-from hugewise.report.sections.run import left_out, reading, run, settings, trouble
+from hugewise.report.sections.run import left_out, levels, reading, run, settings, trouble
 from hugewise.report.sentences import records, run_line
 
 
@@ -38,6 +38,7 @@ def report(results: Results) -> Document:
             left_out(results),
             *guests.guests(results.guests),
             *beside.beside(results.beside),
+            *levels(results),
             *(cell(results, number, one) for number, one in enumerate(results.cells, 1)),
             trouble(results),
             run(results),

@@ -187,7 +187,7 @@ def _layers(rows: Sequence[dict[str, Any]], axis: Spec, color: Spec, width: int)
             size=70,
             **point,
         ),
-        *arrows(rows, axis, {"color": color}),
+        *arrows(rows, "x", axis, {"color": color}),
         layer("text", text, whose=True, align="left", dx=8),
     ]
 
@@ -296,6 +296,6 @@ def _forest_layers(rows: Sequence[dict[str, Any]], axis: Spec, colour: str) -> l
         layer("rule", rule, "datum.typical", strokeWidth=5, color=colour),
         layer("rule", rule, "!datum.typical && !datum.next", strokeWidth=2, color=colour),
         layer("point", {"x": x("ratio"), "shape": shape}, "isValid(datum.ratio)", tells=True, size=70, **point),
-        *arrows(rows, axis, {"color": {"value": colour}}),
+        *arrows(rows, "x", axis, {"color": {"value": colour}}),
         layer("text", {"x": {"value": WIDTH}, "text": {"field": "text"}}, align="left", dx=8),
     ]

@@ -14,11 +14,14 @@ from __future__ import annotations
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from hugewise.analysis.changes import value_of
-from hugewise.model.results import CellResult, Results
+from hugewise.model.metric import Metric
+from hugewise.model.results import ArmSummary, CellResult, Results
 from hugewise.model.trial import Attempt
+from hugewise.report.numbers import Scale, percent
+from hugewise.report.sentences import better_direction
 from hugewise.visible import printable
 
 MOST = 300  # points of an arm that are drawn: a strip of more is one smear, and each costs the page 500 bytes
@@ -127,6 +130,16 @@ _KNOWN = {
     "hugetlb-2m": "#159a6c",
     "hugetlb-1g": "#c2468f",
 }
+_ARM_SHAPES = (
+    "circle",
+    "square",
+    "triangle-up",
+    "diamond",
+    "triangle-down",
+    "cross",
+    "triangle-right",
+    "triangle-left",
+)
 _OTHERS = ("#7a62e0", "#a06c28", "#0b8fa6", "#d64545", "#7f8426", "#5b6fa8", "#b5548a", "#4f8f4a")
 
 
@@ -161,9 +174,31 @@ def nominal(names: Iterable[str], colour: Mapping[str, str]) -> Spec:
     }
 
 
+def arm_marks(names: Iterable[str], colour: Mapping[str, str]) -> tuple[Spec, Spec]:
+    """Colour and shape of arms with one legend for both: for figures whose arms have no rows of their own."""
+    listed = list(names)
+    shown = [printable(name) for name in listed]
+    legend = {"title": None, "symbolSize": 80}
+    shapes = [_ARM_SHAPES[number % len(_ARM_SHAPES)] for number in range(len(listed))]
+    field: Spec = {"field": "arm", "type": "nominal", "legend": legend}
+    return (
+        {**field, "scale": {"domain": shown, "range": [colour[name] for name in listed]}},
+        {**field, "scale": {"domain": shown, "range": shapes}},
+    )
+
+
 def change_label(value: str) -> str:
     """Return the Vega expression that labels an axis of changes: `−20%`, `0%`, `+2.5%`."""
     return f"abs({value}) < 1e-9 ? '0%' : format({value}, '+.3~%')"
+
+
+def panels(bodies: Mapping[str, Spec], columns: int) -> Spec:
+    """Charts side by side, each below its name; every one has axes of its own, the legend is common."""
+    shown = [
+        {**body, "title": {"text": name, "color": INK, "fontSize": SIZE, "fontWeight": "normal", "font": FONT}}
+        for name, body in bodies.items()
+    ]
+    return chart({"concat": shown, "columns": columns, "spacing": 18})
 
 
 def row_axis(names: Iterable[str]) -> Spec:
@@ -273,7 +308,23 @@ def strips(  # noqa: PLR0917
     return chart({"data": {"values": list(rows)}, "facet": {"row": row}, "spacing": 6, "spec": body})
 
 
+def mean_of(arm: ArmSummary, unit: Scale) -> dict[str, Any]:
+    """The arm's name, its mean and the ends of the mean's interval, in `unit`."""
+    mean, margin = arm.mean or 0.0, arm.margin or 0
+    ends = {"low": (mean - margin) * unit.factor, "high": (mean + margin) * unit.factor}
+    text = f"{arm.arm}: mean {unit.text(mean, arm.margin)}, n {arm.n}"
+    return {"arm": printable(arm.arm), "mean": mean * unit.factor, **ends, **mark_label(arm.arm, text)}
+
+
+def mean_title(metric: Metric, unit: Scale, confidence: float) -> list[str]:
+    """Return the title of an axis of means, in two lines."""
+    interval = f"{better_direction(metric)}; mean with {percent(confidence)} interval"
+    return [printable(f"{metric.name}, {unit.unit}"), interval]
+
+
 Row = dict[str, Any]
+
+_LEAST = 0.25  # of the largest estimate: as far beyond the estimates a whisker is shown in any case
 
 
 def span(estimates: Iterable[float], ends: Iterable[float], least: float) -> tuple[float, float]:
@@ -293,18 +344,37 @@ def cut(row: Row, low: float, high: float) -> None:
     row["low"], row["high"] = max(row["low"], low), min(row["high"], high)
 
 
-def arrows(rows: Sequence[Row], x: Spec, encoding: Spec) -> list[Spec]:
-    """A layer of arrows for each side on which a row leaves the scale. `x` encodes an end."""
-    sides = (("under", "low", "left", 4), ("over", "high", "right", -4))  # the head lies within the plot
+def fit(rows: Sequence[Row]) -> list[float]:
+    """Return the domain for rows with a `mean` and its whisker from `low` to `high`, which are cut to it.
+
+    Of means that are not negative, no whisker goes below 0.
+    """
+    means = [row["mean"] for row in rows]
+    least = _LEAST * max(map(abs, means)) or 1.0  # that of means of 0
+    low, high = span(means, (row[end] for row in rows for end in ("low", "high")), least)
+    if min(means) >= 0:
+        low = max(low, 0.0)
+    if low == high:
+        low, high = low - least / 10, high + least / 10  # one value: a scale needs two
+    for row in rows:
+        cut(row, low, high)
+    return [low, high]
+
+
+def arrows(rows: Iterable[Row], axis: Literal["x", "y"], position: Spec, encoding: Spec) -> list[Spec]:
+    """A layer of arrows for each side on which a row leaves the scale. `position` encodes an end on the `axis`."""
+    marked: list[Row] = list(rows)
+    outward = {"x": ("left", "right"), "y": ("down", "up")}[axis]
+    inward = {"x": (4, -4), "y": (-4, 4)}[axis]  # the head lies within the plot
     looks: Spec = {"filled": True, "size": 60, "opacity": 1}
     return [
         layer(
             "point",
-            {"x": {**x, "field": end}, **encoding},
+            {axis: {**position, "field": end}, **encoding},
             f"datum.{side}",
-            whose=all("of" in row for row in rows),
-            **looks | {"shape": f"triangle-{shape}", "xOffset": offset},
+            whose=all("of" in row for row in marked),
+            **looks | {"shape": f"triangle-{shape}", f"{axis}Offset": offset},
         )
-        for side, end, shape, offset in sides
-        if any(row[side] for row in rows)
+        for side, end, shape, offset in zip(("under", "over"), ("low", "high"), outward, inward, strict=True)
+        if any(row[side] for row in marked)
     ]

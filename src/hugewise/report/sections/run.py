@@ -1,5 +1,5 @@
-"""The whole run: what was left out, failed or was disturbed, host and options, settings to
-use, and how the report is read.
+"""The whole run: what was left out, failed or was disturbed, host and options, levels of the study's factors, settings
+to use, and how the report is read.
 """
 
 from __future__ import annotations
@@ -16,18 +16,23 @@ from hugewise.report.cell_answers import answers, better_beside, ranked
 from hugewise.report.document import (
     Block,
     Commands,
+    Figure,
     Folded,
     Line,
     Points,
     Section,
     Table,
     Words,
+    file_name,
     table,
 )
+from hugewise.report.figures.levels import groups, lines, numeric
+from hugewise.report.figures.theme import colours
 from hugewise.report.numbers import NOTHING
 from hugewise.report.remarks import earlier
 from hugewise.report.sections.effects import alpha_table
 from hugewise.report.sentences import arm_of
+from hugewise.visible import printable
 
 _OPEN = ("the run", "host")  # tables that are shown at once
 _FEW = 12  # disturbances that are shown at once
@@ -127,6 +132,31 @@ def _leaves(prefix: str, value: Any) -> Iterable[tuple[str, str]]:
         yield prefix, f"{numbers.size(value)} ({value:,})"
     else:
         yield prefix, NOTHING if value is None or value == {} else str(value)
+
+
+def levels(results: Results) -> Iterator[Section]:
+    """Yield lines for each numeric factor."""
+    if found := tuple(_figures(results)):
+        yield Section("Over the levels of the factors", found, key="levels", nav="Over the levels")
+
+
+def _figures(results: Results) -> Iterator[Figure]:
+    palette = colours(results)
+    for number, group in enumerate(groups(results.cells), 1):
+        metric, label = printable(group.cells[0].metric.name), printable(group.label)
+        found = {
+            f"lines-{name}": (
+                lines(group, name, palette, results.confidence),
+                f"Mean {metric} over {printable(name)}, a line for each policy; a line joins means, and claims nothing "
+                "between them",
+            )
+            for name in group.varied
+            if numeric(group, name)
+        }
+        for kind, (spec, text) in found.items():
+            if spec:
+                key = f"across-{number}-{file_name(number, kind).partition('-')[2]}"
+                yield Figure(key, f"{key}_{file_name(number, group.label)}", f"{text} ({label}).", spec)
 
 
 def reading(results: Results) -> Section:
