@@ -2,26 +2,14 @@
 
 import sys
 
-from bench import (
-    demo,
-    fleet,
-    growth,
-    inspect,
-    interleaved,
-    launch,
-    load,
-    placement,
-    report,
-    sampler,
-    statistics,
-)
+from bench import demo, fleet, inspect, interleaved, placement, report, sampler, statistics
 
 sys.exit(
     max(
         main()
         for main in (
-            *(launch.main, load.main, statistics.main, growth.main, report.main, fleet.main),
-            *(interleaved.main, placement.main, sampler.main, inspect.main, demo.main),
+            *(statistics.main, report.main, fleet.main, interleaved.main),
+            *(placement.main, sampler.main, inspect.main, demo.main),
         )
     )
 )

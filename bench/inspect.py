@@ -22,9 +22,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.launch import BUILD, HERE, MissingError
 from hugewise.machine import probe
 
+HERE = Path(__file__).parent
+BUILD = HERE.parent / ".bench"
 BYTES = 4 << 30
 ROUNDS = 5
 LAYOUTS = ("base", "pmd", "split", "mixed")
@@ -149,11 +150,8 @@ def disturbed(program: Path, size: int, seconds: float, look: bool) -> tuple[int
     return turns, longest / 1e6, late / 1e6
 
 
-def built() -> Path:
-    """Build the program. Raises MissingError without a C compiler."""
-    compiler = shutil.which("cc")
-    if compiler is None:
-        raise MissingError("cc (apt install gcc)")
+def built(compiler: str) -> Path:
+    """Build the program."""
     BUILD.mkdir(exist_ok=True)
     subprocess.run([compiler, "-O1", "-Wall", "-o", BUILD / "held", HERE / "held.c"], check=True)
     return BUILD / "held"
@@ -167,12 +165,10 @@ def main(rounds: int = ROUNDS, size: int = int(os.environ.get("HUGEWISE_INSPECT_
     if os.geteuid() != 0:
         print("requires: root (page flags)")
         return 1
-    try:
-        program = built()
-    except MissingError as missing:
-        print(f"requires: {missing}")
+    if (compiler := shutil.which("cc")) is None:
+        print("requires: cc (apt install gcc)")
         return 1
-    status = 0
+    program, status = built(compiler), 0
     for layout in LAYOUTS:
         with held(program, layout, size) as process:
             os.kill(process.pid, signal.SIGSTOP)

@@ -11,7 +11,7 @@ import os
 import re
 import signal
 import tempfile
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,6 @@ from hugewise.session import session
 from tests.again import Again, noted
 from tests.build.hosts import Unheld
 from tests.memory import Whole
-from tests.progress import Parts
 from tests.state import changed, page_state
 
 # What a shell runs in the background inherits SIGINT ignored, what nohup runs SIGHUP, and their children with them: no
@@ -58,22 +57,13 @@ READ = {
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Parts(config))
-        if config.getoption("numprocesses", None):
-            config.pluginmanager.register(Again())
+    if not hasattr(config, "workerinput") and config.getoption("numprocesses", None):
+        config.pluginmanager.register(Again())
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
     return (yield from noted(call))
-
-
-def pytest_deselected(items: Sequence[pytest.Item]) -> None:
-    """The process that hands out the tests collects none itself: it is told how many are left out."""
-    for item in items:
-        told = getattr(item.config, "workeroutput", {})
-        told["deselected"] = told.get("deselected", 0) + 1
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

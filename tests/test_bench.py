@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -18,16 +17,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bench import demo, fleet, growth, interleaved, launch, load, report, sampler, statistics
+from bench import demo, fleet, interleaved, report, sampler, statistics
 from bench.report import Cost
 from hugewise.analysis.analysis import analyze
 from hugewise.fleet import pooled as summaries
 from hugewise.fleet.pooled import pooled_results
 from hugewise.report.data_files import report_json
-from hugewise.store.folder import RunFolder
 from hugewise.study.study import Study
 from tests.build.results import plain
-from tests.requirements import need, need_program
+from tests.requirements import need_program
 
 
 def test_decided_comparisons_and_answered_cells_are_counted() -> None:
@@ -84,106 +82,6 @@ def test_it_says_whether_the_target_is_met() -> None:
     slow = [*fine[:2], fleet.Cost(31.0, 1 << 22)]
     assert "MISSED" in fleet.show(200, fleet.SIZES, slow, fine)
     assert fleet.peak() > 1 << 20
-
-
-def test_ratios_are_of_the_same_round() -> None:
-    shown = growth.show(growth.Costs([1.0, 2.0, 1.0], [1.1, 2.1, 1.05]))
-    assert "1.000 at 100 attempts, 1.100 at 20,000" in shown
-    assert "many / few: 1.05 (quartiles 1.05 to 1.10), target at most 1.1 -> met" in shown
-    assert "MISSED" in growth.show(growth.Costs([1.0, 1.0], [1.2, 1.2]))
-    assert max(len(line) for line in shown.splitlines()) <= 80
-
-
-def test_both_runs_grow_by_the_same_blocks(tmp_path: Path) -> None:
-    told: list[str] = []
-    costs = growth.measure(tmp_path, 4, 12, 2, told.append)
-    assert len(told) == 2
-    assert all(len(cost) == 2 and min(cost) > 0 for cost in costs)
-    runs = [RunFolder(next((tmp_path / str(attempts) / "growth").iterdir())).read() for attempts in (4, 12)]
-    few, many = (len(run.blocks) for run in runs)
-    assert many - few == 4
-    assert few == 2 + 1 + 3 * growth.BLOCKS
-    assert [attempt.arm for attempt in runs[0].attempts[:2]] == ["base", "thp"]
-
-
-def test_quantiles_are_values_that_occurred() -> None:
-    values = [5.0, 1.0, 3.0, 2.0, 4.0, 10.0, 9.0, 8.0, 7.0, 6.0]
-    assert [launch.quantile(values, share) for share in (0.0, 0.1, 0.5, 1.0)] == [1, 1, 5, 10]
-
-
-def test_ratios_are_to_the_floor_and_targets_are_judged() -> None:
-    took = {launch.FLOOR: [60e3, 80e3], launch.BARE: [66e3, 90e3], launch.PEER: [110e3, 120e3]}
-    lines = launch.compare(took)
-    assert [line.to_floor for line in lines] == pytest.approx([1, 1.1, 110 / 60])
-    shown = launch.show(lines)
-    assert "1.10 at p10, target at most 1.2 -> met" in shown
-    assert "0.60 at p10, target at most 0.7 -> met" in shown
-    slow = launch.show(launch.compare(took | {launch.BARE: [90e3]}))
-    assert slow.count("MISSED") == 2
-    assert max(len(line) for line in shown.splitlines()) <= 80
-
-
-def test_each_round_starts_with_another_launcher() -> None:
-    order: list[str] = []
-
-    def one(name: str) -> launch.Launch:
-        def run(runs: int) -> list[float]:
-            order.append(name)
-            return [1.0] * runs
-
-        return run
-
-    took = launch.measure({name: one(name) for name in "abc"}, rounds=3, runs=2)
-    assert "".join(order) == "abcbcacab"
-    assert {name: len(ns) for name, ns in took.items()} == {"a": 6, "b": 6, "c": 6}
-
-
-def test_the_cpus_are_given_back() -> None:
-    before = os.sched_getaffinity(0)
-    with launch.on_one_cpu() as cpu:
-        assert os.sched_getaffinity(0) == {cpu}
-    assert os.sched_getaffinity(0) == before
-
-
-def test_it_runs_here(capsys: pytest.CaptureFixture[str]) -> None:
-    need_program("cc", "gcc")
-    need_program("hyperfine", "hyperfine")
-    launch.main(rounds=1, runs=20)
-    said = capsys.readouterr().out
-    assert "p10 / floor" in said
-    for name in (launch.FLOOR, launch.BARE, launch.COUNTED, launch.PEER):
-        assert name in said
-
-
-def test_the_ratio_is_the_median_of_the_rounds_and_is_judged() -> None:
-    mine = [load.Cost(0.1, 0.2), load.Cost(0.1, 0.3), load.Cost(0.2, 0.2)]
-    theirs = [load.Cost(0.2, 0.4), load.Cost(0.2, 0.6), load.Cost(0.2, 0.3)]
-    shown = load.show({load.OURS: mine, "redis-benchmark": theirs})
-    assert f"{load.OURS} / redis-benchmark: 0.50, target at most 0.9 -> met" in shown
-    assert "memtier" not in shown
-    worse = load.show({load.OURS: theirs, "memtier_benchmark": mine})
-    assert worse.count("MISSED") == 1
-    assert max(len(line) for line in shown.splitlines()) <= 80
-
-
-def test_a_missing_peer_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    need_program("redis-server", "redis-server")
-    need(len(os.sched_getaffinity(0)) > 1, "two CPUs")
-    found = shutil.which
-    monkeypatch.setattr(shutil, "which", lambda name: None if "bench" in name else found(name))
-    assert load.main(rounds=1, operations=20_000) == 1
-    said = capsys.readouterr().out
-    assert "redis-benchmark (apt install redis-tools)" in said
-    assert "memtier_benchmark is not on PATH" in said
-
-
-def test_a_short_run_shows_every_client(capsys: pytest.CaptureFixture[str]) -> None:
-    need_program("redis-server", "redis-server")
-    need_program("redis-benchmark", "redis-tools")
-    need(len(os.sched_getaffinity(0)) > 1, "two CPUs")
-    assert load.main(rounds=1, operations=20_000) == 0
-    said = capsys.readouterr().out
-    assert f"{load.OURS} / redis-benchmark:" in said
 
 
 def test_its_run_is_one_that_can_be_told(tmp_path: Path) -> None:

@@ -1,16 +1,12 @@
-"""The worked example of the guide to runs: its commands are commands, and the dry run that it quotes is the study's."""
+"""The worked example of the guide to runs: the dry run that it quotes is the study's."""
 
 from __future__ import annotations
 
 import re
-import shlex
 from pathlib import Path
-
-import click
 
 from hugewise import workloads
 from hugewise.cli import list as listing
-from hugewise.cli.main import cli
 from hugewise.model.results import CellResult
 from hugewise.plan import cells
 from hugewise.study import load
@@ -21,27 +17,12 @@ from tools.results import data
 ROOT = Path(__file__).parents[1]
 GUIDE = (ROOT / "docs/guides/runs.md").read_text(encoding="utf-8")
 PART = GUIDE.partition("## One cell, several metrics, a page\n")[2].partition("\n## ")[0]
-COMMANDS = [shlex.split(each, comments=True) for each in re.findall(r"^(?:\$ )?hugewise (.*)$", PART, re.MULTILINE)]
 
 
 def study() -> Study:
     """As the example's command chooses it."""
     whole = load.load(Path("percona-2018-hugepages"))
     return load.with_budget(load.part(whole, ["select-only"], ["hugetlb-2m"]), None, "40m")
-
-
-def test_its_commands_are_commands() -> None:
-    """Of one study, cell and page."""
-    assert [words[0] for words in COMMANDS] == ["run", "run"]
-    for words in COMMANDS:
-        parent = click.Context(cli, info_name="hugewise", **cli.context_settings)
-        given = cli.commands[words[0]].make_context(words[0], words[1:], parent=parent).params
-        assert (given["study"], given["only"], given["arms"]) == (study().name, "select-only", "hugetlb-2m")
-    (made,) = re.findall(r"^make results (.*?) *#", PART, re.MULTILINE)
-    asked = dict(pair.split("=") for pair in made.split())
-    assert asked == {"STUDY": study().name, "ONLY": "select-only", "ARMS": "hugetlb-2m", "TIME": "40m"}
-    target = (ROOT / "Makefile").read_text(encoding="utf-8")
-    assert all(re.search(rf"\$\$\{{?{name}\b", target) for name in asked)
 
 
 def test_the_dry_run_that_it_quotes_is_of_the_study() -> None:

@@ -1,18 +1,14 @@
-"""The guide from a libvirt domain to a deployed backing: its commands, what it quotes, and the names in it."""
+"""The guide from a libvirt domain to a deployed backing: what it quotes."""
 
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
-import click
 import pytest
 from click.testing import CliRunner
 
-from hugewise import workloads
 from hugewise.audit import collect
 from hugewise.audit.root import Root
 from hugewise.cli import guest_study
@@ -24,36 +20,18 @@ from hugewise.guests.running import RamBlock, RunningGuest
 from hugewise.model.guest import Backing, Domain
 from hugewise.model.host import Host
 from hugewise.plan.guest_deployment import element
-from hugewise.policies import discover
-from tests.build.studies import SIZES, KnobFiles
+from tests.build.studies import KnobFiles
 from tests.guests.test_domain_study import DB1, GIB, OFFER, restated
 
 ROOT = Path(__file__).parents[1]
 GUIDE = (ROOT / "docs/guides/virtual-machines.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```\n(.*?)^```$", GUIDE, re.DOTALL | re.MULTILINE)
-COMMAND = re.compile(r"^(?:sudo |\$ )?hugewise (.*)$", re.MULTILINE)
-COMMANDS = [shlex.split(said, comments=True) for block in BLOCKS for said in COMMAND.findall(block)]
 
 
 def block(begins: str) -> str:
     """The fenced block that begins so."""
     (found,) = [each for each in BLOCKS if each.startswith(begins)]
     return str(found)
-
-
-def parsed(words: list[str]) -> click.Context:
-    """A command's options as click reads them, without running it."""
-    command: click.Command = cli
-    context = click.Context(cli, info_name="hugewise", **cli.context_settings)  # a command keeps its first help option
-    while isinstance(command, click.Group):
-        name, found, words = command.resolve_command(context, list(words))
-        assert found is not None
-        assert name is not None
-        if isinstance(found, click.Group):
-            command, context = found, click.Context(found, info_name=name, parent=context)
-        else:
-            command, context = found, found.make_context(name, words, parent=context)
-    return context
 
 
 def statements(text: str) -> Iterator[str]:
@@ -65,27 +43,6 @@ def says(quoted: str, real: str) -> bool:
     """Whether `real` is what is quoted; ` ...` stands for the rest, or for a part that is left out."""
     pieces = [re.escape(piece) for piece in re.split(r" \.\.\.", quoted)]
     return re.fullmatch(".*".join(pieces), real) is not None
-
-
-def test_its_commands_are_commands() -> None:
-    assert {" ".join(words[:2]) for words in COMMANDS} >= {"guest study", "audit --traps", "verify db1"}
-    for words in COMMANDS:
-        given = parsed(words).params
-        if (name := given.get("workload")) is not None:
-            assert name in workloads.discover(), words
-        if words[:2] == ["guest", "study"] and given["policy"] is not None:
-            assert set(given["policy"].split(",")) <= set(discover(SIZES)), words
-        if words[0] == "verify" and given["policy"] is not None:
-            (comment,) = re.findall(rf"--policy {given['policy']} +# (.*): for all", GUIDE)
-            assert given["policy"] in comment.split(", ")
-
-
-def test_every_option_in_its_text_is_one_of_the_commands_it_is_about() -> None:
-    known = {option for words in COMMANDS for param in parsed(words).command.params for option in param.opts}
-    prose = re.sub(r"^```.*?^```$", "", GUIDE, flags=re.DOTALL | re.MULTILINE)
-    named = set(re.findall(r"`[^`\n]*?(--[a-z-]+)", prose))
-    assert {"--load", "--kernel", "--json", "--policy"} <= named
-    assert named - known == set()
 
 
 def test_what_takes_huge_pages_from_the_fixture_is_what_it_quotes(
@@ -125,20 +82,6 @@ def test_what_of_the_fixture_is_not_restated_is_what_it_quotes() -> None:
     assert f'method = "{study.method}"' in GUIDE
 
 
-def test_the_proofs_that_it_quotes_are_of_arms_and_in_the_words_of_a_proof() -> None:
-    made, study = restated(DB1.read_text())
-    of = {use.name: use.backed_by.pages for use in study.policies}
-    shown = [line.split(maxsplit=2) for line in block("ram-2m  accepted").splitlines()]
-    assert {arm for arm, _, _ in shown} <= set(made.arms)
-    for arm, state, proof in shown:
-        assert state == "accepted"
-        for number, node in enumerate(proof.split("; ")):
-            said = re.fullmatch(rf"node {number}: (\S+) of (\S+) are (.*)", node)
-            assert said is not None, node
-            assert said[1] == said[2]
-            assert said[3] == backing._WORDS[of[arm]]
-
-
 def test_the_elements_that_it_shows_are_those_of_a_deployment() -> None:
     assert block("<memoryBacking>") == element(Backing(pages="hugetlb-1g", source="memfd", share=True))
 
@@ -171,15 +114,3 @@ def test_every_verdict_of_verify_is_explained() -> None:
     table = set(re.findall(r"^\| ((?:as|NOT) [^|]*?) \|", GUIDE, re.MULTILINE))
     open_ = f"NOT PROVEN, {backing.UNKNOWN}"
     assert table == {"as promised", "NOT as promised", "NOT PROVEN", open_}
-
-
-def test_the_files_that_it_names_are_those_that_are_read_and_written() -> None:
-    assert "`tests/guests/domains/db1.xml`" in GUIDE
-    assert DB1.is_file()
-    told = partial(str.format, home="$XDG_RUNTIME_DIR")
-    assert f"`{told(running._PLACES[0], 'db1')}`" in GUIDE
-    assert "below `$XDG_RUNTIME_DIR`" in GUIDE
-    assert told(running._PLACES[1], "db1").startswith("$XDG_RUNTIME_DIR")
-    assert f"`{backing.DEBUGFS}`" in GUIDE
-    assert all(f"`{name}`" in GUIDE for name in backing._SIZES)
-    assert "`deploy/README.md`" in GUIDE

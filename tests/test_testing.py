@@ -1,9 +1,8 @@
-"""What the tests themselves stand on: tests that are repeated, the page state, waits, and lines of progress."""
+"""What the tests themselves stand on: tests that are repeated, the page state, and waits."""
 
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,13 +15,13 @@ from hugewise.errors import MachineError
 from hugewise.host.knob import read
 from hugewise.host.local_host import LocalHost
 from hugewise.model.pages import HUGETLB, THP
-from tests import progress
 from tests.again import Again, BrowserError, noted
 from tests.conftest import TURNED, pytest_itemcollected
-from tests.progress import HERE, PARTS, part, spent, takes
 from tests.requirements import need, need_root
 from tests.state import changed, page_state
 from tests.wait import until
+
+HERE = Path(__file__).parent
 
 
 def fault(error: BaseException) -> str | None:
@@ -163,27 +162,11 @@ def test_tests_begin_on_a_machine_that_is_put_back(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
-def test_the_first_value_that_is_true_is_returned() -> None:
-    values = iter([[], [], [7]])
-    assert until(lambda: next(values), "there is one") == [7]
-
-
 def test_a_wait_in_vain_says_for_what_and_what_it_saw() -> None:
     with pytest.raises(AssertionError, match=r"not within 0 s: all have come; last seen: \[\]"):
         until(list, "all have come", 0)
     with pytest.raises(AssertionError, match="last seen: .two of three"):
         until(lambda: False, "all have come", 0, seen=lambda: "two of three")
-
-
-MAKE = (HERE.parent / "Makefile").read_text(encoding="utf-8")
-
-
-def test_every_part_has_its_seconds() -> None:
-    assert {part(path) for path in HERE.rglob("test_*.py")} == PARTS.keys()
-
-
-def test_times_are_said_as_people_say_them() -> None:
-    assert [spent(seconds) for seconds in (0.4, 89, 91, 1500)] == ["0 s", "89 s", "2 min", "25 min"]
 
 
 class Item(SimpleNamespace):
@@ -229,25 +212,6 @@ def test_beside_the_host_s_process_nothing_is_read_that_it_turns() -> None:
         (f"{THP}/hugepages-64kB/enabled", False),  # that it is there says which sizes there are
     ):
         assert (TURNED.fullmatch(path) is not None) == turned, path
-
-
-def test_the_time_is_that_of_the_slower_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "PARTS", {"a": (100, 20), "b": (0, 50)})
-    assert (takes(["a", "b"]), takes(["b"]), takes(["unknown"])) == (100, 50, 0)
-
-
-@pytest.mark.whole  # for a moment it has the lock of the host, as any call of pytest here
-def test_what_is_left_out_is_told(tmp_path: Path) -> None:
-    """By the Makefile's own words, in two processes."""
-    words = next(line for line in MAKE.splitlines() if line.startswith("PYTEST := ")).split()[3:]
-    environment = {**os.environ, "HUGEWISE_RECORD_PARTS": "1"}
-    command = [sys.executable, "-m", "pytest", *words, "-m", "not soak", "-p", "no:cacheprovider"]
-    command += ["tests/guests/test_pmu.py"]
-    done = subprocess.run(command, check=False, cwd=HERE.parent, capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, done.stdout
-    assert re.search(r"^\d+ tests in 1 parts; they take about \d+ (s|min) on 2 cores\.", done.stdout, re.MULTILINE)
-    assert re.search(r"^1 passed, 1 deselected in ", done.stdout, re.MULTILINE), done.stdout
-    assert "\nPARTS = {'guests': (" in done.stdout
 
 
 def test_one_process_does_all_of_a_group(tmp_path: Path) -> None:

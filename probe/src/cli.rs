@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::counters::{CountersArgs, count};
-use crate::launch::{bench, exec, keep_thp, run};
+use crate::launch::{exec, keep_thp, run};
 use crate::machine::cpu;
 use crate::protocol::event::emit;
 use crate::protocol::examples::examples;
@@ -55,8 +55,6 @@ enum Command {
     Counters(CountersArgs),
     /// Do what the host of a guest asks; as the guest's /init it is started without a subcommand
     Agent(agent::AgentArgs),
-    /// Time the launcher itself
-    BenchLaunch(bench::BenchArgs),
     /// Describe the protocol
     Describe(DescribeArgs),
 }
@@ -89,7 +87,6 @@ pub fn main() -> anyhow::Result<ExitCode> {
         Command::KeepThp(args) => match keep_thp::main(&args)? {},
         Command::Cpu => cpu::main()?,
         Command::Counters(args) => counters::main(&args)?,
-        Command::BenchLaunch(args) => bench::main(&args)?,
         Command::Describe(args) => describe(&args)?,
     }
     Ok(ExitCode::SUCCESS)

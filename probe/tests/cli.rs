@@ -14,7 +14,6 @@ fn printed(arguments: &[&str]) -> String {
 fn help_is_as_it_was() {
     insta::assert_snapshot!("help", printed(&["--help"]));
     insta::assert_snapshot!("help_run", printed(&["run", "--help"]));
-    insta::assert_snapshot!("help_bench_launch", printed(&["bench-launch", "--help"]));
 }
 
 #[test]
@@ -25,9 +24,7 @@ fn the_examples_are_as_they_were() {
 
 #[test]
 fn wrong_arguments_end_with_2() {
-    for arguments in
-        [&[][..], &["frobnicate"], &["run"], &["describe"], &["bench-launch", "--count", "0", "--", "true"]]
-    {
+    for arguments in [&[][..], &["frobnicate"], &["run"], &["describe"]] {
         Command::new(env!("CARGO_BIN_EXE_hugewise-probe")).args(arguments).assert().code(2);
     }
 }

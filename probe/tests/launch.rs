@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use common::attempt::Attempt;
-use common::{events, need, need_root, number, one, probe, text};
+use common::{events, need, need_root, number, one, text};
 use serde_json::{Value, json};
 
 const SCANS: [&str; 3] = ["none", "exit", "every-exit"];
@@ -586,28 +586,6 @@ fn what_is_frozen_ends_when_its_launcher_is_told_to_or_dies() {
                 cgroup.turn(false);
             }
         }
-    }
-}
-
-#[test]
-fn the_launcher_times_itself() {
-    let run = |arguments: &[&str]| {
-        let output =
-            probe().args(["bench-launch", "--count", "5"]).args(arguments).args(["--", "true"]).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        one(&events(&output.stdout), "launches").clone()
-    };
-    let launches = run(&[]);
-    assert_eq!(launches["wall_ns"].as_array().unwrap().len(), 5);
-    assert!(launches["wall_ns"].as_array().unwrap().iter().all(|ns| ns.as_u64().unwrap() > 10_000));
-    assert_eq!((&launches["counters"], &launches["cgroup"]), (&json!(false), &json!(false)));
-    let offered = common::events(&probe().arg("counters").output().unwrap().stdout);
-    if need(one(&offered, "available")["counters"]["task-clock"].is_null(), "kernel.perf_event_paranoid of 2 or less") {
-        assert_eq!(run(&["--counters"])["counters"], json!(true));
-    }
-    for (argv0, status) in [("no-such-command-here", 2), ("false", 1)] {
-        let output = probe().args(["bench-launch", "--count", "1", "--", argv0]).output().unwrap();
-        assert_eq!(output.status.code(), Some(status), "{argv0}");
     }
 }
 

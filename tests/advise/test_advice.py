@@ -231,10 +231,6 @@ def test_an_advice_that_was_moved_leads_to_no_other_results(tmp_path: Path) -> N
         _ = AdviceFolder(moved).results
 
 
-def test_an_advice_is_stored_and_read_again() -> None:
-    assert msgspec.json.decode(msgspec.json.encode(found()), type=Advice) == found()
-
-
 MIB = 1 << 20
 
 

@@ -139,7 +139,11 @@ def test_a_treatment_without_what_came_later_is_what_it_was_before() -> None:
 
 @pytest.mark.parametrize(
     ("workload", "gone"),
-    [("redis", {"malloc_conf": ""}), ("tpcc", {"seed": 1, "sysbench_tpcc": ""}), ("x264", {"clips": ""})],
+    [
+        ("redis", {"malloc_conf": "", "client": "probe"}),
+        ("tpcc", {"seed": 1, "sysbench_tpcc": ""}),
+        ("x264", {"clips": ""}),
+    ],
 )
 def test_a_calibration_made_with_parameters_that_are_gone_is_found(workload: str, gone: dict[str, Any]) -> None:
     values = {"alpha": 1, "zeta": "z"}

@@ -187,11 +187,6 @@ def test_this_machine_can_be_examined(capsys: pytest.CaptureFixture[str]) -> Non
     assert all(check.finding for check in report.checks)
 
 
-BALLOONED = """<domain type='kvm'><name>db</name><memory unit='MiB'>1024</memory>
-<currentMemory unit='MiB'>512</currentMemory>
-<devices><memballoon model='virtio' freePageReporting='on'/></devices></domain>"""
-
-
 def test_a_finding_has_one_severity_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     traps = [
         TrapFound(rule=f"vm-{severity}", severity=severity, title="t", found="f", why="w.", cure="c", sources=("s",))

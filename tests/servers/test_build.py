@@ -118,16 +118,6 @@ def test_without_a_reference_the_digest_of_the_objects_is_told(
     assert WORKLOAD.read(played(third, other), other).facts["objects_sha256"] != readings[0].facts["objects_sha256"]
 
 
-def test_a_target_of_lua_may_be_one_of_a_folder(tmp_path: Path) -> None:
-    """The makefile at the top sets the flags itself."""
-    given = values(project="lua", source="/usr/src/lua5.1_5.1.5.orig.tar.gz", config="-O0", jobs=2)
-    for target, words in (("", ("linux",)), ("src/all", ("-C", "src", "all"))):
-        argv = WORKLOAD.procedure(BASE, {**given, "target": target}, places(tmp_path, "attempt")).timed.argv
-        assert argv == ("make", "-j2", *words, "MYCFLAGS=-O0")
-    linux = WORKLOAD.procedure(BASE, values(source="/s.tar.xz", jobs=2), places(tmp_path, "attempt")).timed.argv
-    assert linux == ("make", "-j2", "mm/")
-
-
 def test_another_result_is_a_failure(tmp_path: Path, project: dict[str, ParameterValue]) -> None:
     left = played(tmp_path, project)
     do(Step(name="more", argv=("make", "-B", "CFLAGS=-O2"), cwd=f"{tmp_path}/attempt/tree"))

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from hugewise.host.local_machine import LocalMachine
-from hugewise.machine import machine, probe
+from hugewise.machine import probe
 from hugewise.machine.probe import Load, Timed
 from tests.build import known
 from tests.servers.running import Running, memcached, redis
@@ -123,45 +122,6 @@ def test_the_server_counts_what_the_client_counts(server: Running) -> None:
     assert (server.stat(names[0]), server.stat(names[1])) == (found.hits, found.misses)
 
 
-def test_values_have_the_sizes_asked_for(server: Running) -> None:
-    stored = load([server], "--preload", "--payload", "16:56,64:30,128:12,1024:2", "--key-name", "key:%012d").stored
-    assert stored is not None
-    mean = 0.56 * 16 + 0.30 * 64 + 0.12 * 128 + 0.02 * 1024
-    # Six standard errors of the mean: the standard deviation of a size is 141 B.
-    assert stored.bytes / KEYS == pytest.approx(16 + mean, abs=6.0)
-
-
-@pytest.mark.parametrize("law", ["uniform", "zipf:0.99", "gauss:0.1"])
-def test_a_seed_is_a_sequence(server: Running, law: str) -> None:
-    load([server], "--preload")
-    options = ("--operations", "5000", "--popularity", law)
-    first, again = (timed([server], *options).sequence for _ in range(2))
-    assert first == again is not None
-    assert timed([server], "--operations", "5000", "--popularity", "zipf:0.5").sequence != first
-
-
-def test_a_lead_does_not_change_what_is_timed(server: Running) -> None:
-    load([server], "--preload")
-    bare = timed([server], "--operations", "5000")
-    led = timed([server], "--operations", "5000", "--lead", "0.05")
-    assert bare.sequence == led.sequence
-    assert (bare.sets, bare.hits) == (led.sets, led.hits)
-
-
-def test_an_open_loop_keeps_the_rate_and_says_when_it_could_not(server: Running) -> None:
-    load([server], "--preload")
-    found = timed([server], "--rate", "2000", "--duration", "1.5")
-    assert found.asked_rate == 2000
-    assert found.rate_met is (abs(found.achieved_rate / 2000 - 1) <= 0.01)
-    assert found.operations + found.unsent == 3000
-    assert found.late is not None
-    assert len(found.per_second) == int(found.wall_ns / 1e9)
-    beyond = timed([server], "--rate", "50000000", "--duration", "0.02", "--connections", "1")
-    assert beyond.rate_met is False
-    assert beyond.achieved_rate < 0.99 * 50_000_000
-    assert beyond.operations + beyond.unsent == 1_000_000
-
-
 def test_a_stop_of_the_server_shows_in_the_open_loop(server: Running) -> None:
     load([server], "--preload")
     rate, duration = 1000, 2.0
@@ -205,35 +165,6 @@ def test_instances_are_served_evenly_and_the_merge_is_their_sum() -> None:
         assert [thread.cpu for thread in found.client.threads] == [int(cpu) for cpu in cpus.split(",")]
 
 
-@pytest.mark.parametrize("start", [redis, memcached])
-def test_groups_in_turns_do_the_same_work_one_at_a_time(start: Start) -> None:
-    with start() as one, start() as two:
-        servers = [one, two]
-        options = ("--preload", "--groups", "2", "--turns", "0110", "--slice-operations", "5000")
-        with let_go(servers, *options) as process:
-            output, _ = process.communicate(timeout=60)
-        said = list(probe.decode(output.splitlines(keepends=True)))
-        groups = [known(event.timed) for event in said if isinstance(event, Load)]
-        assert [[instance.server for instance in group.instances] for group in groups] == [[one.address], [two.address]]
-        first, second = (
-            (group.sequence, group.sets, group.hits, group.misses, group.bytes_sent, group.bytes_received)
-            for group in groups
-        )
-        assert first == second
-        for group, server in zip(groups, servers, strict=True):
-            turns = known(group.turns)
-            assert (turns.count, turns.slice_operations, turns.washed, turns.operations) == (2, 5000, 2000, 10_000)
-            assert (group.operations, group.wall_ns) == (8000, sum(turns.turn_ns))
-            assert group.wall_ns < turns.wall_ns
-            prefix = "keyspace" if server.protocol == "redis" else "get"
-            gets = server.stat(f"{prefix}_hits") + server.stat(f"{prefix}_misses")
-            # Those of the wash-out too: a binomial share of 10,000 within six standard deviations.
-            assert gets == pytest.approx(10_000 * 10 / 11, abs=173)
-            assert gets > group.gets
-        moments = {event.name: event.t_ns for event in said if isinstance(event, probe.Phase)}
-        assert sum(known(group.turns).wall_ns for group in groups) < moments["held"] - moments["timed"]
-
-
 def test_a_server_that_ends_while_another_is_asked_is_noticed() -> None:
     with redis() as one, redis() as two:
         options = ("--preload", "--groups", "2", "--turns", "01", "--slice-operations", "20000000")
@@ -244,29 +175,6 @@ def test_a_server_that_ends_while_another_is_asked_is_noticed() -> None:
         (error,) = (e for e in probe.decode(output.splitlines(keepends=True)) if isinstance(e, probe.Error))
         assert (error.fault, error.before_timed) == ("workload", False)
         assert two.address in error.message
-
-
-def test_phases_are_said_in_order_and_connections_are_held(server: Running) -> None:
-    options = ("--preload", "--touch", "--lead", "0.05", "--operations", "1000", "--gate", "--hold")
-    with subprocess.Popen(command([server], *options), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        lines = [process.stdout.readline()]
-        process.stdin.write(b"g")
-        process.stdin.flush()
-        while b'"hold"' not in lines[-1]:
-            lines.append(process.stdout.readline())
-            assert lines[-1], "it ended without holding"
-        connected = "connected_clients" if server.protocol == "redis" else "curr_connections"
-        assert server.stat(connected) >= 8
-        assert process.poll() is None
-        process.stdin.close()
-        assert process.wait(60) == 0
-    phases = [event for event in probe.decode(lines) if isinstance(event, probe.Phase)]
-    assert [phase.name for phase in phases] == ["ready", "setup", "preload", "touch", "lead", "timed", "held"]
-    times = [phase.t_ns for phase in phases]
-    assert times[1:] == sorted(times[1:])
-    assert times[4] < times[0] < times[5]
 
 
 def test_a_server_that_is_not_there_is_named_with_the_cure() -> None:
@@ -335,20 +243,6 @@ def test_the_search_reports_its_path_and_its_bracket() -> None:
         assert known(never.search).rate is None
 
 
-def test_the_tuning_chooses_a_point_of_its_grid() -> None:
-    with redis() as server:
-        load([server], "--preload")
-        found = load(
-            [server], "--duration", "0.1", "--tune", "--tune-connections", "1,4", "--tune-pipelines", "1,8"
-        ).tuning
-        assert found is not None
-        points = [(point.connections, point.pipeline) for point in found.points]
-        assert sorted(points) == [(1, 1), (1, 8), (4, 1), (4, 8)]
-        best = max(point.rate for point in found.points)
-        chosen = next(point for point in found.points if point.rate >= 0.98 * best)
-        assert (found.connections, found.pipeline) == (chosen.connections, chosen.pipeline)
-
-
 def test_values_larger_than_the_socket_pass_in_parts(server: Running) -> None:
     found = timed(
         [server], "--preload", "--touch", "--payload", "300k:1", "--set-get", "1:1", "--operations", "400",
@@ -356,20 +250,6 @@ def test_values_larger_than_the_socket_pass_in_parts(server: Running) -> None:
     )  # fmt: skip
     assert found.operations == 400
     assert found.bytes_received > found.hits * 300 * 1024
-
-
-def test_wrong_options_end_with_2() -> None:
-    with redis() as server:
-        for options in (
-            (),
-            ("--duration", "1", "--hit-ratio", "2"),
-            ("--duration", "1", "--rate", "0"),
-            ("--duration", "1", "--sla", "p99:1ms", "--pipeline", "4"),
-            ("--operations", "5", "--key-name", "plain"),
-            ("--operations", "5", "--cpus", "5000"),
-        ):
-            done = subprocess.run(command([server], *options), capture_output=True, timeout=120, check=False)
-            assert done.returncode == 2, options
 
 
 def unused() -> int:
@@ -391,18 +271,3 @@ def test_tcp_is_asked_the_same() -> None:
         assert stored is not None
         assert said.timed is not None
         assert (known(said.touched).keys, said.timed.operations, said.timed.lost) == (KEYS, 2000, 0)
-
-
-def test_the_launcher_opens_its_gate_and_lets_it_go(server: Running, tmp_path: Path) -> None:
-    argv = command([server], "--preload", "--operations", "1000", "--gate", "--hold")[1:]
-    spec = probe.Spec(
-        argv=tuple(argv), micro=True, env={}, stdout=str(tmp_path / "out"), stderr=str(tmp_path / "err"), timeout_s=60,
-    )  # fmt: skip
-    job = probe.Job(spec, *(tmp_path / name for name in ("spec.json", "events", "stderr")))
-    assert machine.run_launchers([(LocalMachine(), job)]) == [0]
-    said = machine.read_events(job)
-    found = next(event for event in said if isinstance(event, Load))
-    assert known(found.timed).operations == 1000
-    ended = said[-1]
-    assert isinstance(ended, probe.Exit)
-    assert ended.code == 0

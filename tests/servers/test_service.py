@@ -242,24 +242,6 @@ def test_a_server_that_does_not_end_in_order_is_killed_and_told(tmp_path: Path) 
 
 
 @pytest.mark.soak
-def test_redis_under_its_own_benchmark(tmp_path: Path) -> None:
-    need_program("redis-server", "redis-server")
-    need_program("redis-benchmark", "redis-tools")
-    parameters = {
-        "server": ["redis-server", "--port", "{port}", "--save", "", "--dir", "{folder}", "--bind", "127.0.0.1"],
-        "load": ["redis-benchmark", "-p", "{port}", "-n", "3000", "-t", "get", "-q"],
-        "fill": ["redis-benchmark", "-p", "{port}", "-n", "60000", "-r", "50000", "-t", "set", "-d", "400", "-P", "16"],
-        "values": ["rate,higher,1/s=regex:GET: ([0-9.]+) requests"],
-    }
-    found = run(tmp_path, parameters)
-    accepted(found, "as-is", "again")
-    for one in found.values():
-        assert known(one.metrics["rate"]) > 0
-        assert known(one.metrics["footprint_bytes"]) > 15 << 20, "it was filled"
-        assert known(one.metrics["server_cpu_s"]) > 0
-
-
-@pytest.mark.soak
 def test_memcached_at_a_unix_socket(tmp_path: Path) -> None:
     need_program("memcached", "memcached")
     ask = "import socket, sys\ns = socket.socket(socket.AF_UNIX)\ns.connect(sys.argv[1])\n"

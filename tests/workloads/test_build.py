@@ -83,10 +83,6 @@ def test_the_target_is_made_as_the_project_has_it(given: dict[str, ParameterValu
     assert build.make_command(given, "/tree", 3) == words
 
 
-def test_the_path_of_the_tree_does_not_get_into_debugging_information() -> None:
-    assert "CFLAGS=-g -O2 -ffile-prefix-map=/tree=." in build.make_command(values("gdb"), "/tree", 1)
-
-
 def test_what_is_compared_follows_the_target() -> None:
     assert build.artefact_path(values("linux")) == "mm"
     assert build.artefact_path(values("linux", target="vmlinux")) == "vmlinux"
@@ -110,11 +106,6 @@ def test_a_library_of_gdb_needs_little_of_the_tree_and_no_memory_of_its_programs
     assert {"*/gdb", "*/bfd", "*/sim"} <= {*build.excluded_patterns(library)}
     assert not {"*/libiberty", "*/include", "*/config"} & {*build.excluded_patterns(library)}
     assert WORKLOAD.memory(BASE, library) < 128 * MIB < WORKLOAD.memory(BASE, whole)
-
-
-def test_where_sources_are_not_there_the_command_that_has_them_is_named() -> None:
-    for project, package in (("gdb", "gdb"), ("lua", "lua5.4")):
-        assert f'cp "$(hugewise guest source {package})" /usr/src/' in build.PROJECTS[project].lacking.reason
 
 
 def test_the_newest_of_the_usual_archives_is_taken_by_its_numbers(monkeypatch: pytest.MonkeyPatch) -> None:

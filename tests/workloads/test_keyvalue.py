@@ -63,7 +63,7 @@ def test_one_server_a_cpu_and_a_client_that_waits_at_the_gate(workload: KeyValue
     assert argv[argv.index("--cpus") + 1] == "1,3"
     assert argv[argv.index("--pipeline") + 1] == "4"
     assert "--preload" in argv
-    assert not {"--touch", "--rate", "--sla", "--tune"} & set(argv)
+    assert not {"--touch", "--rate", "--sla"} & set(argv)
     assert [step.name for step in procedure.after] == ["told-0", "told-1"]
 
 
@@ -76,7 +76,6 @@ def test_the_modes_are_those_of_the_load_generator(workload: KeyValue) -> None:
     assert rate[-2:] == ("--rate", "5000")
     assert sla[-2:] == ("--sla", "p99:1000us")
     assert "--touch" in sla
-    assert played(workload, mode="tune").timed.argv[-1] == "--tune"
 
 
 @BOTH
@@ -122,7 +121,6 @@ def option(argv: tuple[str, ...], *names: str) -> list[str]:
     [
         ({"mode": "sla"}, "mode = 'sla' searches a rate"),
         ({"mode": "rate", "rate": 5}, "sends requests on time"),
-        ({"mode": "tune"}, "is a pilot"),
         ({"operations": 5}, "operations are given"),
         ({"bgsave": True}, "a background save goes on"),
         ({}, None),
@@ -319,21 +317,6 @@ def test_the_highest_rate_within_the_limit_is_the_figure() -> None:
     assert reading.metrics["ops_per_s"] == 900
     assert reading.series == ()
     assert "many rates" in reading.absent["server_cpu_us"]
-
-
-def test_a_pilot_names_its_choice() -> None:
-    grid = [
-        {"connections": 8, "pipeline": 1, "rate": 50.0, "p99_ns": 1000, "busy": 0.5},
-        {"connections": 4, "pipeline": 16, "rate": 90.0, "p99_ns": 9000, "busy": 0.25},
-    ]
-    event = json.loads(text("redis.jsonl")) | {"timed": None}
-    event["tuning"] = {"connections": 4, "pipeline": 16, "points": grid}
-    # As the probe writes it: without blanks.
-    reading = REDIS.read(said("redis", json.dumps(event, separators=(",", ":"))), given(REDIS, mode="tune"))
-    assert (reading.facts["connections"], reading.facts["pipeline"]) == (4, 16)
-    assert reading.facts["grid"] == "8x1: 50/s, 4x16: 90/s"
-    assert (reading.metrics["ops_per_s"], reading.metrics["p99_us"]) == (90, 9)
-    assert "pilot" in reading.absent["p50_us"]
 
 
 @pytest.mark.parametrize(

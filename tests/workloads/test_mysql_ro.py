@@ -13,7 +13,7 @@ from hugewise.model.design import TakingTurns
 from hugewise.model.policy import Treatment
 from hugewise.model.procedure import Part, Server, Step, Window, Write
 from hugewise.model.workload import Missing
-from hugewise.workloads import _mariadb, _outputs
+from hugewise.workloads import _mariadb
 from hugewise.workloads.mysql_ro import WORKLOAD, data_bytes
 from tests.build.workloads import BASE, GIB, MIB, PLACES, POOL, Said, given, treatment, use
 
@@ -202,10 +202,6 @@ def test_other_output_is_an_error_that_shows_it() -> None:
         WORKLOAD.read(said("FATAL: unable to connect"), given(WORKLOAD))
     with pytest.raises(ValueError, match="MariaDB's status has no Innodb_buffer_pool_reads"):
         _mariadb.counters("ERROR")
-
-
-def test_the_seconds_of_a_report_are_read() -> None:
-    assert [second.second for second in _outputs.read(SAID).seconds] == [1, 2]
 
 
 def test_a_missing_program_names_its_package(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,8 +16,7 @@ WORKLOADS = discover()
 ADVISED = treatment("thp", 2 * MIB, advice="huge")
 SERVICE = {"server": ("true",), "load": ("true",)}
 KEY_VALUE: tuple[tuple[dict[str, Any], str], ...] = (
-    ({"mode": "fast"}, "mode = 'fast' is not one of throughput, sla, rate, tune"),
-    ({"client": "wrk"}, "client = 'wrk' is not one of probe"),
+    ({"mode": "fast"}, "mode = 'fast' is not one of throughput, sla, rate"),
     ({"payload": "64"}, "payload = '64' is not as in 16:56"),
     ({"set_get": "1"}, "set_get = '1' is not as in 1:10"),
     ({"popularity": "pareto"}, "popularity = 'pareto' is not as in"),

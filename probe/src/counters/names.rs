@@ -2,7 +2,7 @@
 
 use perf_event::events::{Cache, CacheId, CacheOp, CacheResult, Hardware, Software};
 
-use Wanted::{Everywhere, OnRequest, Tried};
+use Wanted::{OnRequest, Tried};
 use Which::{Hardware as H, Software as S};
 
 /// What a name stands for.
@@ -20,17 +20,15 @@ enum Wanted {
     OnRequest,
     /// By `hugewise-probe counters`.
     Tried,
-    /// There too, and by `bench-launch --counters`: every kernel has it, and an ordinary user may count it.
-    Everywhere,
 }
 
 /// Each with perf's other name for it.
 const GENERIC: [(&str, Option<&str>, Which, Wanted); 19] = [
-    ("task-clock", None, S(Software::TASK_CLOCK), Everywhere),
+    ("task-clock", None, S(Software::TASK_CLOCK), Tried),
     ("cpu-clock", None, S(Software::CPU_CLOCK), Tried),
-    ("page-faults", Some("faults"), S(Software::PAGE_FAULTS), Everywhere),
-    ("minor-faults", None, S(Software::PAGE_FAULTS_MIN), Everywhere),
-    ("major-faults", None, S(Software::PAGE_FAULTS_MAJ), Everywhere),
+    ("page-faults", Some("faults"), S(Software::PAGE_FAULTS), Tried),
+    ("minor-faults", None, S(Software::PAGE_FAULTS_MIN), Tried),
+    ("major-faults", None, S(Software::PAGE_FAULTS_MAJ), Tried),
     ("context-switches", Some("cs"), S(Software::CONTEXT_SWITCHES), Tried),
     ("cpu-migrations", Some("migrations"), S(Software::CPU_MIGRATIONS), Tried),
     ("alignment-faults", None, S(Software::ALIGNMENT_FAULTS), OnRequest),
@@ -75,11 +73,6 @@ pub fn tried() -> Vec<String> {
         ACCESSES.iter().take(*count).map(|access| format!("{cache}{}", access.0)).collect::<Vec<_>>()
     };
     generic.chain(CACHES.iter().flat_map(of_cache)).collect()
-}
-
-/// The names of software events that every kernel has, and that an ordinary user may count.
-pub fn everywhere() -> Vec<String> {
-    GENERIC.iter().filter(|row| row.3 == Everywhere).map(|row| row.0.to_owned()).collect()
 }
 
 impl Which {
@@ -156,7 +149,6 @@ mod tests {
             assert!(Which::named(&name).is_ok(), "{name}");
         }
         assert_eq!(tried().len(), 23);
-        assert_eq!(everywhere(), ["task-clock", "page-faults", "minor-faults", "major-faults"]);
         assert!(Which::named("no-such-counter").is_err());
         assert_eq!(Which::named("r01c4"), Ok(Which::Raw(0x1c4)));
         assert_eq!(Which::named("cs"), Which::named("context-switches"));

@@ -4,9 +4,8 @@
 //! goes into `spec`; what a child does before its exec into `plan` and `spawn`; what is done to it while it runs into
 //! `run` (bare, or traced by `trace`) or `micro` (a micro-workload, which speaks); what it may not inherit into `confine`,
 //! and what it may not fill into `bounds`. Another command that starts a program
-//! is a file of its own beside `bench`, `exec` and `keep_thp`.
+//! is a file of its own beside `exec` and `keep_thp`.
 
-pub mod bench;
 mod bounds;
 mod confine;
 pub mod exec;

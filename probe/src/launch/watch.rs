@@ -79,7 +79,7 @@ impl Watched {
     }
 }
 
-/// Wait for a process that nobody traces. Also the way in which `bench-launch` waits.
+/// Wait for a process that nobody traces.
 pub fn wait_bare(
     root: Pid,
     signals: &Signals,

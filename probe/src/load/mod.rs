@@ -1,7 +1,7 @@
 //! The load generator: redis and memcached over TCP and unix sockets, from threads pinned to their own CPUs.
 //!
-//! One invocation goes through the phases that were asked for, in order: preload, touch, lead, timed (or a search, or a
-//! tuning, or groups of servers in turns), over the same connections. What it found is said at the end, in one event for
+//! One invocation goes through the phases that were asked for, in order: preload, touch, lead, timed (or a search,
+//! or groups of servers in turns), over the same connections. What it found is said at the end, in one event for
 //! each group.
 //!
 //! `common` and `protocol` may be imported here. A new protocol of servers is a file like `redis`, a `Dialect`; what keys
@@ -155,16 +155,13 @@ fn nothing(options: &Options) -> Load {
         touched: None,
         timed: None,
         search: None,
-        tuning: None,
     }
 }
 
-/// The timed phase, the search or the tuning, of all servers at once.
+/// The timed phase or the search, of all servers at once.
 fn measure(fleet: &Fleet, said: &mut Load, phases: &mut Phases) -> Result<()> {
     let options = &fleet.world.options;
-    if options.tune {
-        said.tuning = Some(search::tune(options)?);
-    } else if let Some(sla) = options.sla {
+    if let Some(sla) = options.sla {
         let (search, timed) = find_rate(fleet, sla)?;
         said.search = Some(search);
         said.timed = Some(timed);

@@ -78,14 +78,14 @@ pub struct Options {
     /// Untimed seconds of the same mix before the timed phase
     #[arg(long, default_value = "0", value_parser = seconds, value_name = "SECONDS")]
     pub lead: Duration,
-    /// Length of the timed phase (of each probe with --sla, of each point with --tune)
+    /// Length of the timed phase (of each probe with --sla)
     #[arg(long, value_parser = seconds, value_name = "SECONDS", conflicts_with = "operations")]
     pub duration: Option<Duration>,
     /// Operations of the timed phase, over all instances; 0: no timed phase
     #[arg(long)]
     pub operations: Option<u64>,
     /// Open loop: operations a second over all instances, at evenly spaced times that do not wait for replies
-    #[arg(long, conflicts_with_all = ["sla", "tune"])]
+    #[arg(long, conflicts_with = "sla")]
     pub rate: Option<f64>,
     /// When warm, say `ready` and wait for a byte on stdin before the timed phase
     #[arg(long)]
@@ -94,7 +94,7 @@ pub struct Options {
     #[arg(long)]
     pub hold: bool,
     /// Search the highest rate at which the worst instance's p99 stays within this, as p99:1ms
-    #[arg(long, value_name = "p99:TIME", requires = "duration", conflicts_with = "tune")]
+    #[arg(long, value_name = "p99:TIME", requires = "duration")]
     pub sla: Option<Sla>,
     /// Probes of each rate of --sla; the majority decides
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=99))]
@@ -102,15 +102,6 @@ pub struct Options {
     /// Bracket at which --sla ends, as a share of the closed loop's throughput
     #[arg(long, default_value_t = 0.02, value_name = "SHARE")]
     pub resolution: f64,
-    /// Measure the closed loop over a grid and choose the fewest requests under way within 2% of the best
-    #[arg(long, requires = "duration")]
-    pub tune: bool,
-    /// Connections an instance that --tune tries
-    #[arg(long, value_delimiter = ',', default_value = "1,2,4,8,16,32", value_name = "LIST")]
-    pub tune_connections: Vec<u32>,
-    /// Pipelines that --tune tries
-    #[arg(long, value_delimiter = ',', default_value = "1,4,16", value_name = "LIST")]
-    pub tune_pipelines: Vec<u32>,
     #[command(flatten)]
     pub slices: Slices,
 }
@@ -131,9 +122,6 @@ impl Options {
         if self.sla.is_some() && self.pipeline != 1 {
             return wrong("--sla is judged per operation: leave --pipeline at 1".into());
         }
-        if self.tune && (self.tune_connections.contains(&0) || self.tune_pipelines.contains(&0)) {
-            return wrong("--tune: there is no grid point with 0 connections or pipeline 0".into());
-        }
         if self.key_name.longest(self.keys) > 250 {
             return wrong(format!(
                 "--key-name: {} bytes are too long, 250 is the most",
@@ -149,7 +137,7 @@ impl Options {
         self.slices.check(self.server.len(), !self.lead.is_zero())
     }
 
-    /// Whether a timed phase, a search or a tuning was asked for.
+    /// Whether a timed phase or a search was asked for.
     pub fn is_timed(&self) -> bool {
         self.duration.is_some_and(|duration| !duration.is_zero())
             || self.operations.is_some_and(|count| count > 0)

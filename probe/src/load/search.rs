@@ -1,14 +1,10 @@
-//! The highest rate within a limit, by bisection; and the grid that chooses connections and pipeline.
+//! The highest rate within a limit, by bisection.
 
 use anyhow::Result;
 
-use crate::load::fleet::{Ask, Fleet};
-use crate::load::options::{Options, Sla};
-use crate::load::report;
-use crate::protocol::load::{Point, Search, Step, Timed, Tuning};
+use crate::load::options::Sla;
+use crate::protocol::load::{Search, Step, Timed};
 
-/// Points this near to the best throughput are as good.
-const AS_GOOD: f64 = 0.98;
 /// How far above the closed loop's throughput the search looks, where that passes: so many steps of a quarter more.
 const RISES: usize = 4;
 
@@ -87,35 +83,6 @@ pub fn probed(timed: &Timed) -> Probe {
     }
 }
 
-/// Measure the closed loop at each point of the grid, in the order of requests under way.
-pub fn tune(options: &Options) -> Result<Tuning> {
-    let mut points = Vec::new();
-    for connections in &options.tune_connections {
-        let fleet = Fleet::open(Options { connections: *connections, ..options.clone() })?;
-        for pipeline in &options.tune_pipelines {
-            let ask = Ask { pipeline: *pipeline as usize, ..Ask::mix(options, 2) };
-            let timed = report::timed(&fleet.world, &fleet.run(ask)?);
-            points.push(Point {
-                connections: *connections,
-                pipeline: *pipeline,
-                rate: timed.achieved_rate,
-                p99_ns: timed.worst.map_or(0, |worst| worst.p99_ns),
-                busy: timed.client.busy,
-            });
-        }
-    }
-    points.sort_by_key(|point| (point.connections * point.pipeline, point.pipeline));
-    let (connections, pipeline) = choose(&points);
-    Ok(Tuning { connections, pipeline, points })
-}
-
-/// The first point within 2% of the best.
-fn choose(points: &[Point]) -> (u32, u32) {
-    let best = points.iter().map(|point| point.rate).fold(0.0, f64::max);
-    let chosen = points.iter().find(|point| point.rate >= AS_GOOD * best);
-    chosen.map_or((1, 1), |point| (point.connections, point.pipeline))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -167,12 +134,5 @@ mod tests {
         };
         assert!(!judge(LIMIT, 10.0, 3, &mut probe).unwrap().passed);
         assert_eq!(calls, 2);
-    }
-
-    #[test]
-    fn the_fewest_requests_under_way_are_chosen() {
-        let point = |connections, pipeline, rate| Point { connections, pipeline, rate, p99_ns: 1, busy: 0.5 };
-        assert_eq!(choose(&[point(1, 1, 50.0), point(4, 1, 99.0), point(1, 16, 100.0)]), (4, 1));
-        assert_eq!(choose(&[]), (1, 1));
     }
 }

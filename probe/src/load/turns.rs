@@ -14,7 +14,7 @@ pub struct Slices {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10))]
     pub groups: u32,
     /// The timed phase: groups in the order in which they are asked, a digit a turn, as 0110
-    #[arg(long, value_name = "DIGITS", conflicts_with_all = ["duration", "operations", "rate", "sla", "tune"])]
+    #[arg(long, value_name = "DIGITS", conflicts_with_all = ["duration", "operations", "rate", "sla"])]
     pub turns: Option<Turns>,
     /// How long about a turn of the slowest group shall take
     #[arg(long, default_value = "0.25", value_parser = seconds, value_name = "SECONDS")]

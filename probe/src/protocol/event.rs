@@ -179,12 +179,6 @@ pub enum Event {
     FaultCost {
         rounds: Vec<FaultRound>,
     },
-    /// `hugewise-probe bench-launch`: nanoseconds from launch to the reaped exit, one a run, in order.
-    Launches {
-        wall_ns: Vec<u64>,
-        counters: bool,
-        cgroup: bool,
-    },
     /// `hugewise-probe folios`: what backs each mapping of a process, one event a process.
     Folios(Box<Folios>),
 }

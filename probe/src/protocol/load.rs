@@ -12,7 +12,6 @@ pub struct Load {
     pub touched: Option<Touched>,
     pub timed: Option<Timed>,
     pub search: Option<Search>,
-    pub tuning: Option<Tuning>,
 }
 
 /// The preload of each instance.
@@ -208,24 +207,6 @@ pub struct Search {
     pub steps: Vec<Step>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Point {
-    pub connections: u32,
-    pub pipeline: u32,
-    pub rate: f64,
-    pub p99_ns: u64,
-    /// The client's busiest thread.
-    pub busy: f64,
-}
-
-/// The grid in the order of requests under way, and the first point within 2% of the best.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Tuning {
-    pub connections: u32,
-    pub pipeline: u32,
-    pub points: Vec<Point>,
-}
-
 impl Load {
     /// For the readers of the protocol: one of everything.
     pub fn example() -> Self {
@@ -307,11 +288,6 @@ impl Load {
                 rate: Some(3.0),
                 failed: Some(4.0),
                 steps: vec![Step { rate: 4.0, p99_ns: vec![2_000_000], achieved: vec![3.5], passed: false }],
-            }),
-            tuning: Some(Tuning {
-                connections: 8,
-                pipeline: 1,
-                points: vec![Point { connections: 8, pipeline: 1, rate: 4.0, p99_ns: 31_000, busy: 0.75 }],
             }),
         }
     }

@@ -28,6 +28,7 @@ from hugewise import reading
 from hugewise.files import made_folder, storing, write_whole
 from hugewise.model.design import Kind, interleaved, must_agree
 from hugewise.model.policy import Treatment
+from hugewise.model.workload import GONE
 from hugewise.quantity import format_duration
 from hugewise.stats import signflip
 from hugewise.stats.paired import Student, correlated, dependence, deviation_interval, paired
@@ -301,13 +302,6 @@ def _percent(value: float) -> str:
 
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
-_GONE: Mapping[str, Mapping[str, Any]] = {
-    "memcached": {"large_pages": False},
-    "redis": {"malloc_conf": ""},
-    "tpcc": {"seed": 1, "sysbench_tpcc": ""},
-    "x264": {"clips": ""},
-}
-"""Parameters that workloads had, with their defaults: calibrations that were made with these are found by these."""
 _BESIDE = {"service": ("ready_within", "fill_within", "stop_within", "pool_bytes")}
 
 
@@ -358,7 +352,7 @@ def calibration_key(
     `guest` is the machine that the baseline runs in (`GuestResources.identity`), None for the host: its noise is
     another's. Parameters that say how long to wait, and how much to reserve, change nothing of what is measured.
     """
-    values = {**_GONE.get(workload, {}), **values}
+    values = {**GONE.get(workload, {}), **values}
     values = {name: value for name, value in values.items() if name not in _BESIDE.get(workload, ())}
     asked = [workload, values, metric] if guest is None else [workload, values, metric, guest]
     exact = msgspec.json.encode(asked, order="deterministic")

@@ -21,7 +21,7 @@ from hugewise.visible import say_json
     metavar="FILE",
     help="A captured /proc/PID/smaps, in place of a process.",
 )
-@click.option("--watch", is_flag=True, help="Repeat, and show what has changed; q quits.")
+@click.option("--watch", is_flag=True, help="Repeat, and show what has changed; Ctrl-C quits.")
 @click.option(
     "--interval",
     metavar="TIME",
@@ -29,7 +29,6 @@ from hugewise.visible import say_json
     show_default=True,
     help="With --watch: the pause between two looks; at least ten times the duration of a look.",
 )
-@click.option("--mappings", metavar="N|all", default="10", show_default=True, help="The number of mappings to show.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; with --watch, one line for each look.")
 def inspect(pids: Sequence[str], *, as_json: bool, watch: bool, **asked: Any) -> None:
     """Show which page sizes back a running program, mapping by mapping, and why not larger ones.
@@ -50,7 +49,7 @@ def inspect(pids: Sequence[str], *, as_json: bool, watch: bool, **asked: Any) ->
         )
     if watch and asked["smaps"] is not None:
         raise UserError("--watch looks at a process that runs", hint="leave --watch out, or --smaps")
-    interval, mappings = _interval(asked["interval"]), _mappings(asked["mappings"])
+    interval = _interval(asked["interval"])
     host = LocalHost()
 
     def look() -> Inspection:
@@ -68,7 +67,7 @@ def inspect(pids: Sequence[str], *, as_json: bool, watch: bool, **asked: Any) ->
     if watch:
         from hugewise.cli import inspect_show  # noqa: PLC0415
 
-        inspect_show.watch(look, interval, as_json=as_json, mappings=mappings)
+        inspect_show.watch(look, interval, as_json=as_json)
         return
     found = look()
     if as_json:
@@ -78,7 +77,7 @@ def inspect(pids: Sequence[str], *, as_json: bool, watch: bool, **asked: Any) ->
     from hugewise.console import TextConsole  # noqa: PLC0415
 
     console = TextConsole()
-    console.print(render(found, width=console.width, mappings=mappings), crop=False)
+    console.print(render(found, width=console.width), crop=False)
 
 
 def _interval(text: str) -> float:
@@ -91,11 +90,3 @@ def _interval(text: str) -> float:
     if not 0.1 <= seconds <= 3600:
         raise UserError(f"--interval {text}: from 100ms to 1h", hint="write for example --interval 5s")
     return seconds
-
-
-def _mappings(text: str) -> int | None:
-    if text == "all":
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) < 8):
-        raise UserError(f"--mappings {text}: not a number", hint="write a number, or all")
-    return int(text)

@@ -1,19 +1,14 @@
 """Display of `hugewise inspect` for a terminal of any width from 60 columns on; rich leaves out colours elsewhere.
 
-With `--watch` look after look, until `q` or Ctrl-C, each with what has changed. A look costs its processes something
+With `--watch` look after look, until Ctrl-C, each with what has changed. A look costs its processes something
 (docs/guides/inspect.md), so that a pause is at least ten times as long as the look before it, whatever was asked for.
 """
 
 from __future__ import annotations
 
-import os
-import select
-import sys
-import termios
 import time
-import tty
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import nullcontext
 
 from rich.console import Group, RenderableType
 from rich.live import Live
@@ -56,7 +51,7 @@ def render(
     inspection: Inspection,
     *,
     width: int,
-    mappings: int | None = MAPPINGS,
+    mappings: int = MAPPINGS,
     before: Inspection | None = None,
     changed: Mapping[str, int] | None = None,
     live: bool = False,
@@ -74,7 +69,7 @@ def render(
     if inspection.nodes is not None and len(inspection.nodes) > 1:
         text = ", ".join(f"node {node}: {readable_size(size)}" for node, size in inspection.nodes.items())
         parts += [_title("NUMA nodes"), _line(text)]
-    if inspection.mappings and mappings != 0:
+    if inspection.mappings and mappings:
         shown = [mapping for mapping in inspection.mappings if mapping.bytes][:mappings]
         more = f" ({len(shown)} largest of {len(inspection.mappings)})" if len(shown) < len(inspection.mappings) else ""
         parts += [_title(f"Mappings{more}"), _mappings(shown, several=len(inspection.processes) > 1)]
@@ -255,7 +250,6 @@ def _counts(statistics: KernelStatistics) -> Iterator[RenderableType]:
 _OWN = ("pages_collapsed", "full_scans")
 
 _RATIO = 10
-_LEAST_S, _MOST_S = 0.5, 600.0
 _ROOM = 6  # lines of the screen beside the mappings
 
 
@@ -264,110 +258,37 @@ def pause(asked: float, look: float) -> float:
     return max(asked, look * _RATIO)
 
 
-def watch(look: Callable[[], Inspection], interval: float, *, as_json: bool, mappings: int | None) -> None:
-    """Look until it is told to end, or the processes have ended. Raises UserError where the first look does."""
-    found = look()
-    if as_json:
-        say_line(found)
-        while True:
-            time.sleep(pause(interval, found.look_s))
-            if (after := _again(look)) is None:
-                return
-            found = after
-            say_line(found)
+def watch(look: Callable[[], Inspection], interval: float, *, as_json: bool) -> None:
+    """Look until Ctrl-C, or until the processes have ended. Raises UserError where the first look does."""
+    found, before = look(), None
     console = TextConsole()
-    if not console.is_terminal:
-        _plain(found, look, interval, console, mappings)
-        return
-    with _keys() as pressed, Live(console=console, screen=True, auto_refresh=False) as live:
-        before: Inspection | None = None
+    live = Live(console=console, screen=True, auto_refresh=False) if console.is_terminal and not as_json else None
+    with live or nullcontext():
         while True:
-            live.update(_screen(found, before, console, interval, mappings), refresh=True)
-            until = time.monotonic() + pause(interval, found.look_s)
-            while (left := until - time.monotonic()) > 0:
-                match pressed(left):
-                    case "q":
-                        return
-                    case "+" | "=":
-                        interval = min(_MOST_S, interval * 2)
-                    case "-":
-                        interval = max(_LEAST_S, interval / 2)
-                    case " ":
-                        break
-                    case _:
-                        continue
-                until = min(until, time.monotonic() + pause(interval, found.look_s))
-                live.update(_screen(found, before, console, interval, mappings), refresh=True)
-            if (after := _again(look)) is None:
+            if as_json:
+                say_line(found)
+            elif live is not None:
+                live.update(_screen(found, before, console, interval), refresh=True)
+            else:
+                since = None if before is None else changed(found.statistics, before.statistics)
+                console.print(render(found, width=console.width, before=before, changed=since), crop=False)
+                console.print()
+            time.sleep(pause(interval, found.look_s))
+            try:
+                found, before = look(), found
+            except UserError:
                 break
-            found, before = after, found
-    say(f"{found.subject}: it has ended")
+    if not as_json:
+        say(f"{found.subject}: it has ended")
 
 
-def _again(look: Callable[[], Inspection]) -> Inspection | None:
-    """Look again; None where there is nothing left to look at."""
-    try:
-        return look()
-    except UserError:
-        return None
-
-
-def _plain(
-    found: Inspection, look: Callable[[], Inspection], interval: float, console: TextConsole, mappings: int | None
-) -> None:
-    """Print one text after the other, for a file or a pipe."""
-    before: Inspection | None = None
-    while True:
-        since = None if before is None else changed(found.statistics, before.statistics)
-        console.print(render(found, width=console.width, mappings=mappings, before=before, changed=since), crop=False)
-        console.print()
-        time.sleep(pause(interval, found.look_s))
-        if (after := _again(look)) is None:
-            say(f"{found.subject}: it has ended")
-            return
-        found, before = after, found
-
-
-def _screen(
-    inspection: Inspection, before: Inspection | None, console: TextConsole, interval: float, mappings: int | None
-) -> RenderableType:
+def _screen(inspection: Inspection, before: Inspection | None, console: TextConsole, interval: float) -> RenderableType:
     since = None if before is None else changed(inspection.statistics, before.statistics)
-    most = max(0, min(mappings if mappings is not None else console.height, console.height // 3 - _ROOM // 2))
+    most = max(0, console.height // 3 - _ROOM // 2)
     every = format_duration(pause(interval, inspection.look_s))
     at = time.strftime("%H:%M:%S", time.localtime(inspection.taken))
-    bar = Text(f"{at}  every {every}   q quit   + slower   - faster   space now", style="reverse")
+    bar = Text(f"{at}  every {every}   Ctrl-C quits", style="reverse")
     shown = render(
         inspection, width=console.width, mappings=most, before=before or inspection, changed=since, live=True
     )
     return Group(bar, shown)
-
-
-@contextmanager
-def _keys() -> Iterator[Callable[[float], str]]:
-    """Yield a reader of single keys: a key pressed within so many seconds, else nothing. Restores the terminal."""
-    if not sys.stdin.isatty():
-        yield _waits
-        return
-    descriptor = sys.stdin.fileno()
-    kept = termios.tcgetattr(descriptor)
-    tty.setcbreak(descriptor)
-
-    def pressed(seconds: float) -> str:
-        ready, _, _ = select.select([descriptor], [], [], seconds)
-        if not ready:
-            return ""
-        with suppress(OSError):  # EIO: the terminal was closed
-            if key := os.read(descriptor, 1):
-                return key.decode("ascii", "replace")
-        return "q"  # the terminal is gone
-
-    try:
-        yield pressed
-    finally:
-        with suppress(termios.error):
-            termios.tcsetattr(descriptor, termios.TCSADRAIN, kept)
-
-
-def _waits(seconds: float) -> str:
-    time.sleep(seconds)
-    return ""

@@ -174,24 +174,6 @@ class Search(msgspec.Struct, frozen=True):
     steps: list[LoadStep]
 
 
-class LoadPoint(msgspec.Struct, frozen=True):
-    """Throughput of the closed loop at one point of the grid."""
-
-    connections: Natural
-    pipeline: Natural
-    rate: float
-    p99_ns: Natural
-    busy: float
-
-
-class Tuning(msgspec.Struct, frozen=True):
-    """The grid, and the point with the fewest requests under way within 2% of the best throughput."""
-
-    connections: Natural
-    pipeline: Natural
-    points: list[LoadPoint]
-
-
 class Load(msgspec.Struct, frozen=True, tag_field="ev", tag="load"):
     """Results of the load generator; None where a result was not asked for."""
 
@@ -202,7 +184,6 @@ class Load(msgspec.Struct, frozen=True, tag_field="ev", tag="load"):
     touched: LoadRead | None
     timed: Timed | None
     search: Search | None
-    tuning: Tuning | None
 
 
 # Backing of memory: its kind, the size of its folio in bytes, and the state of the mapping.
@@ -309,14 +290,6 @@ class FaultCost(ProbeEvent, frozen=True):
     """Cost of page faults: rounds with base pages, then with the largest pages that the process can get."""
 
     rounds: list[FaultRound]
-
-
-class Launches(ProbeEvent, frozen=True):
-    """Nanoseconds from launch to reaped exit, one a run."""
-
-    wall_ns: list[Natural]
-    counters: bool
-    cgroup: bool
 
 
 VERSION = 1
@@ -479,7 +452,6 @@ Event = (
     | Fragmented
     | Available
     | FaultCost
-    | Launches
     | MappedFolios
 )
 

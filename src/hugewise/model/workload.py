@@ -51,16 +51,24 @@ class Parameter(msgspec.Struct, frozen=True):
     words: str = "text"
 
 
-_GONE = {"seed": 1}
-"""A parameter that tpcc had, with its default. Where other workloads have a seed, its default is the same."""
+GONE: Mapping[str, Mapping[str, ParameterValue]] = {
+    "memcached": {"large_pages": False, "client": "probe"},
+    "redis": {"malloc_conf": "", "client": "probe"},
+    "tpcc": {"seed": 1, "sysbench_tpcc": ""},
+    "x264": {"clips": ""},
+}
+"""Parameters that workloads had, with their defaults: stored runs and calibrations have them. Where another workload
+has a parameter of that name, its default is the same.
+"""
 
 
 def without_defaults(values: Mapping[str, ParameterValue]) -> dict[str, ParameterValue]:
-    """Return the values without empty lists, empty texts, flags that are not set, and defaults of `_GONE`. Such a
+    """Return the values without empty lists, empty texts, flags that are not set, and defaults of `GONE`. Such a
     parameter can be younger than a run, or gone since: the run was the same all the same.
     """
     said = {name: value for name, value in values.items() if value not in ((), "") and value is not False}
-    return {name: value for name, value in said.items() if name not in _GONE or value != _GONE[name]}
+    gone = [parameter for each in GONE.values() for parameter in each.items()]
+    return {name: value for name, value in said.items() if (name, value) not in gone}
 
 
 class Missing(msgspec.Struct, frozen=True):

@@ -39,7 +39,7 @@ _LOAD = msgspec.json.Decoder(Load)
 _EVENT = re.compile(r'^\{"ev":"load".*$', re.MULTILINE)
 _LEAST = {"p999_us": 10_000, "p9999_us": 100_000}  # operations, so that ten are slower
 _ERROR = re.compile(r'^\{"ev":"error".*$', re.MULTILINE)
-_OF_TIME = ("grid", "closed_loop_rate", "lowest_rate_that_failed", "rates_tried")  # facts that depend on time
+_OF_TIME = ("closed_loop_rate", "lowest_rate_that_failed", "rates_tried")  # facts that depend on time
 
 METRICS = (
     Metric("ops_per_s", "operations/s", "higher", "operations a second over all instances (mode sla: highest rate)"),
@@ -76,18 +76,6 @@ def read_load(outputs: Outputs) -> Reading:
         facts |= {"stored_hash": stored.hash, "stored_bytes": stored.bytes, "keys": stored.keys}
     if turns is not None:
         facts |= {"turns": turns.count, "slice_operations": turns.slice_operations, ASKED: turns.operations}
-    if load.tuning is not None:
-        best = next(
-            point
-            for point in load.tuning.points
-            if (point.connections, point.pipeline) == (load.tuning.connections, load.tuning.pipeline)
-        )
-        grid = [f"{each.connections}x{each.pipeline}: {each.rate:.0f}/s" for each in load.tuning.points]
-        facts |= {"connections": best.connections, "pipeline": best.pipeline, "grid": ", ".join(grid)}
-        metrics: dict[str, float | None] = {"ops_per_s": best.rate, "p99_us": best.p99_ns / 1e3}
-        metrics["client_busy"] = best.busy
-        why = "a pilot over a grid of connections and pipelines: only the chosen point is told"
-        return Reading(metrics=metrics, absent=_others(metrics, why), facts=facts, of_time=_OF_TIME)
     timed = load.timed
     if timed is None:
         raise ValueError(f"the load generator told no timed phase, but: {outputs.stdout()[-300:]!r}")
@@ -159,10 +147,6 @@ def _lost(timed: Timed) -> Iterable[str]:
         yield f"{timed.lost:,} gets missed a key that had been stored: the server evicted it"
 
 
-def _others(metrics: Mapping[str, object], why: str) -> dict[str, str]:
-    return {metric.name: why for metric in METRICS if metric.name not in metrics}
-
-
 GUARD = "guard"
 """The file in which a load generator elsewhere has the servers' password."""
 
@@ -177,7 +161,6 @@ _PATIENCE = 3600.0
 _NOT_IN_TURNS = {
     "sla": "searches a rate with probes of a whole duration each",
     "rate": "sends requests on time, and has none to send them in while others have their turn",
-    "tune": "is a pilot that compares connections and pipelines, no arms",
 }
 
 
@@ -186,8 +169,8 @@ def parameters(keys: int, *own: Parameter) -> tuple[Parameter, ...]:
     return (
         Parameter("keys", "integer", keys, "keys that each instance holds"),
         Parameter("instances", "integer", 0, "servers, each on a CPU of its own; 0: one for each CPU that they have"),
-        Parameter("mode", "text", "throughput", "throughput (closed loop), sla (the highest rate), rate, or tune"),
-        Parameter("duration", "duration", "10s", "of the measured part (mode sla and tune: of each probe in it)"),
+        Parameter("mode", "text", "throughput", "throughput (closed loop), sla (the highest rate), or rate"),
+        Parameter("duration", "duration", "10s", "of the measured part (mode sla: of each probe in it)"),
         Parameter(
             "operations",
             "integer",
@@ -205,7 +188,6 @@ def parameters(keys: int, *own: Parameter) -> tuple[Parameter, ...]:
         Parameter("popularity", "text", "uniform", "which keys are asked for: uniform, zipf:S, gauss or gauss:SD"),
         Parameter("seed", "integer", 1, "of the values and of the requests"),
         Parameter("verify", "flag", False, "read every key back and compare it before the measured part"),
-        Parameter("client", "text", "probe", "hugewise's own load generator"),
         *own,
     )
 
@@ -246,10 +228,7 @@ class KeyValue(PartedWorkload):
     clients = True
     metrics: tuple[Metric, ...] = METRICS
     delivered_share = 0.9
-    choices: tuple[tuple[str, Collection[str]], ...] = (
-        ("mode", ("throughput", "sla", "rate", "tune")),
-        ("client", ("probe",)),  # no other any more; runs and calibrations are known by all their parameters
-    )
+    choices: tuple[tuple[str, Collection[str]], ...] = (("mode", ("throughput", "sla", "rate")),)
     least = (("keys", 1), ("instances", 0), ("connections", 1), ("pipeline", 1), ("seed", 0))
     positive = ("duration",)
     of_servers: Collection[str] = ()
@@ -394,8 +373,6 @@ class KeyValue(PartedWorkload):
                 argv += ["--rate", f"{float_value(values, 'rate'):g}"]
             case "sla":
                 argv += ["--sla", f"p99:{float_value(values, 'limit') * 1e6:g}us"]
-            case "tune":
-                argv += ["--tune"]
         return tuple(argv)
 
     def read(self, outputs: Outputs, values: Values) -> Reading:
@@ -405,7 +382,7 @@ class KeyValue(PartedWorkload):
         operations, fixed = read.facts.get("operations"), integer(values, "operations")
         undone = f"{operations} operations were done of {fixed}" if fixed and operations != fixed else None
         metrics, absent = dict(read.metrics), dict(read.absent)
-        if values["mode"] in ("sla", "tune"):
+        if values["mode"] == "sla":
             absent["server_cpu_us"] = "the measured part holds many rates: CPU time of one of them is not known"
         elif outputs.sut.cpu_s is None:
             absent["server_cpu_us"] = "the servers' CPU time was not counted"

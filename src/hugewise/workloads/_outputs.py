@@ -335,26 +335,20 @@ def _table(log: bytes) -> NDArray[np.float64]:
     return np.stack([client, number, microseconds, seconds + parts * 1e-6])
 
 
-_SECOND = re.compile(r"^\[ (\d+)s \] thds: \d+ tps: ([\d.]+) qps: ([\d.]+) ", re.MULTILINE)
+_SECOND = re.compile(r"^\[ \d+s \] thds: \d+ tps: ([\d.]+) qps: [\d.]+ ", re.MULTILINE)
 _TRANSACTIONS = re.compile(r"^ +transactions: +(\d+) +\(", re.MULTILINE)
 _QUERIES = re.compile(r"^ +queries: +(\d+) +\(", re.MULTILINE)
 _ERRORS = re.compile(r"^ +ignored errors: +(\d+) +\(", re.MULTILINE)
 _RECONNECTS = re.compile(r"^ +reconnects: +(\d+) +\(", re.MULTILINE)
 _TIME = re.compile(r"^ +total time: +([\d.]+)s$", re.MULTILINE)
 _AVERAGE = re.compile(r"^ +avg: +([\d.]+)$", re.MULTILINE)
-_QUANTILE = re.compile(r"^ +(\d+)th percentile: +([\d.]+)$", re.MULTILINE)
-
-
-class OltpSecond(msgspec.Struct, frozen=True):
-    """One line of --report-interval=1: the second of the run that ends with it, transactions and queries in it."""
-
-    second: int
-    tps: float
-    qps: float
+_QUANTILE = re.compile(r"^ +\d+th percentile: +([\d.]+)$", re.MULTILINE)
 
 
 class OltpRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole run: counts, seconds, and milliseconds of a transaction."""
+    """A whole run: counts, seconds, milliseconds of a transaction, and `series`: transactions in each second, by
+    --report-interval=1.
+    """
 
     transactions: int
     queries: int
@@ -362,9 +356,8 @@ class OltpRun(msgspec.Struct, frozen=True, kw_only=True):
     reconnects: int
     time_s: float
     average_ms: float
-    quantile: int
     quantile_ms: float
-    seconds: tuple[OltpSecond, ...]
+    series: tuple[float, ...]
 
 
 def read(said: str) -> OltpRun:
@@ -379,7 +372,7 @@ def read(said: str) -> OltpRun:
     def count(pattern: re.Pattern[str], what: str) -> int:
         return whole(one(pattern, what)[1], what)
 
-    percentile, time = one(_QUANTILE, "percentile"), figure(one(_TIME, "total time")[1], "the total time")
+    time = figure(one(_TIME, "total time")[1], "the total time")
     if time == 0:
         raise ValueError("sysbench's report says that the run took no time")
     return OltpRun(
@@ -389,10 +382,6 @@ def read(said: str) -> OltpRun:
         reconnects=count(_RECONNECTS, "reconnects"),
         time_s=time,
         average_ms=figure(one(_AVERAGE, "average latency")[1], "the average latency"),
-        quantile=whole(percentile[1], "the percentile"),
-        quantile_ms=figure(percentile[2], "the percentile"),
-        seconds=tuple(
-            OltpSecond(whole(m[1], "a second"), figure(m[2], "tps"), figure(m[3], "qps"))
-            for m in _SECOND.finditer(said)
-        ),
+        quantile_ms=figure(one(_QUANTILE, "percentile")[1], "the percentile"),
+        series=tuple(figure(match[1], "tps") for match in _SECOND.finditer(said)),
     )

@@ -297,7 +297,7 @@ def _whole(outputs: Outputs, run: OltpRun) -> Reading:
             "latency_p95_ms": run.quantile_ms,
             "server_cpu_us": _outputs.cpu_us(outputs, run.transactions),
         },
-        series=tuple(second.tps for second in run.seconds),
+        series=run.series,
         facts={"transactions": run.transactions},
     )
 
