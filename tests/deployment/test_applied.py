@@ -19,7 +19,6 @@ from pathlib import Path
 
 import pytest
 
-from bench.kept import Turn, kept_settings
 from hugewise.deployment import configuration
 from hugewise.deployment.program import LAUNCHER, Destination, UnitFacts, for_program
 from hugewise.errors import LockedError
@@ -28,6 +27,7 @@ from hugewise.host.pool import pool_folder
 from hugewise.model.pages import THP, PageSizes
 from hugewise.model.policy import DeployedFile, FileKind, Mechanism, Treatment
 from hugewise.policies import discover
+from tests.deployment.kept import Turn, kept_settings
 from tests.deployment.test_kinds import one, place
 from tests.deployment.test_quoting import of_systemd
 from tests.inspection.running import SIZE, built
