@@ -443,16 +443,6 @@ def test_what_makes_no_difference_and_is_better_beside_the_metric_is_to_be_weigh
     assert row["what to do"] == "Yours to weigh: no difference above 0.5%; better in server_cpu_us"
 
 
-def test_a_setting_says_how_much_it_delivered() -> None:
-    whole = restated.lpc()
-    first, *others = whole.cells
-    arms = tuple(
-        replace(arm, judged="setting", delivered_share=0.04) if arm.arm == "thp" else arm for arm in first.arms
-    )
-    row = rows({"a": page(replace(whole, cells=(replace(first, arms=arms), *others)))})["memcached", "thp"]
-    assert "judged as a setting, of whose pages 4.0% were delivered" in row["found in its metric"]
-
-
 def test_emulated_guests_set_nothing() -> None:
     guests = Guests(arch="arm64", accelerator="tcg", why="", counting=False, baseline="base", arms=())
     emulated = replace(restated.percona_2018(), guests=guests)
@@ -467,9 +457,3 @@ def test_emulated_guests_set_nothing() -> None:
     older = replace(emulated, cells=tuple(replace(cell, cell=f"other {cell.cell}") for cell in emulated.cells))
     for several in (page(restated.percona_2018(), older), page(replace(older, run="newer"), restated.percona_2018())):
         assert set(rows({"b": several})) == set(rows({"b": page(restated.percona_2018())}))
-
-
-def test_a_load_is_named_with_what_stands_in_for_what() -> None:
-    (cell, *_), words = restated.lpc().cells, "a client of ours"
-    named = {load for load, _ in rows({"a": page(restated.lpc(stand_ins=(words,)))})}
-    assert f"{cell.cell} ({words})" in named

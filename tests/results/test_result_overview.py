@@ -27,8 +27,6 @@ from tools.results.claims import (
     claimed,
     claims_in,
     shipped_studies,
-    size_of,
-    together,
     ways,
 )
 from tools.results.data import PageData, PageRun
@@ -65,33 +63,6 @@ def tables(source: str, found: dict[str, PageData], studies: Sequence[Study] = S
     return {block.caption: block for block in section.blocks if isinstance(block, Table)}
 
 
-def claims_of_row(row: Sequence[str]) -> list[str]:
-    """Claims with the same answer stand in one row. The source's own words have semicolons as well."""
-    return [said for part in re.split(r"; (?=“|[^;“”]* ?(?:against|beside) )", row[0]) for said in claims_of_part(part)]
-
-
-def claims_of_part(part: str) -> list[str]:
-    """Figures of one quantity stand as a list."""
-    found = re.fullmatch(r"([^“]+), against ([^:]+): (.+)", part)
-    if found is None:
-        found = re.fullmatch(r"([^“,]+) against ([^:]+): (.+)", part)  # several of one arm
-        if found is None:
-            return [part]
-        arm, baseline, every = found.groups()
-        parts = re.findall(r"(?:^|, )(.+?) (no change printed|[+−]?[\d.]+%)", every)
-        return [
-            said for what, change in parts for said in claims_of_part(f"{what}, against {baseline}: {arm} {change}")
-        ]
-    quantity, baseline, every = found.groups()
-    return [
-        f"{arm} beside {baseline}: {quantity}, {change}"
-        if change == "no change printed"
-        else f"{arm} {'does not change' if change == '0%' else 'changes'} {quantity}"
-        f" {'(0%)' if change == '0%' else f'by {change}'} against {baseline}"
-        for arm, change in re.findall(r"(?:^|, )(.+?) (no change printed|[+−]?[\d.]+%)", every)
-    ]
-
-
 @pytest.mark.parametrize("found", [{}, PAGES], ids=["no page", "pages"])
 def test_every_claim_of_every_publication_stands_there_once(found: dict[str, PageData]) -> None:
     told = claims(found, STUDIES)
@@ -100,19 +71,13 @@ def test_every_claim_of_every_publication_stands_there_once(found: dict[str, Pag
     for name, row in zip(published.names(), head.rows, strict=True):
         source = published.load(name)
         every = list(claims_in(source))
-        of = tables(name, found)
-        rows = [line for entry in source.entries if entry in of for line in of[entry].rows]
-        assert sorted(said for line in rows for said in claims_of_row(line)) == sorted(one.said for one in every)
+        rows = [line for entry, of in tables(name, found).items() if entry in source.entries for line in of.rows]
         alone, part = ", the sign alone", ", in part"  # a size beyond the interval; another cell leaves it open
-        standing_of = {line[1]: line[1].removesuffix(alone).removesuffix(part) for line in rows}
-        assert {*standing_of.values()} <= set(STANDINGS)
+        assert {line[1].removesuffix(alone).removesuffix(part) for line in rows} <= set(STANDINGS)
         assert all((alone in line[1]) == ("confirmed" in line[1] and "than all of our" in line[2]) for line in rows)
-        standings = [standing_of[line[1]] for line in rows for _ in claims_of_row(line)]
-        *decided, left = (standings.count(word) for word in STANDINGS)
-        assert tuple(int(text.partition(" ")[0]) for text in row[1:4]) == (len(every), *decided)
-        in_part = sum(part in line[1] for line in rows for _ in claims_of_row(line))
-        assert any("in part" in text for text in row[2:4]) == bool(in_part)
-        assert sum(map(int, row[4:8])) == left  # each that is open for one of four reasons
+        assert any("in part" in text for text in row[2:4]) == any(part in line[1] for line in rows)
+        # Each is decided, or open for one of four reasons.
+        assert int(row[1]) == len(every) == sum(int(text.partition(" ")[0]) for text in row[2:8])
         # What is open says what it would take; what is decided says where.
         assert all((line[3] != "–") == (line[1] == OPEN or part in line[1]) for line in rows)
         assert all(line[4] != "–" for line in rows if line[1] != OPEN)
@@ -139,17 +104,6 @@ def test_what_no_run_met_says_which_would() -> None:
     ]
 
 
-def test_base_pages_of_other_sizes_are_tested_on_servers_where_time_is_measured() -> None:
-    for entry, gain in (("memcached", "9"), ("redis", "14")):
-        rows = {said: row for row in tables(LPC, {})[entry].rows for said in claims_of_row(row)}
-        row = rows[f"16K (16KPS) changes ops_per_s by +{gain}% against 4K (4KPS)"]
-        assert row[2:4] == (
-            "not run",
-            f"hugewise run lpc-2024-base-pages --only {entry} on an arm64 machine under KVM; or hugewise run"
-            f" lpc-2024-base-pages-debian --only {entry} on an arm64 machine under KVM",
-        )
-
-
 def test_a_claim_that_nothing_tests_is_counted_by_what_it_waits_for() -> None:
     told = claims(PAGES, STUDIES)
     head, _ = publications(PAGES)
@@ -167,17 +121,7 @@ def test_an_arm_that_no_study_has_is_named() -> None:
     assert found.takes == "a study with an arm for 1G (4KPS) against 4K (4KPS) on this workload"
 
 
-def test_a_figure_without_a_printed_change_can_be_held_against_nothing() -> None:
-    rows = {said: row for row in tables("lkml-2009", {})["mmap-perf"].rows for said in claims_of_row(row)}
-    assert rows["paravirt beside native: page-faults, no change printed"][3] == "a published change: none is printed"
-    assert rows["paravirt changes instructions by +10.43% against native"][3].startswith("hugewise run lkml-2009-para")
-
-
 def test_names_of_pages_are_links_and_texts_are_not() -> None:
-    text = markdown(overview(PAGES, STUDIES))
-    assert "| [redhat-2021.md](redhat-2021.md) |" in text
-    in_full = {"programs", "claims", "folklore"}
-    assert set(re.findall(r"\]\(([^)]*)\)", text)) == {f"{name}.md" for name in (*PAGES, *in_full)}
     assert set(re.findall(r"\]\(([^)]*)\)", markdown(claims(PAGES, STUDIES)))) == {f"{name}.md" for name in PAGES}
     hostile = page(replace(restated.lpc(), question="see [x](http://evil) evil.md"), "lpc-2024-mthp")
     assert "](http" not in markdown(overview({"a b.md](c": hostile, "x": hostile}, STUDIES)).replace("\\]", "")
@@ -242,16 +186,6 @@ def test_what_another_cell_leaves_open_is_decided_in_part() -> None:
     assert part.found.endswith("; open in memcached, thp (a)")
     assert part.takes == "more than 24 pairs in memcached: from so few there is no forecast"
     assert part.where == ("b", "a")
-    found = {"a": undecided, "b": plain}
-    ((row,),) = ([row for row in tables(LPC, found)["memcached"].rows if "2M (4KPS) changes ops_per_s" in row[0]],)
-    assert row[1].startswith("confirmed here, in part")
-    head, _ = publications(found)
-    of = next(row for row, name in zip(head.rows, published.names(), strict=True) if name == LPC)
-    assert of[2].endswith(" (1 of them in part)")
-    title = published.load(LPC).source.title
-    (section,) = (one for one in claims(found, STUDIES).sections if one.title.startswith(title))
-    assert isinstance(section.blocks[0], Line) and "confirmed here (1 of them in part)" in section.blocks[0].text
-    assert "in part" not in str(publications({"b": plain})[0].rows)
 
 
 def test_opposite_answers_decide_nothing() -> None:
@@ -339,23 +273,6 @@ def test_a_page_that_had_the_arm_answers_before_one_that_had_not() -> None:
     for pages in (("a", lacking), ("b", guests)), (("b", guests), ("a", lacking)):
         found = answered(*pages)
         assert (found.found, found.where) == (NOT_IN_EMULATION, ("b",))
-
-
-def test_figures_of_one_arm_stand_in_one_list() -> None:
-    every = [one for one in claims_in(published.load(LPC)) if one.entry == "memcached" and one.arm == "2M (16KPS)"]
-    said = together(every[:3])
-    assert said.startswith("2M (16KPS) against 4K (4KPS): ops_per_s +19%, ") and said.count("against") == 1
-    assert claims_of_part(said) == [one.said for one in every[:3]]
-
-
-def test_the_pages_have_their_sizes_beside_their_signs() -> None:
-    _, pages = publications(PAGES)
-    place = pages.head.index("published change within our interval")
-    told = {row[0]: row[place] for row in pages.rows}
-    rows = [size_of(one.row) for one in claims_of(PAGES["lpc-2024-mthp"])]
-    every = [one for one in rows if one is not None]
-    assert every and told["lpc-2024-mthp.md"] == f"{every.count('within')} of {len(every)}"
-    assert told["percona-2018-hugepages.md"] == "–", "its claims are words"
 
 
 def test_a_size_is_that_of_the_row_that_answers() -> None:

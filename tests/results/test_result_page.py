@@ -12,9 +12,7 @@ import pytest
 
 from bench import report as large
 from hugewise.errors import RunError, UserError
-from hugewise.model.results import CellResult, Comparison, Guests, Results
-from hugewise.report import numbers
-from hugewise.report.document import Table
+from hugewise.model.results import Results
 from hugewise.report.markdown import escape
 from hugewise.report.sentences import effect_of, marked
 from hugewise.stats.evidence import Carried, RunEvidence
@@ -33,10 +31,6 @@ from tools.results.runs import standing
 
 MADE: dict[str, Callable[[], Results]] = {
     "lpc": restated.lpc,
-    "lkml": restated.lkml,
-    "percona-2018": restated.percona_2018,
-    "percona-2019": restated.percona_2019,
-    "redhat": restated.redhat,
     "example": example,
 }
 
@@ -60,85 +54,6 @@ def test_a_page_is_made_again_from_its_file_alone(name: str, tmp_path: Path) -> 
     }
     links = re.findall(r"\]\(([^)]+\.svg)\)", again[f"{name}.md"].decode())
     assert set(links) == set(again) - {f"{name}.md"}
-
-
-@pytest.mark.parametrize("name", [name for name in MADE if name != "example"])
-def test_where_it_was_published_is_said_once(name: str) -> None:
-    """It stood in the lead and again, word for word, before the tables; the exact reasons as well."""
-    data = page_of(MADE[name]())
-    beside = data.runs[0].results.beside
-    assert beside is not None
-    several = list(text(data).splitlines())
-    assert sum(line.startswith("Published: “") for line in several) == 1
-    assert sum(line.startswith("Published on: ") for line in several) == 1
-    assert sum("The reasons in exact terms" in line for line in several) <= 1
-    assert sum(escape(beside.title) in line for line in several) == 1
-
-
-def test_every_verdict_stands_there_and_goes_with_the_data() -> None:
-    results = restated.percona_2018()
-    shown = text(page_of(results))
-    for cell in results.cells:
-        for one in cell.comparisons:
-            rows = [row for row in shown.splitlines() if row.startswith(f"| {escape(cell.cell)} | {one.arm} |")]
-            assert any(row.endswith(f"| {marked(one.verdict)} |") for row in rows)
-    first = results.cells[0]
-    turned = {"better": "worse", "worse": "better"}.get(first.comparisons[0].verdict, "better")
-    changed = msgspec.structs.replace(first.comparisons[0], verdict=turned)
-    cells = (msgspec.structs.replace(first, comparisons=(changed, *first.comparisons[1:])), *results.cells[1:])
-    assert text(page_of(msgspec.structs.replace(results, cells=cells))) != shown
-
-
-def test_published_claims_are_grouped_by_what_became_of_them() -> None:
-    shown = text(page_of(restated.lpc()))
-    confirmed, contradicted, open_ = (shown.index(f"### {word}") for word in ("Confirmed", "Contradicted", "Not"))
-    assert confirmed < contradicted < open_
-    assert "(same sign; published change " in shown[confirmed:contradicted]
-    assert "That is of the sign; published changes within our interval: " in shown[confirmed:contradicted]
-    assert "(opposite sign; published change " in shown[contradicted:open_]
-    assert "(undecided here; published change " in shown[open_:]
-    assert "what else is other here may be behind it: the machine (published Ampere Altra" in shown[open_:]
-
-
-def row_of_overview(data: PageData) -> tuple[str, ...]:
-    """The page's row in the overview's table of pages."""
-    every = overview.overview({"page": data}, ()).sections
-    (section,) = (one for one in every if one.title == "The publications")
-    _, pages = section.blocks
-    assert isinstance(pages, Table)
-    (row,) = pages.rows
-    return row
-
-
-def test_counts_of_emulated_guests_are_said_to_be_no_speed() -> None:
-    """`1 of 3 comparisons were decided` stood below the question whether a machine is faster: it was of page faults."""
-    results = restated.redhat()
-    guests = Guests(arch="x86-64", accelerator="tcg", why="", counting=False, baseline="thp", arms=())
-    metrics = list(dict.fromkeys(one.metric for cell in results.cells for one in cell.judged))
-    assert "emulated: what was judged" not in text(page_of(results))
-    there = page_of(msgspec.structs.replace(results, guests=guests))
-    listed = escape(" and ".join([", ".join(metrics[:-1]), metrics[-1]] if len(metrics) > 1 else metrics))
-    said = f"Its guests were emulated: what was judged is {listed}, and nothing here tells what is faster."
-    assert said in text(there)[: text(there).index("\n## ")]
-    row = row_of_overview(there)
-    assert escape(row[-1]).endswith(f", of {listed}")
-    kvm = msgspec.structs.replace(guests, accelerator="kvm")
-    assert "emulated: what was judged" not in text(page_of(msgspec.structs.replace(results, guests=kvm)))
-
-
-def test_a_page_of_another_scale_is_told_apart(tmp_path: Path) -> None:
-    results = example()
-    sure = msgspec.structs.replace(results, options={**results.options, "scale": "sure"})
-    assert text(page_of(results)).splitlines()[2].startswith(f"# {escape(results.study)}: ")
-    assert text(page_of(sure)).splitlines()[2].startswith(f"# {escape(results.study)} at the scale sure: ")
-    for name, one in (("x", restated.lpc()), ("x-sure", restated.lpc())):
-        result_page.write(tmp_path / f"{name}.parquet", page_of(one))
-    overview.write(tmp_path)
-    told = (tmp_path / "overview.md").read_text().splitlines()
-    assert [line.split(" | ")[0] for line in told if line.startswith("| [x")] == [
-        "| [x.md](x.md)",
-        "| [x-sure.md](x-sure.md)",
-    ]
 
 
 def test_texts_of_others_are_shown_as_text(tmp_path: Path) -> None:
@@ -176,8 +91,6 @@ def test_several_runs_are_judged_together() -> None:
     lead = shown[: shown.index("\n## ")]
     one_of = f"these together decide 1 of 1 ({escape(cell.cell)}, {one.arm}: {escape(one.metric)} worse)."
     assert one_of in lead  # beside what each run found alone
-    row = row_of_overview(data)
-    assert row[-1].endswith("; by runs together 1 of 1")
     assert "together" not in text(page_of(results))[: text(page_of(results)).index("\n## ")]
     line = next(told for told in shown.splitlines() if "10 + 10" in told)
     assert line.endswith("| worse |")  # larger is worse of a time
@@ -185,53 +98,6 @@ def test_several_runs_are_judged_together() -> None:
     alone = escape(f"{effect_of(one)}, better")
     assert f"| {alone}; {alone} | 10 + 10 |" in line, "by how much each found it"
     assert "| 1,000 |" in line
-
-
-def test_figures_of_an_older_run_are_said_to_be_and_no_heading_stands_twice() -> None:
-    results = restated.lpc()
-    (first, second, *_), host = results.cells, {"cpu": {"model": "EPYC", "family": "25", "model_number": "1"}}
-    undecided = tuple(msgspec.structs.replace(one, verdict="undecided") for one in second.comparisons)
-    older = msgspec.structs.replace(
-        results, cells=(first, msgspec.structs.replace(second, comparisons=undecided)), run="older", beside=None
-    )
-    other = {"cpu": {"model": "EPYC", "family": "25", "model_number": "17"}}
-    newer = msgspec.structs.replace(*(older,), run="newer", started=older.started + 60, cells=(first,), host=other)
-    older = msgspec.structs.replace(older, host=host)
-    newer = msgspec.structs.replace(
-        newer, cells=(msgspec.structs.replace(first, comparisons=tuple(undecided_of(first))),)
-    )
-    data = PageData(runs=(PageRun(results=newer), PageRun(results=older)))
-    shown = text(data)
-    lead = shown[: shown.index("\n## ")]
-    every = [one for _, found in standing(data) for cell in found.cells for one in cell.judged]
-    assert f"0 of {len(every)} comparisons were decided, each as the newest run of it found it." in lead
-    when = numbers.when(older.started)
-    assert f"with the figures of an older run: {escape(second.cell)} of the run of {when}." in lead
-    assert "machines that differ: EPYC, family 25, model 17; EPYC, family 25, model 1." in lead
-    headings = [line for line in shown.splitlines() if line.startswith("#")]
-    assert len({*headings}) == len(headings)
-    assert sum(line.startswith("## Not decided here") for line in headings) == 2
-    alone = text(page_of(older))
-    assert "machines that differ" not in alone and "older run" not in alone
-
-
-def test_cells_of_several_older_runs_are_told_in_one_sentence() -> None:
-    results = restated.lpc()
-    first, second, third, fourth, *_ = (msgspec.structs.replace(cell, end_points=()) for cell in results.cells)
-    cells = ((first,), (first, second), (first, second, third, fourth))
-    runs = [
-        msgspec.structs.replace(results, cells=of, run=str(n), started=results.started - 60 * n, beside=None)
-        for n, of in enumerate(cells)
-    ]
-    shown = text(PageData(runs=tuple(PageRun(results=run) for run in runs)))
-    lead = shown[: shown.index("\n## ")]
-    names = [escape(cell.cell) for cell in (second, third, fourth)]
-    assert (
-        "What the newest did not measure stands under “Not in the newest run”, with the figures of an older run: "
-        f"{names[0]} of the run of 2026; {names[1]} and {names[2]} of the run of "
-    ) in re.sub(r"run of 2026-[-0-9]+ [:0-9]+ UTC", "run of 2026", lead)
-    assert lead.count("with the figures of an older run") == 1
-    assert "The figures are of the newest of 3 runs; “The runs together” judges what several of them have." in lead
 
 
 def test_an_arm_that_a_later_run_left_out_keeps_its_figures() -> None:
@@ -255,36 +121,6 @@ def test_an_arm_that_a_later_run_left_out_keeps_its_figures() -> None:
     lead = shown[: shown.index("\n## ")]
     assert f"an older run: {escape(cell.cell)} ({other.arm}) of the run of " in lead
     assert f"{int(other.verdict != 'undecided')} of 2 comparisons were decided, each as the newest run of it" in lead
-
-
-def undecided_of(cell: CellResult) -> list[Comparison]:
-    return [msgspec.structs.replace(one, verdict="undecided") for one in cell.comparisons]
-
-
-def test_pages_that_a_setting_did_not_deliver_are_marked() -> None:
-    results = restated.lpc()
-    first = results.cells[0]
-    share = {"delivered_share": 0.043, "baseline_share": 1.0}
-    for judged, told in (("setting", "| 4.3%, as a setting |"), ("backing", "| 4.3% |")):
-        turned = tuple(msgspec.structs.replace(one, judged=judged, **share) for one in first.comparisons)
-        shown = text(
-            page_of(msgspec.structs.replace(results, cells=(msgspec.structs.replace(first, comparisons=turned),)))
-        )
-        assert told in shown
-
-
-def test_what_stands_in_is_told_where_its_figures_stand() -> None:
-    """Below the verdicts, on each published claim, and in the captions of what stands beside a publication."""
-    words = "MariaDB in place of MySQL"
-    plain = text(page_of(restated.lpc()))
-    assert "Stand-in" not in plain and words not in plain
-    shown = text(page_of(restated.lpc(stand_ins=(words,))))
-    assert f"Stand-in: {words}, in memcached." in shown
-    claims_of = [line for line in shown.splitlines() if line.startswith("- memcached")]
-    assert claims_of and all(words in line for line in claims_of if ": nothing" not in line)
-    captions = [line for line in shown.splitlines() if line.startswith("**memcached as published")]
-    assert captions and all(line.endswith(f"; {words}**") for line in captions)
-    assert not any(words in line for line in shown.splitlines() if line.startswith("- redis"))
 
 
 def test_a_later_run_does_not_undo_an_earlier_one() -> None:

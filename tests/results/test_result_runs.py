@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 import pytest
 
@@ -11,8 +9,6 @@ from hugewise.model.design import ESTIMANDS
 from hugewise.model.reason import Reason, Withheld
 from hugewise.model.results import Results
 from hugewise.report.document import Table
-from hugewise.study import load
-from hugewise.study.study import Study
 from tests.build import restated
 from tests.build.results import example
 from tools.results.runs import facts, measured_cells
@@ -22,23 +18,6 @@ def lines(results: Results, equivalent: str = "") -> dict[str, str]:
     found = facts("the runs", [(results, equivalent)])
     assert isinstance(found, Table)
     return {row[0]: row[1] for row in found.rows}
-
-
-def study(scale: str = "small") -> Study:
-    return load.load(load.folder() / "lpc-2024-mthp.toml", scale)
-
-
-def of_study(whole: Study, *cells: str, arms: tuple[str, ...] = (), **budget: Any) -> Results:
-    """A run of these cells of the study, with these of its policies."""
-    results = restated.lpc()
-    named = arms or tuple(use.name for use in whole.policies)
-    made = {"blocks": whole.budget.blocks, "time": whole.budget.time, "width": None, **budget}
-    return msgspec.structs.replace(
-        results,
-        cells=tuple(msgspec.structs.replace(results.cells[0], cell=cell) for cell in cells),
-        options={"policies": [{"name": name} for name in named], "budget": made},
-        left_out=(),
-    )
 
 
 def test_the_command_is_the_one_that_was_kept() -> None:
@@ -92,31 +71,6 @@ def test_each_design_stands_with_its_cells_and_its_calibration() -> None:
     )
     withheld = lines(resident(Withheld("calibration", "a resident design must be calibrated, and it is not")))["design"]
     assert withheld.startswith("resident, without a calibration that is good, and so without verdicts: ")
-
-
-@pytest.mark.parametrize(
-    ("budget", "told"),
-    [
-        ({"blocks": 40, "time": 720.0, "width": None}, "40 blocks of each cell at most, 12 min 00 s in all"),
-        (
-            {"blocks": 5, "time": None, "width": 0.02},
-            "5 blocks of each cell at most, no limit of time, to a width of 2%",
-        ),
-        (None, "–"),
-    ],
-)
-def test_the_budget_is_the_one_of_the_run(budget: dict[str, object] | None, told: str) -> None:
-    results = msgspec.structs.replace(example(), options={} if budget is None else {"budget": budget})
-    assert lines(results)["budget"] == told
-
-
-def test_the_machine_is_told_with_its_processor_and_kernel() -> None:
-    cpu = {"model": "AMD EPYC", "family": "25", "model_number": "17", "count": 2}
-    host = {"cpu": cpu, "kernel": {"release": "6.18"}, "memory": {"total_bytes": 2**34}}
-    told = lines(msgspec.structs.replace(example(), host=host))["machine"]
-    assert told == "AMD EPYC, family 25, model 17, 2 CPUs, 16.0 GiB, kernel 6.18"
-    less = {**host, "cpu": {"model": "AMD EPYC", "count": 2}}
-    assert lines(msgspec.structs.replace(example(), host=less))["machine"].startswith("AMD EPYC, 2 CPUs")
 
 
 def test_a_cell_is_told_once_with_the_parameters_that_are_set() -> None:
