@@ -28,7 +28,6 @@ from hugewise.report.sections.answer import answer as section
 from hugewise.report.sections.answer import caveats, terms, top
 from hugewise.report.write import report
 from hugewise.stats.end_points import END_POINTS
-from tests.build.few_blocks import demo, two_blocks
 from tests.build.results import comparison, plain
 from tests.report.told import blocks, page, terminal, text
 from tools.results.data import read
@@ -230,8 +229,6 @@ def test_equal_answers_are_said_once_for_all_cells_that_they_hold_for() -> None:
     shown = [one for one in top(results) if isinstance(one, doc.Headline)]
     assert [one.text for one in shown] == ["Set `thp` (2 cells)", "Leave it at `base` (1 cell)"]
     assert shown[0].lines[1].startswith("again: ")
-    for told in (text(results).replace("\\", ""), re.sub("</?code>", "`", page(results))):
-        assert told.count("Set `thp` (2 cells)") == 1
     assert "▲ Set `thp`, for chase bytes=1g, again\n" in terminal(results)
     assert "= Leave it at `base`, for b\n" in terminal(results)
 
@@ -355,9 +352,6 @@ def test_who_weighs_a_price_is_told_what_has_none() -> None:
     found = only(results)
     assert (found.state, found.setting) == ("weigh", "mthp-64k")
     assert "; without that price, `thp` is better too: latency_ns is 39.0% lower than with `base` (" in found.text
-    said = "ithout that price, <code>thp</code> is better too: latency_ns is 39.0% lower than with <code>base</code>"
-    assert f"; w{said}" in page(results)
-    assert f"; w{said}" in page(several(results, judged(("equivalent", 1.0))))
     both = beside(
         judged(("better", 0.6), ("better", 0.61)), (COST, "mthp-64k", "worse", 9.0), (COST, "thp", "worse", 8.0)
     )
@@ -369,14 +363,6 @@ def test_what_is_better_beside_has_its_price_and_its_gain() -> None:
     found = only(results)
     assert found.trade == "better beside"
     assert "is better in server_cpu_us for 300% more memory: server_cpu_us is 70.0% lower" in found.text
-    shown = page(results)
-    assert "for 300% more memory</strong>" in shown
-    assert "Server_cpu_us is 70.0% lower (a factor of 3.33) than with <code>base</code>; latency_ns is " in shown
-    in_several = page(several(results, judged(("undecided", 0.9))))
-    assert (
-        "cell-0: server_cpu_us is 70.0% lower (a factor of 3.33) than with <code>base</code>; latency_ns is "
-        in in_several
-    )
     (cell,) = results.cells
     arms = tuple(replace(arm, failed=5 if arm.arm == "thp" else 0) for arm in cell.arms)
     failing = replace(results, cells=(replace(cell, arms=arms),))
@@ -387,11 +373,7 @@ def test_what_is_better_beside_has_its_price_and_its_gain() -> None:
 def test_what_is_open_in_the_metric_is_not_decided_by_another() -> None:
     results = beside(judged(("undecided", 0.9), ("equivalent", 1.0)), (COST, "thp", "better", 0.3))
     assert only(results).state == "undecided"
-    one = judged(("undecided", 0.9))
-    told = page(several(results, beside(one, (COST, "mthp-64k", "worse", 3.0)), judged(("equivalent", 1.0))))
-    header = told[: told.index("<nav")]
-    assert "; <code>thp</code> is better in server_cpu_us." in header
-    assert "; <code>mthp-64k</code> is worse in server_cpu_us." in header
+    assert "; `thp` is better in server_cpu_us" in only(results).text
 
 
 def test_what_is_open_beside_is_told_where_nothing_else_is() -> None:
@@ -399,7 +381,6 @@ def test_what_is_open_beside_is_told_where_nothing_else_is() -> None:
     found = only(results)
     assert found.state == "leave"
     assert found.text.endswith("; `mthp-64k` is open in server_cpu_us.")
-    assert "<code>mthp-64k</code> is open in server_cpu_us." in page(results)
     shown = page(several(results, judged(("better", 0.6))))
     assert "; <code>mthp-64k</code> is open in server_cpu_us." in shown[: shown.index("<nav")]
 
@@ -412,7 +393,6 @@ def test_an_end_point_is_part_of_the_answer() -> None:
     found = only(results)
     assert found.trade == "worse beside"
     assert "and worse in rate of slow runs by latency_ns: " in found.text
-    assert "is worse in rate of slow runs by latency_ns." in page(results)
 
 
 def test_the_verdicts_beside_stand_in_every_format_and_a_metric_is_explained_where_it_is_judged() -> None:
@@ -461,17 +441,6 @@ def header(shown: str) -> str:
 
 def words(shown: str) -> str:
     return " ".join(html.unescape(re.sub(r"<[^>]*>", "", shown)).split())
-
-
-@pytest.mark.parametrize(
-    "make",
-    [plain, demo, two_blocks, lambda: judged(("better", 0.6), ("better", 0.61)), lambda: judged(("undecided", 0.9))],
-)
-def test_the_first_screen_has_no_word_of_statistics(make: object) -> None:
-    assert callable(make)
-    told = words(header(page(make())))
-    assert JARGON.findall(told) == [], told
-    assert "wrong is at most" in told
 
 
 @pytest.mark.parametrize("verdict", ["better", "equivalent", "worse", "undecided", "none"])

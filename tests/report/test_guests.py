@@ -154,19 +154,6 @@ def test_memory_is_compared_within_one_family_of_kernels() -> None:
     assert any("Memory of debian is not to be compared" in line for line in guests.remarks(of(results)))
 
 
-def test_the_mail_of_2009_stands_beside_the_counted_instructions_with_its_year() -> None:
-    results = lkml()
-    assert results.beside is not None
-    found = {(p.quantity, p.policy): p for p in results.beside.points}
-    one = found["instructions", "xxl"]
-    assert one.percent == 10.43
-    assert one.points == pytest.approx(0.66 - 10.43, abs=0.1)
-    told = " ".join(beside.introduction(results.beside))
-    assert "The kernels are of 2009" in told
-    assert "Measured on: guests emulated (x86-64, CPU model max), kernel 6.12.0-pv-none, 6.12.0-pv-xxl." in told
-    assert "not measured by emulation" in page(results)
-
-
 def test_what_a_guest_had_not_the_same_in_all_attempts_is_said() -> None:
     arm = replace(of(lpc()).arms[0], varied={"qemu": ("7.2", "10.0")})
     told = list(guests.remarks(replace(of(lpc()), arms=(arm,), kernels=())))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv as reading
 import io
 import math
-import re
 from typing import Any
 
 import msgspec
@@ -28,13 +27,10 @@ from hugewise.report.sentences import effect_of, sentence
 from hugewise.stats.method import Contrast
 from hugewise.stats.sequential import Sequential
 from tests.build import known
-from tests.build.booted import recorded
-from tests.build.pages import scriptless
 from tests.build.results import LATENCY, plain
 from tests.build.trials import LOWER as LOWER_METRIC
 from tests.build.trials import attempt as one_attempt
 from tests.build.trials import block, fed, pair
-from tests.report.told import page, terminal
 
 MINUS = numbers.MINUS
 
@@ -236,14 +232,6 @@ def test_sentences(one: Comparison, said: str) -> None:
     assert "inf" not in told
 
 
-def test_short_forms() -> None:
-    assert effect_of(LOWER) == "−45% (at most −30%)"
-    assert effect_of(HIGHER) == "+50% (at least +12%)"
-    assert effect_of(UNKNOWN) == "−3.0% (no interval yet)"
-    assert effect_of(replace(UNKNOWN, verdict="none")) == "−3.0%"
-    assert effect_of(replace(UNKNOWN, ratio=None)) == "–"
-
-
 def test_tables(results: Results) -> None:
     (cell,) = results.cells
     rows = {row[0]: row for row in effects_table(cell).rows}
@@ -258,11 +246,6 @@ def test_tables(results: Results) -> None:
     tier = Tier(name="this campaign", supported=True, ratio=0.55, low=None, high=0.7, reason="exact")
     reach = known(reach_table(replace(cell, comparisons=(replace(LOWER, tiers=(tier,)),))))
     assert reach.rows == (("mthp-64k", "this campaign (typical ratio)", "−45% (at most −30%)", "exact"),)
-
-
-def test_the_terminal_keeps_to_80_columns(results: Results) -> None:
-    assert re.search(r"-45% \(at most -30%\) +20 +▲ better", terminal(results))
-    assert not re.search(r"\b(nan|None|inf)\b", page(results).partition("How to read this")[0])
 
 
 def test_csv_and_json_leave_the_open_end_out(results: Results) -> None:
@@ -410,21 +393,3 @@ def test_an_interval_without_a_width_has_digits() -> None:
     assert numbers.ratio(1 / 16, 1 / 16, 1 / 16) == "0.0625"
     assert numbers.Scale(1.0, "faults").text(256.0, 0.0) == "256 faults"
     assert numbers.Scale(1.0, "ns").text(256.0) == "256.0 ns"
-
-
-def test_the_recorded_run_reads_well_everywhere() -> None:
-    results = recorded()
-    (cell,) = results.cells
-    assert [one.verdict for one in cell.comparisons] == ["undecided", "undecided"]
-    assert all(one.constant for one in cell.comparisons)
-    shown = {row[0]: row[2:4] for row in effects_table(cell).rows}
-    assert shown == {
-        "64k": ("−93.75%, the same in all 3 blocks", "0.0625"),
-        "small-pages": ("0%, the same in all 3 blocks", "1.000"),
-    }
-    spec = known(overview(results, colours(results)))
-    assert "−93.75%, the same in all 3 blocks  ? undecided" in str(spec)
-    assert "-93.75%" in terminal(results)
-    for text in (terminal(results), scriptless(page(replace(results, disturbances=())))):
-        assert "nan" not in text.lower().replace("nanosecond", "")
-        assert "inf%" not in text

@@ -62,16 +62,6 @@ def test_no_number_is_shown_as_published_that_the_source_does_not_hold(make: Any
         assert tokens(own.sub("", line)) <= held, line
 
 
-@pytest.mark.parametrize("make", EVERY.values(), ids=EVERY)
-def test_published_and_measured_never_share_a_column(make: Any) -> None:
-    results = make()
-    own = [f"{one.low:.6f}" for cell in results.cells for one in cell.comparisons if one.low is not None]
-    assert own
-    for table in beside.tables(of(results)):
-        assert {len(row) for row in table.rows} == {len(table.head)}
-        assert all("interval" not in entry for entry in published_columns(table))
-
-
 def test_the_section_names_the_source_and_both_machines() -> None:
     results = redhat()
     (section,) = (one for one in report(results).sections if one.title == "Published beside measured")
@@ -85,11 +75,6 @@ def test_the_section_names_the_source_and_both_machines() -> None:
     assert msgspec.json.decode(report_json(results), type=Results).beside == msgspec.convert(
         worded(results.beside), Beside
     )
-
-
-def test_findings_are_marked_as_without_figures() -> None:
-    assert "figures published: none: the TPS values are only in the pictures" in page(percona_2018())
-    assert "figures published: none but what these words say" in page(lpc())
 
 
 def test_a_setting_says_what_was_delivered() -> None:

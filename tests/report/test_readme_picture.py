@@ -85,12 +85,3 @@ def test_a_picture_is_of_the_report_as_it_looks_today(shown: Browser, pages: Pag
         SAID.write_text(json.dumps(told, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     assert told[name] == digest, f"the page says another thing than {name} shows: take it anew, and look at it"
     assert size(picture) == (WIDTH, HEIGHT)
-
-
-def test_what_a_page_says_otherwise_is_seen(shown: Browser, pages: Pages) -> None:
-    _, said = take(shown, pages, SHOTS["report.png"])
-    assert len(said) > 200
-    assert take(shown, pages, SHOTS["report.png"])[1] == said
-    other = pages.of("ended").path
-    shown.open(other, width=WIDTH, height=HEIGHT)
-    assert shown.evaluate("document.querySelector('header').innerText") != said

@@ -26,8 +26,8 @@ from hugewise.model.results import VERDICTS, Results
 from hugewise.report import document as doc
 from hugewise.report import images
 from hugewise.report.data_files import field
-from hugewise.report.document import Commands, Table, file_name
-from hugewise.report.sections.answer import CAPTION, programs_table
+from hugewise.report.document import Commands, file_name
+from hugewise.report.sections.answer import programs_table
 from hugewise.report.sentences import sentence
 from hugewise.report.write import report, write
 from hugewise.visible import printable
@@ -337,10 +337,6 @@ def test_figures_without_room_are_an_error_and_not_the_end_of_the_process(tmp_pa
     assert "ulimit -v unlimited" in done.stdout
 
 
-def test_a_run_without_sets_has_no_such_table() -> None:
-    assert programs_table(plain()) is None
-
-
 def test_each_set_and_policy_is_a_row_that_says_what_is_left_out() -> None:
     both, pool = (0.9, 0.8, 1.0), (0.5, 0.4, 0.6)
     cells = (cell("gcc", {"thp": both}), cell("xz", {"thp": both, "hugetlb-2m": pool}))
@@ -350,12 +346,6 @@ def test_each_set_and_policy_is_a_row_that_says_what_is_left_out() -> None:
     assert table.rows[0][4:] == ("at least 98%", "2", "–")
     assert "−10" in table.rows[0][3]
     assert table.rows[1][-1] == "without gcc, which cannot take the policy"
-
-
-def test_the_report_has_it_where_there_is_a_set() -> None:
-    cells = tuple(cell(program, {"thp": (0.9, 0.8, 1.0)}) for program in ("gcc", "xz"))
-    for results, count in ((msgspec.structs.replace(plain(), cells=cells), 1), (plain(), 0)):
-        assert [one.caption for one in blocks(report(results), Table)].count(CAPTION) == count
 
 
 THP = "echo always &gt; /sys/kernel/mm/transparent_hugepage/enabled"
@@ -395,9 +385,3 @@ def test_commands_stand_once_in_every_format() -> None:
     dear = "chase bytes=1g (yours to weigh), again (yours to weigh)"
     assert f"**hugetlb-2m**, for {dear}: the program must map" in text_of(results)
     assert "**mthp-64k**, for chase bytes=1g, again: no commands are known; what it did: asks for" in text_of(results)
-
-
-def test_settings_that_differ_stand_apart() -> None:
-    told = text_of(twice(64))
-    assert told.count("**hugetlb-2m**, for") == 2
-    assert POOL.replace("512", "64") in told
