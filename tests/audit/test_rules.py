@@ -239,10 +239,6 @@ CASES: dict[str, tuple[Change, Change]] = {
         program("worker", maps=(f"{LIB}/libtcmalloc.so.4",)),
         both(program("worker", maps=(f"{LIB}/libtcmalloc.so.4",)), ALWAYS),
     ),
-    "program-disables-thp": (
-        program("agent", thp="0"),
-        both(service("MemoryTHP=disable"), lambda t: t.process(100, "app", unit="app.service", thp="0")),
-    ),
     # systemd
     "unit-memorythp-invalid": (service("MemoryTHP=never"), service("MemoryTHP=disable")),
     "unit-memorythp-too-new": (
@@ -297,7 +293,6 @@ CASES: dict[str, tuple[Change, Change]] = {
     "pool-lost-at-boot": (pool(total=8, free=8), both(pool(total=8, free=8), asked(8))),
     # virtual machines
     "vm-ballooned-at-boot": (domain("<currentMemory unit='MiB'>512</currentMemory>"), domain(SAME)),
-    "vm-balloon": (domain("", BALLOON.format("")), domain("", "<memballoon model='none'/>")),
     "vm-free-page-reporting": (
         domain("", BALLOON.format("freePageReporting='on'")),
         domain("", BALLOON.format("freePageReporting='off'")),

@@ -334,7 +334,6 @@ class Balloon(msgspec.Struct, frozen=True, kw_only=True):
 
     line: int
     free_page_reporting: bool = False
-    deflates: bool = False
 
 
 class MemoryDevice(msgspec.Struct, frozen=True, kw_only=True):

@@ -53,23 +53,6 @@ def _(facts: HostFacts) -> Iterator[Hit]:
 
 
 @rule(
-    "vm-balloon",
-    "note",
-    "a balloon: whoever inflates it splits the guest's huge pages",
-    why="virsh setmem, and every manager that moves memory between guests, has the guest return base pages of 4 KiB."
-    " They split transparent huge pages of the host, which khugepaged makes whole again only when the guest has them"
-    " back. As long as nobody inflates it, it costs nothing, and its statistics are what a host knows of its guests.",
-    sources=(_BALLOON, _DOMAIN_XML),
-    cure="leave memory as it is at boot; where nobody wants its statistics either: <memballoon model='none'/>",
-)
-def _(facts: HostFacts) -> Iterator[Hit]:
-    for domain in facts.domains:
-        if domain.balloon is not None and not domain.balloon.free_page_reporting:
-            more = ", which deflates when the guest runs out of memory" if domain.balloon.deflates else ""
-            yield _hit(domain, domain.balloon.line, f"<memballoon>{more}")
-
-
-@rule(
     "vm-free-page-reporting",
     "warning",
     "freePageReporting: the host takes back what was preallocated",

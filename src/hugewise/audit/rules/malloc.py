@@ -256,26 +256,3 @@ def _(facts: HostFacts) -> Iterator[Hit]:
     for process in facts.processes:
         if "tcmalloc" in (process.libraries or ()) and facts.top == "madvise" and facts.thp_possible:
             yield Hit(f"process {process.pid} ({process.name}) while enabled = madvise", process.unit)
-
-
-@rule(
-    "program-disables-thp",
-    "note",
-    "a program has turned huge pages off for itself",
-    why="PR_SET_THP_DISABLE holds for the process and all that it starts, over exec too, whatever the host says. redis"
-    " does so by default (disable-thp yes), MariaDB too; so does whatever a launcher or an agent starts.",
-    sources=("Linux: prctl(2), PR_SET_THP_DISABLE", "https://github.com/389ds/389-ds-base/issues/5955"),
-    cure="nothing, where it is meant; else the program's own switch (redis: disable-thp no), and see who started it",
-)
-def _(facts: HostFacts) -> Iterator[Hit]:
-    if not facts.thp_possible:
-        return
-    found: dict[tuple[str, str | None], list[int]] = {}
-    for process in facts.processes:
-        unit = facts.unit(process.unit)
-        meant = unit is not None and unit.memory_thp is not None and unit.memory_thp.value.lower() == "disable"
-        if process.thp_enabled is False and not meant:
-            found.setdefault((process.name, process.unit), []).append(process.pid)
-    for (name, unit_name), pids in found.items():
-        shown = ", ".join(map(str, pids[:5])) + (f" and {len(pids) - 5} more" if len(pids) > 5 else "")
-        yield Hit(f"{name} (process {shown}): THP_enabled is 0", unit_name)
