@@ -96,7 +96,7 @@ def folder(x86: Bootable, tmp_path_factory: pytest.TempPathFactory) -> RunFolder
     state, before = page_state(), runs.left()
     try:
         # Attempts that run at once are observed together, those of iperf3 each for itself.
-        done = drive("run", study, place / "results", "--at", "observe", "--nth", "5", "--do", "interrupt")
+        done = drive("run", study, place / "results", "--at", "board", "--nth", "5", "--do", "interrupt")
         assert done.returncode == 0, done.stdout + done.stderr
         assert runs.not_as(state) == {}
         assert runs.left() - before == set()

@@ -99,11 +99,11 @@ def test_findings_stand_with_their_verdict() -> None:
     assert (row["spread.shown"], row["spread.ratio"], row["spread.pairs"]) == ("wider", "9.8", "40")
 
 
-def test_the_bias_that_a_covariate_may_have_brought() -> None:
-    assert said(bias=0.008).endswith(
-        "A covariate moved by the arm could have put up to 0.8% into this without being noticed."
-    )
-    assert "covariate" not in said()
+def test_warnings_are_told_with_the_verdict() -> None:
+    (verdicts,) = blocks(report(run(replace(FOUND["thp"], warnings=("it was <b>loud</b>\x1b[31m",)))), Verdicts)
+    (loud,) = verdicts.verdicts
+    assert "It was <b>loud" in loud.text
+    assert "\x1b" not in loud.text
 
 
 def test_blocks_in_which_a_side_could_not_be_started() -> None:

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from hugewise.model.cause import Bound, Cause, FaultTime, TlbCost, Unseen
 from hugewise.model.reason import (
     BudgetTooSmall,
-    CovariateTest,
     Crossed,
     Fact,
     Known,
@@ -219,7 +218,7 @@ def _some(kind: Any) -> Any:
     options = [one for one in get_args(kind) if one is not type(None)]
     if options:
         return "more" if str in options else _some(options[0])
-    if kind in (LeftOut, Unknown, Lack, CovariateTest):
+    if kind in (LeftOut, Unknown, Lack):
         return kind(**{one.name: _some(one.type) for one in msgspec.structs.fields(kind)})
     return {str: "thp", int: 3, float: 0.5, bool: True}[kind]
 

@@ -206,7 +206,6 @@ def test_the_digest_is_of_what_is_said_not_of_how() -> None:
         ({"attempt": {"environment_pad": "1g"}}, "attempt.environment_pad", "1g", "to 65536"),
         # Keys that do not agree.
         ({"end_points": ["mean"]}, "end_points", ["mean"], 'write method = "sequential"'),
-        ({"covariate": "canary"}, "covariate", "canary", 'write method = "sequential"'),
         ({"unjudged": ["thp"]}, "unjudged", ["thp"], 'write method = "sequential"'),
         ({**SEQUENTIAL, "unjudged": ["tph"]}, "unjudged[1]", "tph", "thp"),
         ({**SEQUENTIAL, "unjudged": ["base"]}, "unjudged[1]", "base", "remove it"),
@@ -251,9 +250,8 @@ def test_a_mistake_names_file_key_value_and_cure(
     assert hint in error.hint
 
 
-def test_end_points_and_covariate_are_of_the_sequential_method() -> None:
-    found = read(study_data(method="sequential", end_points=["mean"], covariate="canary"), "s.toml")
-    assert (found.end_points, found.covariate) == (("mean",), "canary")
+def test_end_points_are_of_the_sequential_method() -> None:
+    assert read(study_data(method="sequential", end_points=["mean"]), "s.toml").end_points == ("mean",)
 
 
 @pytest.mark.parametrize(

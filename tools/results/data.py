@@ -65,7 +65,7 @@ def slim(results: Results) -> Results:
     """Return the results without what no page tells: a host's paths, and the settings of every attempt."""
 
     def slim(attempt: Attempt) -> Attempt:
-        return msgspec.structs.replace(attempt, knobs={}, pressure={}, laid={}, covariates={})
+        return msgspec.structs.replace(attempt, knobs={}, pressure={}, laid={})
 
     return msgspec.structs.replace(
         results, folder="", command=without_paths(results.command), attempts=tuple(map(slim, results.attempts))

@@ -90,8 +90,8 @@ class BlockScene(NamedTuple):
             yield pair(number + 1, took[0], took[1], (fates[0], fates[1]))
 
 
-def attempt(name: str, log_time: float, fate: Fate | None = None, canary: float | None = None) -> Attempt:
-    """Return an attempt of exp(`log_time`) seconds, or what its fate made of it; `canary`: its covariate, in log."""
+def attempt(name: str, log_time: float, fate: Fate | None = None) -> Attempt:
+    """Return an attempt of exp(`log_time`) seconds, or what its fate made of it."""
     value = None if fate in ("absent", "failed", "both") else math.exp(log_time)
     return msgspec.structs.replace(
         _ATTEMPT,
@@ -100,7 +100,6 @@ def attempt(name: str, log_time: float, fate: Fate | None = None, canary: float 
         state="failed" if fate in ("failed", "both") else "accepted",
         delivery=_PROOFS.get(fate, _DELIVERED),
         metrics={CONTRAST.metric.name: value},
-        covariates={} if canary is None else {"canary": math.exp(canary)},
     )
 
 
@@ -109,16 +108,15 @@ def pair(
     arm: float,
     baseline: float,
     fates: tuple[Fate | None, Fate | None] = (None, None),
-    canaries: tuple[float | None, float | None] = (None, None),
 ) -> Block:
     """Return the closed block of an arm and its baseline, from their log-times."""
     fates = ("both", "both") if "both" in fates else fates
     names = CONTRAST.arm, CONTRAST.baseline
-    sides = zip(names, (arm, baseline), fates, canaries, strict=True)
+    sides = zip(names, (arm, baseline), fates, strict=True)
     lost = {
         name: "no room" for name, fate in zip(names, fates, strict=True) if fate in ("unstarted", "unstarted alone")
     }
-    ran = [attempt(name, time, fate, canary) for name, time, fate, canary in sides if name not in lost]
+    ran = [attempt(name, time, fate) for name, time, fate in sides if name not in lost]
     broken = "incomplete" in fates
     return Block(
         number=number,

@@ -2,7 +2,7 @@
 
 The exactness of the test in the middle (size, ledger, replay) says nothing of which pairs reach it, of what stands
 beside its verdict, or of the words. Here whole comparisons are played, with non-delivery, starts that fail, blocks that
-break off, absent values, failures and covariates, and a verdict counts as wrong whatever it says. Each promise has its
+break off, absent values and failures, and a verdict counts as wrong whatever it says. Each promise has its
 planted fault: the method as it was before the promise was kept, which must be seen to break it.
 """
 
@@ -27,7 +27,7 @@ from hugewise.stats.sequential import Sequential
 from hugewise.stats.signflip import stopped
 from tools.verification.block_streams import CONTRAST, BlockScene, Fate, pair
 from tools.verification.candidate import CheckResult, Task
-from tools.verification.generators import autoregression, generator
+from tools.verification.generators import generator
 
 
 class UsableAlone(Sequential):
@@ -54,7 +54,7 @@ class DeclaredBudget(UsableAlone):
 
     def __init__(self, contrast: Contrast, **given: Any) -> None:
         super().__init__(contrast, **given)
-        self.pairs = _Declared(contrast, given.get("covariate"), spared=given["planned"] // 100)
+        self.pairs = _Declared(contrast, spared=given["planned"] // 100)
 
 
 class BlocksReplaced(UsableAlone):
@@ -120,15 +120,6 @@ class PseudoMedian(ToTheEnd):
         values = np.array(self.usable.pairs.values)
         sums = (values[:, None] + values[None, :])[np.triu_indices(len(values))]
         return msgspec.structs.replace(super().comparison(), ratio=math.exp(float(np.median(sums)) / 2))
-
-
-class NoBias(Sequential):
-    """The covariate is taken for one that the arm cannot have moved."""
-
-    name = "no bound of the bias"
-
-    def _bias(self) -> float | None:
-        return None
 
 
 class _Unasked(campaign.Campaign):
@@ -254,37 +245,6 @@ def nulls(number: int, seed: int, streams: int) -> Sequence[CheckResult]:
     randoms = (generator(seed, "blocks", case.what, stream) for stream in range(max(20, round(streams * case.of))))
     played = (list(case.scene.blocks(random, case.pairs)) for random in randoms)
     return _held(case.what, "wrong verdicts", DIRECTIONS, played, case.fault, planned=max(BUDGET, case.pairs))
-
-
-def covariate(seed: int, streams: int) -> Sequence[CheckResult]:
-    """Check a canary that is 0.4% longer after the arm, at equal times, and an unmoved one on a drifting host."""
-    findings = []
-    for what, moved in (("0.4% longer after the arm, equal times", 0.004), ("moved by nothing, the host drifts", 0.0)):
-        random = generator(seed, "covariate", what)
-        played = (list(_with_canary(random, 300, moved)) for _ in range(max(20, streams // 10)))
-        fault = NoBias if moved else None
-        findings += _held(f"canary {what}", "wrong verdicts", DIRECTIONS, played, fault, covariate="canary")
-    return findings
-
-
-def _with_canary(random: Generator, count: int, moved: float) -> Iterator[Block]:
-    """Yield blocks in which times and canaries share the noise of their place; the canary of the second place follows
-    the first's label.
-    """
-    host = 0.02 * autoregression(random, 1, 2 * count, 0.9)[0].reshape(count, 2)
-    places = host + 0.02 * random.standard_normal((count, 2))
-    times, canaries = places + 0.014 * random.standard_normal((count, 2)), places
-    for number, first in enumerate(random.integers(0, 2, count).tolist(), 1):
-        arm = 0 if first else 1
-        # The first run marks the second's canary: it is shorter after the baseline than after the arm.
-        canary = canaries[number - 1].copy()
-        canary[1] += 0.0 if first else 2 * moved
-        yield pair(
-            number,
-            float(times[number - 1, arm]),
-            float(times[number - 1, 1 - arm]),
-            canaries=(float(canary[arm]), float(canary[1 - arm])),
-        )
 
 
 def equivalence(seed: int, streams: int) -> Sequence[CheckResult]:
@@ -451,5 +411,5 @@ def tasks(seed: int, streams: int, *, long: bool = False) -> list[Task]:
     """Return one task a null, and one for each of the other promises."""
     cases = (*NULLS, LONG) if long else NULLS
     found = [Task(f"blocks: {case.what}", nulls, (number, seed, streams)) for number, case in enumerate(cases)]
-    others = (covariate, equivalence, estimates, ends, untouched)
+    others = (equivalence, estimates, ends, untouched)
     return found + [Task(f"blocks: {check.__name__}", check, (seed, streams)) for check in others]

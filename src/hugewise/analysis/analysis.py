@@ -591,7 +591,7 @@ def described(treatment: Treatment) -> str:
 
 def _options(study: Study) -> dict[str, object]:
     told = msgspec.to_builtins(study)
-    named = ("scale", "method", "covariate", "window", "budget", "between", "validity", "attempt", "policies", "file")
+    named = ("scale", "method", "window", "budget", "between", "validity", "attempt", "policies", "file")
     return {key: told[key] for key in named}
 
 

@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from mmap import mmap
 from pathlib import Path
+from time import monotonic
 from typing import Protocol
 
 import msgspec
@@ -381,8 +382,7 @@ class Group:
     turns: str = ""  # order of turns, if any: a digit a turn, repeated until the end
     started: float = 0.0
     ended: float = 0.0
-    clock: float = 0.0
-    covariates: Mapping[str, float] = field(default_factory=dict)
+    clock: float = field(default_factory=monotonic)  # when the first step began
     aged: Mapping[str, int | float] = field(default_factory=dict)
     before: noise.Snapshot | None = None
     after: noise.Snapshot | None = None

@@ -180,7 +180,6 @@ def stored(group: Group, work: AttemptState) -> Attempt:
         pool_bytes=cell.workload.pool(arm.treatment, cell.given(arm)),
         exit_code=result.exit_code,
         signal=result.signal,
-        covariates=group.covariates,
         series=() if timeless else driver.reading.series,
         facts=driver.facts(),
         guest=work.backed.facts,

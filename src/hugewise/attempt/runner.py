@@ -1,12 +1,7 @@
-"""One attempt, or several at once, in `STEPS`: from observing the host to storing what was found.
+"""One attempt, or several at once, in `STEPS`: from boarding a machine to storing what was found.
 
 `attempt` walks the list of steps; `on_step` is called before each (the kill test is made from this list, so that a new
 step is killed too). The conductor decides what runs next.
-
-A study may name a covariate, which is measured before the knobs of the attempt's treatment are turned, so that the
-treatment cannot have moved it. The attempt before may have: the second arm of a block is measured after the first. So a
-wash-out comes before it: a pause, then loops that are thrown away. That makes the effect smaller and proves nothing;
-`hugewise.stats.covariate` bounds the rest.
 
 Some attempts of a cell must produce the same result without a reference, such as a build in a guest: all start from the
 same sources with the same compiler. The first attempt then is the reference, and an attempt with another result has
@@ -16,7 +11,6 @@ to be right, and no attempt of the cell counts any more.
 
 from __future__ import annotations
 
-import contextlib
 import pwd
 import shlex
 import time
@@ -44,7 +38,6 @@ from hugewise.host.scratch import Scratch
 from hugewise.machine import noise, probe
 from hugewise.machine.machine import Machine, read_events, run_launchers
 from hugewise.machine.messages import parse_foreign
-from hugewise.model.host import Host
 from hugewise.model.pages import pressed
 from hugewise.model.procedure import Staged
 from hugewise.model.trial import BESIDE, Attempt, Trial
@@ -104,34 +97,6 @@ class Before:
             if lines := outcome.last_lines(self.outputs / f"prepare.{stream}", _LAST_LINES):
                 return f"{how}: {' | '.join(lines)[:600]}"
         return how
-
-
-_TURNS = 20_000  # 1.3 ms of one 2.1 GHz core under CPython 3.11
-_PAUSE, _DISCARDED = 0.05, 8  # of the wash-out: seconds of pause, and loops (some 10 ms) to warm up again
-
-
-def measure_covariates(host: Host, *, wash_out: bool = False) -> dict[str, float]:
-    """Return every covariate that this host has, by name. Takes about 1.5 ms; allocates no memory worth a page.
-
-    With `wash_out` some 60 ms more, the same before every attempt: short marks of the one before it (a frequency that
-    is still low or high, cold caches, work that is left to the kernel) have then passed.
-    """
-    if wash_out:
-        time.sleep(_PAUSE)
-        for _ in range(_DISCARDED):
-            _canary()
-    found = {"canary": _canary()}
-    with contextlib.suppress(OSError, ValueError, IndexError):  # then not listed: it is missing, not 0
-        found["load_before"] = float(host.read("/proc/loadavg").split()[0])
-    return found
-
-
-def _canary() -> float:
-    # wall time, so that a stolen or shared CPU shows as well as a slow one
-    state, started = 1, time.perf_counter()
-    for _ in range(_TURNS):
-        state = (state * 1103515245 + 12345) & 0x7FFFFFFF
-    return time.perf_counter() - started
 
 
 def held(attempt: Attempt, names: Sequence[str], cell: Cell, earlier: Iterable[Attempt]) -> Attempt:
@@ -251,12 +216,6 @@ def _broken(group: Group, error: MachineError) -> None:
     for work in group.works:
         if work.broken is None:
             work.broken, work.let_down = error.message, error.emulator
-
-
-def observe(group: Group) -> None:
-    """Measure the covariates while the treatment is still to come: it cannot have moved them."""
-    group.clock = time.monotonic()
-    group.covariates = measure_covariates(group.bench.host, wash_out=group.bench.study.covariate is not None)
 
 
 def board(group: Group) -> None:
@@ -515,7 +474,6 @@ def store(group: Group) -> None:
 
 
 STEPS: tuple[Callable[[Group], None], ...] = (
-    observe,
     board,
     age,
     apply,

@@ -167,49 +167,10 @@ class NotWithAll(Base, frozen=True):
     apart: LeftOut
 
 
-class BiasOpen(Base, frozen=True):
-    """The interval does not lie beyond the bias that the arm could have made by moving the covariate."""
-
-    covariate: str
-    bias: float
-    crossed: bool = False
-
-
 class NoOneEffect(Base, frozen=True):
     """The estimate lies outside of its interval."""
 
     crossed: bool = False
-
-
-class CovariateTest(Base, frozen=True):
-    """The test whether the arm moves a covariate: in which direction, and at which pair that was shown; null where it
-    was not.
-    """
-
-    alpha: float
-    pairs: int
-    mean: float | None = None
-    moved: Literal["larger", "smaller"] | None = None
-    at: int | None = None
-
-
-class CovariateMoved(Base, frozen=True):
-    """The arm moves the covariate."""
-
-    covariate: str
-    test: CovariateTest
-
-
-class CovariateUsed(Base, frozen=True):
-    """Effect of taking the covariate out: the `variance` of the differences over that of the plain ones. It was missing
-    in some pairs, or `constant`: the same on both sides of every pair.
-    """
-
-    covariate: str
-    pairs: int
-    missing: int
-    constant: bool = False
-    variance: float | None = None
 
 
 class Unknown(Base, frozen=True):
@@ -220,9 +181,8 @@ class Unknown(Base, frozen=True):
 
 
 class Exactly(Base, frozen=True):
-    """Test by the coin of each block alone; without a covariate, and on the usable pairs, where there are others."""
+    """Test by the coin of each block alone; `apart`: on the usable pairs, where there are others."""
 
-    covariate: str | None
     apart: bool
 
 
@@ -543,7 +503,7 @@ class Together(Base, frozen=True):
 
 
 _OfPairs = Known | NotJudged | Absent | NotPositive | Lacking | FewPairs | BudgetTooSmall | Crossed | WithinMargin
-_OfTest = MeanWithin | NotShown | NotWithAll | BiasOpen | NoOneEffect | CovariateTest | CovariateMoved | CovariateUsed
+_OfTest = MeanWithin | NotShown | NotWithAll | NoOneEffect
 _OfReach = Unknown | Exactly | ByCounts | AverageOf | OverSessions | FewForAverage | FewSessions | FewToPlan
 _OfSides = Failures | FewForInterval | FailuresAlone | NotKeptIn | OfUsable | SameCounts | CountsVary | CoinOpen
 _OfScreening = Beaten | InFront | BestEstimate | NotClearlyBeaten | NothingChosen | OfScreening

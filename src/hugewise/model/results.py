@@ -354,8 +354,6 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
                          where the comparison did not stop at an early better or worse
     spread               whether the arm's values spread more or less widely than the baseline's; null for methods
                          without that test
-    bias                 the largest bias, as |ratio-1|, that a covariate moved by the arm could have put into the ratio
-                         without being noticed; null without a covariate
     """
 
     arm: str
@@ -395,7 +393,6 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     unstarted_baseline: int = 0
     corrected: float | None = None
     spread: Spread | None = None
-    bias: float | None = None
     provisional: tuple[float, float] | None = None
     end_point: str = ""
     design: Kind = "sequential"

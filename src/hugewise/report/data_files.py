@@ -32,11 +32,11 @@ _COMPARISON = tuple(name for name in Comparison.__struct_fields__ if name not in
 
 def attempt_lines(results: Results) -> Iterator[str]:
     """Yield the head, then a row per attempt: its delivery, pressure, disturbances, every metric as `metric.NAME`,
-    covariates, and what its guest was as `guest.NAME`.
+    and what its guest was as `guest.NAME`.
     """
-    groups = ("pressure", "metrics", "covariates", "guest")
+    groups = ("pressure", "metrics", "guest")
     names = {group: _names(getattr(attempt, group) for attempt in results.attempts) for group in groups}
-    called = ("pressure", "metric", "covariate", "guest")
+    called = ("pressure", "metric", "guest")
     yield _line(
         [
             *_ATTEMPT,

@@ -35,7 +35,7 @@ _ROWS = """
 with observed as (
   select *, unnest(list_distinct(map_keys(metrics) || map_keys(absent) || ['wall_s', 'cpu_s', 'peak_bytes',
     'pool_bytes'])) as metric
-  from (select rowid as place, * exclude (knobs, series, facts, pressure, covariates) from attempts)
+  from (select rowid as place, * exclude (knobs, series, facts, pressure) from attempts)
 )
 select $study as study, o.run, $state as run_state, $host as host, $kernel as kernel, o.cell, u.workload, o.arm,
   o.baseline, o.policy, o.mechanism, o.session, o.block, b.state as block_state, o."order", o.slot, o.number, o.state,

@@ -53,7 +53,6 @@ _WORDS: Mapping[type, str] = {
     of.Absent: "{metric} was absent from every pair: {why}",
     of.NotPositive: "{metric} was {value:g} under {arm}: such a value has no ratio",
     of.BudgetTooSmall: "even all {planned} planned pairs could decide nothing at this confidence: plan more",
-    of.CovariateMoved: "{covariate}: {test}",
     of.ByCounts: "by counts that are the same in every boot: of these {boots} seeds",
     of.AverageOf: "geometric mean; asymptotic, by the design's coins; with an error of {alpha:.3g} of its own, outside "
     "the study's",
@@ -148,11 +147,6 @@ def _of_test(reason: Reason) -> str:
         case of.NotWithAll(apart):
             out = "those that had to be left out"
             return f"the usable pairs differ, but not once {out} are counted against it{_left_out(apart)}"
-        case of.BiasOpen(covariate, bias, crossed):
-            return (
-                f"{_BUT if crossed else ''}the interval without {covariate} is not beyond the bias of {bias:.2%} that"
-                " the arm could have put there unnoticed by moving it"
-            )
         case of.NoOneEffect(crossed):
             changed = "the effect changed in the course of the run, so that no one figure stands for it"
             return f"{_BUT if crossed else ''}{changed}"
@@ -210,10 +204,9 @@ def _of_pairs(reason: Reason) -> str:
             return f"{in_words(usable)}; but with all pairs kept in, {said}"
         case of.Unknown(pairs):
             return f"{_unknown(reason)}: they count against every claim in the test of all pairs"
-        case of.Exactly(covariate, apart):
-            without = f"; without {covariate}" if covariate else ""
+        case of.Exactly(apart):
             exact = "exact: by the coin of each block alone, for an effect that is the same in every pair"
-            return f"{exact}{without}{'; of the usable pairs, and exact with the others kept in' if apart else ''}"
+            return f"{exact}{'; of the usable pairs, and exact with the others kept in' if apart else ''}"
         case of.FewToPlan(pairs, failures, least):
             what = f"{failures} of {pairs} pairs have a failure" if failures else f"{pairs} pairs"
             return f"too few pairs to plan with ({what}; {least} are the least)"
@@ -245,25 +238,6 @@ def _of_counts(reason: Reason) -> str:
             if side:
                 why = f"counts of {side} vary from boot to boot ({least:,.12g} to {most:,.12g})"
             return f"{why}, so that the sequential test judges; {in_words(rest)}"
-        case of.CovariateTest(alpha, pairs, mean, None):
-            if mean is None:
-                return "the covariate has not been observed yet"
-            return (
-                f"no difference of the covariate between arm and baseline was shown in {pairs} pairs (exact test at "
-                f"{alpha:g}; mean difference {mean:.3g}): this allows its use and does not prove it harmless"
-            )
-        case of.CovariateTest(alpha, _, _, moved, at):
-            return (
-                f"the covariate is {moved} under the arm (exact test at {alpha:g}, pair {at}): the treatment moves it, "
-                "so that adjusting for it would take away or make up an effect; it is not used"
-            )
-        case of.CovariateUsed(covariate, pairs, missing, True):
-            where = "was measured in no pair" if missing == pairs else "was the same on both sides of every pair"
-            return f"the covariate {covariate} {where}: nothing was taken out"
-        case of.CovariateUsed(covariate, pairs, missing, _, variance):
-            than = "" if variance is None else f": their variance is {variance:.3g} times that of the plain ones"
-            left = f"it was missing in {missing} of {pairs} pairs, which stay as they are" if missing else ""
-            return joined((f"the covariate {covariate} was taken out of the differences{than}", left))
     return ""
 
 

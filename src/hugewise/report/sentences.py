@@ -302,9 +302,6 @@ def _reasons(comparison: Comparison) -> Iterator[str]:
             f"Failures: {comparison.failures_arm} of {printable(comparison.arm)}, "
             f"{comparison.failures_baseline} of {printable(comparison.baseline)}."
         )
-    if comparison.bias is not None:
-        most = numbers.largest(comparison.bias)
-        yield f"A covariate moved by the arm could have put up to {most} into this without being noticed."
     for warning in filter(None, map(reasons.sentence, comparison.warnings)):
         yield printable(warning)
 

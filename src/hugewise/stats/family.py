@@ -109,16 +109,16 @@ def _sequential(
 
     `firsts`: cell and metric of those whose end points are judged; the other metrics have their typical ratio alone.
     """
-    planned, margin, covariate = study.budget.blocks, study.margin, study.covariate
+    planned, margin = study.budget.blocks, study.margin
     judging: dict[str, list[Method]] = {}
     for contrast in contrasts:
         beside = judging.setdefault(contrast.cell, [])
         if contrast.arm in study.unjudged:
             whole = 1 - study.confidence
-            yield Unjudged(contrast, beside, planned=planned, alpha=whole, margin=margin, covariate=covariate)
+            yield Unjudged(contrast, beside, planned=planned, alpha=whole, margin=margin)
             continue
         width = study.budget.width
-        made = Sequential(contrast, planned=planned, alpha=share, margin=margin, width=width, covariate=covariate)
+        made = Sequential(contrast, planned=planned, alpha=share, margin=margin, width=width)
         beside.append(made)
         yield made
         for kind in study.end_points if (contrast.cell, contrast.metric.name) in firsts else ():

@@ -46,7 +46,7 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 
 from hugewise.stats.method import Integers, Numbers
-from hugewise.stats.signflip import Boundary, SignFlip, first_crossing, run, signed
+from hugewise.stats.signflip import Boundary, signed
 
 _FINEST = 1e-10  # log-ratios are given in whole multiples of 1e-9
 
@@ -105,9 +105,9 @@ def interval(
 ) -> tuple[float, float]:
     """The ends of C_n on the scale of the differences (log-ratio), each rounded outward by `resolution` at most.
 
-    `weights` w: the test of theta is made on D - theta w instead (`covariate.Controlled`, which has them so that
-    each test is exact); w is 1 at an infinite difference, and near 1 as a rule. Where one is negative the walk need not
-    fall as theta rises, and more than an interval can be kept: an end is then further out, or infinite.
+    `weights` w: the test of theta is made on D - theta w instead; w is 1 at an infinite difference, and near 1 as a
+    rule. Where one is negative the walk need not fall as theta rises, and more than an interval can be kept: an end is
+    then further out, or infinite.
 
     Infinite ends where the data do not bound theta yet; both +inf (or -inf) where failures of one side alone have
     decided. Ends closer than twice the resolution also say that no theta may be left: the effect is then not constant.
@@ -116,64 +116,6 @@ def interval(
     if not resolution > 0:
         raise ValueError("the resolution must be positive")
     return Inversion(differences, alpha, budget, weights).ends(resolution)
-
-
-class Interval:
-    """The interval as pairs come, at `low` and `high`; see `interval` for its arguments and ends.
-
-    It costs two more pairs of the test while both ends hold, and a few whole tests when one moves. As what was once
-    rejected stays so, the ends never widen. They are within `resolution` of those that `interval` finds for the same
-    pairs, except where C_n is no interval.
-    """
-
-    def __init__(self, alpha: float, budget: int | None, resolution: float = 1e-4) -> None:
-        if not resolution > 0:
-            raise ValueError("the resolution must be positive")
-        self._alpha, self._budget, self._resolution = alpha, budget, resolution
-        self._differences: list[float] = []
-        self.test = SignFlip(alpha, budget)
-        """The test of theta = 0 on the same pairs."""
-        self._ends = {1: -math.inf, -1: math.inf}
-        self._inner: dict[int, tuple[float, SignFlip]] = {}  # a theta within the end, and the live test of it
-
-    @property
-    def low(self) -> float:
-        return self._ends[1]
-
-    @property
-    def high(self) -> float:
-        return self._ends[-1]
-
-    @property
-    def pairs(self) -> int:
-        return len(self._differences)
-
-    def add(self, difference: float) -> None:
-        """Take a pair's difference, log(arm) - log(baseline). Raises ValueError on a NaN."""
-        self.test.add(difference)
-        self._differences.append(difference)
-        for theta, live in self._inner.values():
-            live.add(difference - theta)
-        moved = [side for side in (1, -1) if self._moves(side)]
-        if not moved:
-            return
-        tests = Inversion(self._differences, self._alpha, self._budget)
-        for side in moved:
-            self._move(side, tests)
-
-    def _moves(self, side: int) -> bool:
-        if side not in self._inner:
-            return self.pairs >= first_crossing(self._alpha) and math.isinf(self._ends[side])
-        return self._inner[side][1].sign == side or (self.test.sign == side and self._ends[side] * side < 0)
-
-    def _move(self, side: int, tests: Inversion) -> None:
-        known = None if math.isinf(self._ends[side]) else self._ends[side]
-        end = _end(tests, side, self._resolution, known)
-        self._ends[side] = end
-        self._inner.pop(side, None)
-        if math.isfinite(end):
-            theta = end + side * self._resolution
-            self._inner[side] = theta, run([d - theta for d in self._differences], self._alpha, self._budget)
 
 
 class Inversion:

@@ -32,7 +32,6 @@ from typing import Literal, NamedTuple, overload
 
 import msgspec
 
-from hugewise.model import metric
 from hugewise.model.reason import Absent, FewPairs, Lack, Lacking, LeftOut, NotJudged, NotPositive, Reason, Unknown
 from hugewise.model.results import Comparison, Verdict
 from hugewise.model.trial import Attempt, Block
@@ -42,8 +41,7 @@ from hugewise.stats.method import Contrast
 class Pair(msgspec.Struct, frozen=True, gc=False):
     """`log_ratio` is log(arm) - log(baseline), None when a side failed; so is that side's value.
 
-    covariate  the difference of the named covariate, arm minus baseline (`covariate.difference`); None without one
-    lost       what it would have been is not known: see `against`
+    lost  what it would have been is not known: see `against`
     """
 
     block: int
@@ -53,7 +51,6 @@ class Pair(msgspec.Struct, frozen=True, gc=False):
     baseline: float | None
     arm_failed: bool
     baseline_failed: bool
-    covariate: float | None = None
     lost: bool = False
 
     def difference(self, *, higher_is_better: bool) -> float:
@@ -70,7 +67,7 @@ class _Columns:
 
     def __init__(self) -> None:
         self._blocks, self._sessions = array("q"), array("i")
-        self._numbers = tuple(array("d") for _ in range(4))
+        self._numbers = tuple(array("d") for _ in range(3))
         self._flags = bytearray()
         self._last: Pair | None = None
 
@@ -79,11 +76,10 @@ class _Columns:
         if pair is not self._last:
             self._blocks.append(pair.block)
             self._sessions.append(pair.session)
-            ratios, arms, baselines, covariates = self._numbers
+            ratios, arms, baselines = self._numbers
             ratios.append(math.nan if pair.log_ratio is None else pair.log_ratio)
             arms.append(math.nan if pair.arm is None else pair.arm)
             baselines.append(math.nan if pair.baseline is None else pair.baseline)
-            covariates.append(math.nan if pair.covariate is None else pair.covariate)
             self._flags.append(pair.arm_failed | pair.baseline_failed << 1 | pair.lost << 2)
             self._last = pair
         return len(self._flags) - 1
@@ -96,9 +92,7 @@ class _Columns:
         return self._flags[place]
 
     def at(self, place: int) -> Pair:
-        log_ratio, arm, baseline, covariate = (
-            None if math.isnan(column[place]) else column[place] for column in self._numbers
-        )
+        log_ratio, arm, baseline = (None if math.isnan(column[place]) else column[place] for column in self._numbers)
         flags = self._flags[place]
         return Pair(
             self._blocks[place],
@@ -108,7 +102,6 @@ class _Columns:
             baseline,
             bool(flags & 1),
             bool(flags & 2),
-            covariate,
             bool(flags & 4),
         )
 
@@ -226,9 +219,8 @@ class Pairs:
     kept        what the kept-in test is made of: one for each block whose coin drew both
     """
 
-    def __init__(self, contrast: Contrast, covariate: str | None = None, *, spared: int = 0) -> None:
+    def __init__(self, contrast: Contrast, *, spared: int = 0) -> None:
         self.contrast = contrast
-        self.covariate = covariate
         self.kept = PairLog()
         self.everything = PairLog(beside=self.kept)
         self.usable = PairLog(beside=self.kept)
@@ -322,8 +314,7 @@ class Pairs:
             return None
         known = over.value is not None and under.value is not None
         ratio = log_ratio(over.value, under.value) if known else None  # type: ignore[arg-type]
-        moved = metric.difference(self.covariate, arm.covariates, baseline.covariates) if self.covariate else None
-        return Pair(block.number, arm.session, ratio, over.value, under.value, over.failed, under.failed, moved)
+        return Pair(block.number, arm.session, ratio, over.value, under.value, over.failed, under.failed)
 
     def comparison(
         self,

@@ -80,7 +80,7 @@ class _Duel:
         pair = self.pairs.take(block)
         if pair is not None:
             higher = self._sign < 0
-            self.tests.add(self._sign * pair.difference(higher_is_better=higher), None)
+            self.tests.add(self._sign * pair.difference(higher_is_better=higher))
 
     @property
     def winner(self) -> int:

@@ -24,11 +24,6 @@ named with it (`model.results.Tier`): this campaign (the sign test), the campaig
 sessions (`sessions`). The intervals of the last two have an error of alpha each of their own, outside the study's
 split. Beside all this an e-process (`evidence`) sees the kept-in pairs and stops with the comparison.
 
-A covariate (`covariate`) is taken out of all differences. What is kept by inversion need not be an interval then, so
-every verdict also asks that the interval shown bears it out, by more than the largest bias that has not been excluded
-(`bias`): until it does, the comparison goes on. A covariate that differs by arm ends it without a verdict. Campaign
-average, session means and evidence stay those of the plain differences.
-
 `Unjudged` is an arm beside the judged ones: it has an interval, no verdict, no share of the error rate, and no say in
 when its blocks end. Its interval is by inversion of the same test at the study's confidence: it holds whenever one
 looks, so also at an end that others choose. That it and the interval of a judged arm hold *together* is not promised.
@@ -38,17 +33,13 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from hugewise.model.reason import (
     AverageOf,
-    BiasOpen,
     BudgetTooSmall,
-    CovariateMoved,
-    CovariateTest,
-    CovariateUsed,
     Crossed,
     Exactly,
     Failures,
@@ -65,14 +56,13 @@ from hugewise.model.results import DIRECTIONS, Comparison, Reach, Spread, Tier, 
 from hugewise.model.trial import Block
 from hugewise.stats import campaign, inversion, sessions, stopping
 from hugewise.stats.campaign import Campaign
-from hugewise.stats.covariate import FALSIFICATION_ALPHA, Controlled, falsification, variance_ratio
 from hugewise.stats.dispersion import Dispersion
 from hugewise.stats.evidence import EProcess, e_values
 from hugewise.stats.method import Contrast, Decision, Effect, Method
 from hugewise.stats.paired import Student, paired, scale
 from hugewise.stats.pairs import Inference, Pair, Pairs, ratio_of
 from hugewise.stats.power import least_pairs
-from hugewise.stats.signflip import SignFlip
+from hugewise.stats.signflip import SignFlip, verdict
 
 
 def campaign_ratio(campaign: Campaign, *, failures: int) -> Tier:
@@ -108,22 +98,36 @@ def _unsupported(name: Reach, reason: Reason | None) -> Tier:
     return Tier(name=name, supported=False, ratio=None, low=None, high=None, reason=reason)
 
 
+class Differences:
+    """Differences of pairs (log-ratios), a failure infinitely far on the bad side; `centre` is remembered."""
+
+    def __init__(self, values: Iterable[float] = ()) -> None:
+        self.values = list(values)
+        self._centre: tuple[int, float] | None = None  # of so many pairs
+
+    def centre(self) -> float:
+        """Return the typical log-ratio (`inversion.point`). Raises ValueError without pairs."""
+        if self._centre is None or self._centre[0] != len(self.values):
+            self._centre = len(self.values), inversion.point(self.values)
+        return self._centre[1]
+
+
 class PairTests:
     """The tests of no difference and of both ends of the margin (log-ratio), each at `alpha` over `budget` pairs."""
 
     def __init__(self, alpha: float, budget: int | None, margin: float) -> None:
         self._alpha, self._budget, self._margin = alpha, budget, margin
-        self.pairs = Controlled()
+        self.pairs = Differences()
         self.test = SignFlip(alpha, budget)
         self._below_upper = SignFlip(alpha, budget)
         self._above_lower = SignFlip(alpha, budget)
 
-    def add(self, difference: float, covariate: float | None) -> None:
-        """Take a pair's difference, and that of its covariate."""
-        value, weight = self.pairs.add(difference, covariate)
-        self.test.add(value)
-        self._below_upper.add(value - self._margin * weight)
-        self._above_lower.add(value + self._margin * weight)
+    def add(self, difference: float) -> None:
+        """Take a pair's difference."""
+        self.pairs.values.append(difference)
+        self.test.add(difference)
+        self._below_upper.add(difference - self._margin)
+        self._above_lower.add(difference + self._margin)
 
     @property
     def below(self) -> bool:
@@ -142,7 +146,7 @@ class PairTests:
 
     def sign(self, theta: float) -> int:
         """Return which way the test of this log-ratio has crossed, 0 where it has not."""
-        return self.pairs.sign(theta, self._alpha, self._budget)
+        return verdict((value - theta for value in self.pairs.values), self._alpha, self._budget)
 
     def fits(self, low: float, high: float) -> bool:
         """Return whether the estimate lies between these, and its own test has not rejected it."""
@@ -153,14 +157,14 @@ class PairTests:
 
     def interval(self) -> tuple[float, float]:
         """Return the interval (`closely`)."""
-        return closely(self.pairs, self._alpha, self._budget, self._margin)
+        return closely(self.pairs.values, self._alpha, self._budget, self._margin)
 
 
-def closely(pairs: Controlled, alpha: float, budget: int | None, margin: float) -> tuple[float, float]:
+def closely(values: Sequence[float], alpha: float, budget: int | None, margin: float) -> tuple[float, float]:
     """Return the interval of these pairs' log-ratio, by inversion of the test at `alpha` over `budget` pairs; an end
     that rounding put on "no change" or the margin (a log-ratio), or beyond it, is looked at closely.
     """
-    tests = inversion.Inversion(pairs.values, alpha, budget, pairs.weights)
+    tests = inversion.Inversion(values, alpha, budget)
     low, high = (
         tests.end(side, 1e-7, end) if any(abs(end - known) <= 2e-4 for known in (0.0, margin, -margin)) else end
         for side, end in zip((1, -1), tests.ends(), strict=True)
@@ -177,9 +181,8 @@ class Sequential:
 
     `alpha` is its share of the study's error rate, `planned` the declared budget of pairs: both fixed before the first
     block. With `width` a better or worse does not end it until the interval of the ratio is at most as wide; the
-    interval holds whenever one looks, so that waiting for it costs no error. `covariate` is a name of
-    `hugewise.model.metric.COVARIATES`, taken out of the differences. `open_ended`: no budget was declared; `planned` is
-    the number of blocks that there are.
+    interval holds whenever one looks, so that waiting for it costs no error. `open_ended`: no budget was declared;
+    `planned` is the number of blocks that there are.
     """
 
     name = "sequential"
@@ -192,7 +195,6 @@ class Sequential:
         alpha: float,
         margin: float,
         width: float | None = None,
-        covariate: str | None = None,
         open_ended: bool = False,
     ) -> None:
         self.contrast = contrast
@@ -201,10 +203,7 @@ class Sequential:
         self._margin = margin
         self._budget = budget = None if open_ended else planned
         self.width = width
-        self._covariate = covariate
-        self.pairs = Pairs(contrast, covariate, spared=1)
-        # By how much is the covariate different under the arm?
-        self._moved = inversion.Interval(FALSIFICATION_ALPHA, budget)
+        self.pairs = Pairs(contrast, spared=1)
         self._edge = round(math.log1p(margin), 9)  # as log-ratios are rounded: an effect of the margin itself ties
         # On the usable pairs, and on the kept-in ones with what is lost scored against "the arm is larger", or against
         # "smaller"; one and the same until they differ.
@@ -240,7 +239,7 @@ class Sequential:
     def comparison(self) -> Comparison:
         """Return the result with interval, tiers and the alpha spent. Some seconds at thousands of pairs."""
         verdict, reason, reach = self._verdict()
-        effect, bias = self.effect(), self._bias()
+        effect, unknown = self.effect(), self.pairs.unknown()
         finding = Inference(verdict, reason)
         if effect is not None:
             finding = Inference(verdict, reason, effect.ratio, effect.low, effect.high)
@@ -254,11 +253,10 @@ class Sequential:
             alpha_spent=max(self._larger.test.spent, self._smaller.test.spent),
             reach=reach,
             tiers=self._tiers(effect),
-            warnings=self._warnings(),
+            warnings=() if unknown is None else (unknown,),
             **e_values(verdict, self._for_larger.up, self._for_smaller.down),
             corrected=self._corrected() if verdict in DIRECTIONS and self.width is None else None,
             spread=self._spread_found(),
-            bias=None if bias is None or not math.isfinite(bias) else math.expm1(min(bias, 99)),
             provisional=self._provisional() if verdict == "undecided" and found.low is found.high is None else None,
         )
 
@@ -268,12 +266,9 @@ class Sequential:
         """
         if not self.pairs.usable:
             return None
-        # A covariate that the arm moves is not used, and what it made of the interval not shown.
-        moved = bool(self._moved.test.sign)
-        low, high = (-math.inf, math.inf) if moved else self.usable.interval()
-        centre = self._centre(self.pairs.usable) if moved else self.usable.pairs.centre()
+        low, high = self.usable.interval()
         return Effect(
-            ratio=ratio_of(centre),
+            ratio=ratio_of(self.usable.pairs.centre()),
             low=ratio_of(low) if math.isfinite(low) else None,
             high=ratio_of(high) if math.isfinite(high) else None,
             confidence=1 - self.alpha,
@@ -302,23 +297,21 @@ class Sequential:
             self._smaller, self._for_smaller = copy.deepcopy((self._larger, self._for_larger))
         difference = self._difference(kept)
         up, down = (-math.inf, math.inf) if kept.lost else (difference, difference)
-        self._larger.add(up, kept.covariate)
+        self._larger.add(up)
         self._for_larger.add(up)
         if self._smaller is not self._larger:
-            self._smaller.add(down, kept.covariate)
+            self._smaller.add(down)
             self._for_smaller.add(down)
-        if kept.covariate is not None:
-            self._moved.add(kept.covariate)
         self._spread.add(kept.arm, kept.baseline)
         if usable is None:
             return
         if self.usable is not self._larger:
-            self.usable.add(self._difference(usable), usable.covariate)
+            self.usable.add(self._difference(usable))
         if usable.log_ratio is not None:
             self._average.add(usable.log_ratio)
 
     def _stopped(self) -> bool:
-        if self.pairs.exhausted(self.planned) or self._moved.test.sign:
+        if self.pairs.exhausted(self.planned):
             return True
         verdict = self._verdict()[0]
         return verdict == "equivalent" or (verdict in DIRECTIONS and self._narrow())
@@ -344,9 +337,6 @@ class Sequential:
         refusal = self.pairs.refusal(self.planned)
         if refusal is not None:
             return "none", refusal, None
-        if self._moved.test.sign:
-            assert self._covariate is not None
-            return "none", CovariateMoved(self._covariate, self._falsification()), None
         usable = self.usable
         withheld: Reason | None = None
         within = usable.below and usable.above and self._smaller.below and self._larger.above
@@ -390,62 +380,12 @@ class Sequential:
         """
         pairs, (at, reason) = len(self.pairs.usable), self._asked.get((low, high), (0, None))
         if reason is None or pairs >= min(self.planned, at * 1.02 + 1):
-            reason = self._objection(low, high, crossed=crossed)
+            reason = None if self._fits(low, high) else NoOneEffect(crossed)
             self._asked[low, high] = pairs, reason
         return reason
 
-    def _objection(self, low: float, high: float, *, crossed: bool) -> Reason | None:
-        bias = self._bias()
-        if bias is not None and not self._borne_out(low, high, bias):
-            assert self._covariate is not None
-            return BiasOpen(self._covariate, math.expm1(min(bias, 99)), crossed)
-        return None if self._fits(low, high) else NoOneEffect(crossed)
-
     def _fits(self, low: float, high: float) -> bool:
         return self.usable.fits(low, high)
-
-    def _borne_out(self, low: float, high: float, bias: float) -> bool:
-        """Return whether the interval lies between these log-ratios by more than `bias`, with all pairs kept in too.
-
-        Ends that their own tests have not rejected need no interval: most looks end there.
-        """
-        for end, side, kept in ((low + bias, 1, self._larger), (high - bias, -1, self._smaller)):
-            for watched in {id(one): one for one in (self.usable, kept)}.values():
-                if math.isfinite(end) and watched.sign(end) != side:
-                    return False
-        ends = self.usable.interval()
-        return low + bias < ends[0] <= ends[1] < high - bias
-
-    def _bias(self) -> float | None:
-        """Return the largest bias of the log-ratio that a covariate moved by the arm could make without having been
-        noticed.
-
-        |b| times the largest shift of the covariate within its anytime interval, which holds with the error of its
-        check. Infinite until that interval is bounded; None without a covariate, or where it has taken out nothing.
-        """
-        coefficient = self.usable.pairs.coefficient
-        if self._covariate is None or coefficient == 0.0:
-            return None
-        return abs(coefficient) * max(abs(self._moved.low), abs(self._moved.high))
-
-    def _falsification(self) -> CovariateTest:
-        moved = [pair.covariate for pair in self.pairs.kept if pair.covariate is not None]
-        return falsification(moved, FALSIFICATION_ALPHA, budget=self.planned)
-
-    def _warnings(self) -> tuple[Reason, ...]:
-        unknown = self.pairs.unknown()
-        warnings = () if unknown is None else (unknown,)
-        if self._covariate is None or self._moved.test.sign:
-            return warnings
-        return *warnings, *self._of_covariate(self._covariate)
-
-    def _of_covariate(self, name: str) -> tuple[Reason, ...]:
-        pairs = self.pairs.usable
-        missing = sum(pair.covariate is None for pair in pairs)
-        if not any(pair.covariate for pair in pairs):
-            return (CovariateUsed(name, len(pairs), missing, constant=True),)
-        bought = variance_ratio([self._difference(pair) for pair in pairs], self.usable.pairs.values)
-        return CovariateUsed(name, len(pairs), missing, variance=bought), self._falsification()
 
     def _apart(self) -> LeftOut | None:
         return self.pairs.left_out() if self.pairs.apart else None
@@ -483,18 +423,12 @@ class Sequential:
     def _ratio_all(self) -> float | None:
         if not self.pairs.everything:
             return None
-        if len(self.pairs.everything) == len(self.pairs.usable) and not self._moved.test.sign:
+        if len(self.pairs.everything) == len(self.pairs.usable):
             return ratio_of(self.usable.pairs.centre())  # they are the same
-        return ratio_of(self._centre(self.pairs.everything))
-
-    def _centre(self, pairs: Sequence[Pair]) -> float:
-        controlled = Controlled()
-        for pair in pairs:
-            controlled.add(self._difference(pair), None if self._moved.test.sign else pair.covariate)
-        return controlled.centre()
+        return ratio_of(inversion.point(map(self._difference, self.pairs.everything)))
 
     def _tiers(self, effect: Effect | None) -> tuple[Tier, ...]:
-        if effect is None or self._moved.test.sign:
+        if effect is None:
             return ()
         here = Tier(
             name="this campaign",
@@ -502,7 +436,7 @@ class Sequential:
             ratio=effect.ratio,
             low=effect.low,
             high=effect.high,
-            reason=Exactly(self._covariate, self.pairs.apart),
+            reason=Exactly(self.pairs.apart),
         )
         return (
             here,
@@ -530,21 +464,20 @@ class Unjudged:
         planned: int,
         alpha: float,
         margin: float,
-        covariate: str | None = None,
     ) -> None:
         self.contrast = contrast
         self.planned = planned
         self.alpha = alpha
         self._judged = judged
-        self._pairs = Pairs(contrast, covariate, spared=1)
-        self._controlled = Controlled()
+        self._pairs = Pairs(contrast, spared=1)
+        self._differences = Differences()
         self._margin = round(math.log1p(margin), 9)
 
     def observe(self, block: Block) -> Decision:
         """Take in a closed block, whatever those before it have shown."""
         if not self._pairs.exhausted(self.planned) and (pair := self._pairs.take(block)) is not None:
             difference = pair.difference(higher_is_better=self.contrast.metric.better == "higher")
-            self._controlled.add(difference, pair.covariate)
+            self._differences.values.append(difference)
         return self.decision()
 
     def decision(self) -> Decision:
@@ -557,11 +490,11 @@ class Unjudged:
         """Estimate and interval, and nothing that could be taken for a claim."""
         finding = Inference("none", self._pairs.refusal(self.planned) or _BESIDE)
         if self._pairs.usable:
-            low, high = closely(self._controlled, self.alpha, self.planned, self._margin)
+            low, high = closely(self._differences.values, self.alpha, self.planned, self._margin)
             finding = Inference(
                 "none",
                 finding.reason,
-                ratio_of(self._controlled.centre()),
+                ratio_of(self._differences.centre()),
                 ratio_of(low) if math.isfinite(low) else None,
                 ratio_of(high) if math.isfinite(high) else None,
             )

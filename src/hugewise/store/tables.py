@@ -54,7 +54,6 @@ _COLUMNS = {
     "pool_bytes": "BIGINT",
     "exit_code": "INTEGER",
     "signal": "INTEGER",
-    "covariates": "MAP(VARCHAR, DOUBLE)",
     "series": "DOUBLE[]",
     "facts": "MAP(VARCHAR, JSON)",  # texts and numbers: the view `facts` tells them apart
 }

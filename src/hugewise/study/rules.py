@@ -35,11 +35,7 @@ def _check_method(study: Study, place: Place) -> None:
             f"names {twice[0]} twice", list(study.end_points), hint="name each end point once"
         )
     if study.method != "sequential":
-        keys_of_it = (
-            ("end_points", list(study.end_points)),
-            ("covariate", study.covariate),
-        )
-        for key, value in (*keys_of_it, ("unjudged", list(study.unjudged))):
+        for key, value in (("end_points", list(study.end_points)), ("unjudged", list(study.unjudged))):
             if value:
                 hint = 'write method = "sequential"'
                 raise place.at(key).wrong(f"has no part in the method {study.method}", value, hint=hint)

@@ -12,7 +12,6 @@ from typing import Annotated, Any
 
 import msgspec
 
-from hugewise.model.metric import COVARIATES
 from hugewise.study import keys, tables
 from hugewise.study.guest import GuestUse, KernelUse, without_unsaid
 from hugewise.study.keys import Key, KeyKind, Name, Place, keys_of
@@ -81,7 +80,8 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     Durations are in seconds, sizes in bytes, shares of one. `scale` is the one that was chosen (`at_scale`), `cells`
     those that were chosen by name of their workloads (`part`), `whole` the study with guests that this is a part of,
-    `file` where the study came from, `not_worse` a key of earlier versions, which nothing reads; none is a key.
+    `file` where the study came from; none is a key. `not_worse` and `covariate` were keys of earlier versions: stored
+    studies have them, and nothing reads them.
     """
 
     format: Annotated[int, keys.integer(1), Key("The version of this format: 1.", "format = 1")]
@@ -159,16 +159,6 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             'unjudged = ["thp-defer"]',
         ),
     ] = ()
-    covariate: Annotated[
-        str | None,
-        keys.choice(*COVARIATES),
-        Key(
-            "What was measured of the host before each attempt and is taken out of the differences between arms"
-            " (method sequential): the time of a short fixed loop, or the load average. Arms that run at once"
-            " share it, so that it takes out nothing there.",
-            'covariate = "canary"',
-        ),
-    ] = None
     window: Annotated[
         float,
         keys.duration(1.0),
@@ -208,6 +198,7 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     whole: Study | None = None
     file: str = ""
     not_worse: bool = False
+    covariate: None = None
 
     @property
     def compared_with(self) -> str:
