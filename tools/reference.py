@@ -210,79 +210,45 @@ def audit() -> Iterator[str]:
     yield from (_AUDIT, *_rules(), *_claims(), *_audit_json())
 
 
-def report_json() -> Iterator[str]:
-    """Yield the structure of report.json."""
-    yield "# report.json"
-    yield ""
-    yield _GENERATED
-    yield ""
-    yield (
-        "Each run folder holds a `report.json` in UTF-8. Its key `format` rises when a meaning changes; new keys may "
-        "come without that, so readers ignore keys that they do not know. A value that is not there is null, never 0. "
-        "Times are seconds; sizes are bytes; all ratios are arm/baseline, beside the metric's direction."
-    )
-    yield ""
-    yield (
-        "Beside the keys of `Results` there is `answers`: a list of [CellAnswer](#cellanswer), one for each of `cells`,"
-        " in their order."
-    )
-    yield from _structures(Results)
-    yield from _structures(CellAnswer)
+_NEW_KEYS = "rises when a meaning changes; new keys may come without that"
+_REPORT_JSON = f"""\
+Each run folder holds a `report.json` in UTF-8. Its key `format` {_NEW_KEYS}, so readers ignore keys that they do not \
+know. A value that is not there is null, never 0. Times are seconds; sizes are bytes; all ratios are arm/baseline, \
+beside the metric's direction.
+
+Beside the keys of `Results` there is `answers`: a list of [CellAnswer](#cellanswer), one for each of `cells`, in \
+their order."""
+_FLEET_JSON = f"""\
+`hugewise fleet report` writes a `fleet.json` in UTF-8, and prints the same with `--json`. Its key `format` \
+{_NEW_KEYS}. A value that is not there is null, never 0. All ratios are arm/baseline; a spread is a standard \
+deviation of the logarithm of the ratio.
+"""
+_COMPARE_JSON = f"""\
+`hugewise compare FIRST SECOND --json` prints one [TwoRuns](#tworuns). Its key `format` {_NEW_KEYS}. A value that is \
+not there is null, never 0. A ratio of one run is arm/baseline; one of both is the second run's over the first's. [The \
+guide](../guides/runs.md) says what can be claimed of them."""
+_INSPECT_JSON = f"""\
+`hugewise inspect --json` prints one [Inspection](#inspection); with `--watch`, one a look, each in a line. Its key \
+`format` (now {FORMAT}) {_NEW_KEYS}, so readers ignore keys that they do not know. A value that is not known is null, \
+never 0. Sizes are bytes, times seconds, addresses hexadecimal. [The guide](../guides/inspect.md) says how each is \
+found."""
 
 
-def fleet_json() -> Iterator[str]:
-    """Yield the structure of fleet.json."""
-    yield "# fleet.json"
-    yield ""
-    yield _GENERATED
-    yield ""
-    yield (
-        "`hugewise fleet report` writes a `fleet.json` in UTF-8, and prints the same with `--json`. Its key `format` "
-        "rises when a meaning changes; new keys may come without that. A value that is not there is null, never 0. All "
-        "ratios are arm/baseline; a spread is a standard deviation of the logarithm of the ratio."
-    )
-    yield ""
-    yield from _structures(FleetResults)
-
-
-def compare_json() -> Iterator[str]:
-    """Yield the structure of `compare --json`."""
-    yield "# The JSON of hugewise compare"
-    yield ""
-    yield _GENERATED
-    yield ""
-    yield (
-        "`hugewise compare FIRST SECOND --json` prints one [TwoRuns](#tworuns). Its key `format` rises when a meaning "
-        "changes; new keys may come without that. A value that is not there is null, never 0. A ratio of one run is "
-        "arm/baseline; one of both is the second run's over the first's. [The guide](../guides/runs.md) says what can "
-        "be claimed of them."
-    )
-    yield from _structures(TwoRuns)
-
-
-def inspect_json() -> Iterator[str]:
-    """Yield the structure of `inspect --json`."""
-    yield "# The JSON of hugewise inspect"
-    yield ""
-    yield _GENERATED
-    yield ""
-    yield (
-        "`hugewise inspect --json` prints one [Inspection](#inspection); with `--watch`, one a look, each in a line."
-        f" Its key `format` (now {FORMAT}) rises when a meaning changes; new keys may come without that, so readers"
-        " ignore keys that they do not know. A value that is not known is null, never 0. Sizes are bytes, times"
-        " seconds, addresses hexadecimal. [The guide](../guides/inspect.md) says how each is found."
-    )
-    yield from _structures(Inspection)
+def _json(title: str, told: str, *structs: type[msgspec.Struct]) -> Iterator[str]:
+    """Yield the structure of a JSON: of each of these, and of what is in them."""
+    yield from (f"# {title}", "", _GENERATED, "", told)
+    for struct in structs:
+        yield from _structures(struct)
 
 
 PAGES: dict[str, Callable[[], Iterator[str]]] = {
     "study": study,
     "inventory": inventory,
-    "report-json": report_json,
-    "fleet-json": fleet_json,
-    "compare-json": compare_json,
+    "report-json": lambda: _json("report.json", _REPORT_JSON, Results, CellAnswer),
+    "fleet-json": lambda: _json("fleet.json", _FLEET_JSON, FleetResults),
+    "compare-json": lambda: _json("The JSON of hugewise compare", _COMPARE_JSON, TwoRuns),
     "audit": audit,
-    "inspect-json": inspect_json,
+    "inspect-json": lambda: _json("The JSON of hugewise inspect", _INSPECT_JSON, Inspection),
 }
 
 

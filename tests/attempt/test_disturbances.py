@@ -118,7 +118,7 @@ def test_background_work_while_arms_take_turns_is_told_above_half_a_percent() ->
     assert [*shared_work({"ksmd": 1.02}, 100.0, 2)]
 
 
-def test_swap_throttling_clock_and_frequency_are_flagged_and_can_be_allowed() -> None:
+def test_swap_throttling_clock_and_frequency_are_flagged() -> None:
     changed: dict[str, Any] = {
         "vmstat": {**QUIET.vmstat, "pswpout": 10},
         "throttles": dict.fromkeys(QUIET.throttles, 5),
@@ -131,7 +131,6 @@ def test_swap_throttling_clock_and_frequency_are_flagged_and_can_be_allowed() ->
         "cpufreq/policy0/scaling_governor changed from performance to powersave (rule: no change)",
         "clock source changed from tsc to hpet (rule: no change)",
     )
-    assert judged(Validity(swap=False, throttling=False, clock_source=False), **changed) == ()
 
 
 def test_a_slow_clock_source_is_flagged_even_when_it_stays() -> None:
@@ -146,7 +145,6 @@ def test_huge_pages_that_others_took_are_flagged_and_constant_users_are_not() ->
     assert said == "huge pages of other programs (hugetlb:2097152) changed by +2 MiB (rule: none)"
     held = msgspec.structs.replace(QUIET, huge_in_use=taken)
     assert disturbances(noise.difference(held, held), Validity()) == ()
-    assert judged(Validity(other_huge_page_users=False), huge_in_use=taken) == ()
 
 
 def test_transparent_pages_that_the_arm_itself_hands_out_are_not_flagged_until_they_are_many() -> None:

@@ -140,9 +140,6 @@ class FakeGuest:
     def look(self, here: noise.Snapshot) -> noise.Snapshot | None:
         return None if self.counting else noise.snapshot(self.machine.host)
 
-    def flush(self) -> None:
-        pass
-
     def instructions(self, events: Sequence[probe.Event]) -> int | None:
         return recording.instructions(events) if self.counting else None
 

@@ -19,8 +19,6 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-__all__ = ["known"]
-
 T = TypeVar("T")
 
 

@@ -12,8 +12,6 @@ import msgspec
 
 from hugewise.machine.agent import PATIENCE_S, Agent
 
-__all__ = ["HELLO", "FakeGuest", "fake_guest", "greeted"]
-
 HELLO = b'{"hello":{"v":1,"probe":"0","arch":"x86_64","release":"6.12","page_size":4096,"cpus":[0,1],"boot_id":"b"}}\n'
 
 

@@ -21,8 +21,6 @@ from hugewise.analysis.calibration import (
 from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Treatment
 
-__all__ = ["BASE", "KEY", "NOW", "THP", "agreed", "calibrated", "noise", "record"]
-
 BASE = Treatment(policy="base", mechanism="system", target=PageTarget("base", 4096))
 THP = Treatment(policy="thp", mechanism="system", target=PageTarget("thp", 2 << 20), advice="huge")
 KEY = calibration_key("chase", {"bytes": 1 << 20}, "ns_per_load")

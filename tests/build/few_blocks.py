@@ -10,8 +10,6 @@ from hugewise.model.results import ArmSummary, CellResult, Comparison, Results
 from tests.build.restated import TPS, Levels, cell, run
 from tests.build.results import FAULTS, LATENCY
 
-__all__ = ["demo", "two_blocks"]
-
 # t quantiles at 99%: of 1 degree of freedom, and that of the examples of 20 blocks.
 _WIDER = 63.657 / 2.093
 

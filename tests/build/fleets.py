@@ -26,8 +26,6 @@ from hugewise.store.records import CellRecord
 from tests.analysis.test_forecast import cell, the_study, write_run
 from tests.build.logs import rewritten
 
-__all__ = ["FAST", "SLOW", "FleetHostMade", "a_fleet", "installed", "stratum"]
-
 
 def stratum(cpu: str, **changes: str) -> Stratum:
     facts = {"microcode": "0x1", "kernel": "6.18", "libc": "glibc 2.36", "pages": "base 4096", "hypervisor": "none"}
@@ -93,7 +91,6 @@ def a_fleet(
                 name=host.name,
                 root=True,
                 installed=installed(),
-                labels={"rack": f"r{number}"},
             )
         )
         if host.quarantined:

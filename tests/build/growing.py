@@ -9,8 +9,6 @@ from pathlib import Path
 from tests.build.logs import lines, write_lines
 from tests.golden import GOLDEN
 
-__all__ = ["growing"]
-
 
 def growing(folder: Path) -> Callable[[], None]:
     """Make `folder` a run of two blocks; the function that is returned adds the third, as the run did."""

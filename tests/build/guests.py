@@ -7,8 +7,6 @@ from typing import Any
 from hugewise.guests import image
 from hugewise.model.guest import Backing, Guest, Image, Kernel
 
-__all__ = ["MIB", "entries_of", "guest", "kernel"]
-
 MIB = 1 << 20
 
 

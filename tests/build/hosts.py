@@ -12,8 +12,6 @@ from hugewise.host.ledger import JournalRecord
 from hugewise.model.pages import HUGETLB, THP
 from hugewise.processes import ProcessStat
 
-__all__ = ["BOOT_ID", "MIN_FREE", "SIZED", "FakeHost", "Files", "Killed", "Notes"]
-
 BOOT_ID = "00000000-1111-2222-3333-444444444444"
 MIN_FREE = "/proc/sys/vm/min_free_kbytes"
 _TOP = ("always", "madvise", "never")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["debugfs"]
-
 
 def debugfs(folder: Path, pid: int = 100, **counts: int) -> tuple[Path, Path]:
     """The folders of a host where QEMU 100 has a VM at descriptor 11, and another process has one too."""

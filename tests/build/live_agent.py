@@ -16,8 +16,6 @@ from hugewise.machine import probe
 from hugewise.machine.agent import Agent
 from hugewise.machine.remote import RemoteMachine
 
-__all__ = ["SPEC", "Live", "job", "live", "started"]
-
 SPEC = probe.Spec(argv=("/bin/true",), env={"PATH": "/usr/bin:/bin"}, cwd="/", stdout="", stderr="", timeout_s=60)
 
 

@@ -10,8 +10,6 @@ from typing import Any
 
 from hugewise.store.log import sealed
 
-__all__ = ["lines", "of_before", "rewritten", "write_lines"]
-
 Records = list[dict[str, Any]]
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["ZONES", "memory_files"]
-
 _ORDERS = 11
 _DMA = [0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 3]
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from importlib import resources
 
-__all__ = ["SCRIPT", "scriptless"]
-
 SCRIPT = resources.files("hugewise.report").joinpath("page.js").read_text(encoding="utf-8")
 
 

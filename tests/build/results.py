@@ -326,7 +326,7 @@ def example() -> Results:
             "/sys/kernel/mm/transparent_hugepage/enabled": "always [madvise] never",
             "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages": "0",
         },
-        options={"blocks": BLOCKS, "time": "5m", "window": "5m", "between": {"settle": "50ms", "compact": False}},
+        options={"blocks": BLOCKS, "time": "5m", "window": "5m", "between": {"settle": "50ms"}},
         blocks_complete=41,
         blocks_incomplete=1,
         blocks_disturbed=1,

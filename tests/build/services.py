@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-__all__ = ["LOAD", "SERVER", "service"]
-
 SERVER = r"""
 import os, socket, sys, time
 words, port = sys.argv[2:], int(sys.argv[1])

@@ -10,8 +10,6 @@ from pathlib import Path
 
 from tests.requirements import need, need_program, need_root
 
-__all__ = ["SSHD", "key_pair", "known", "needed", "reached_by", "serving"]
-
 SSHD = "/usr/sbin/sshd"
 
 _SETTINGS = """

@@ -24,8 +24,6 @@ from pathlib import Path
 
 from tests.requirements import need, need_root
 
-__all__ = ["stuck"]
-
 _IN, _OUT = struct.Struct("<IIQQIIIHH"), struct.Struct("<IiQ")
 _LOOKUP, _FORGET, _GETATTR, _OPEN, _READ, _INIT, _INTERRUPT, _FORGETS = 1, 2, 3, 14, 15, 26, 36, 42
 _NO_REPLY = (_FORGET, _READ, _INTERRUPT, _FORGETS)

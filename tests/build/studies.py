@@ -17,21 +17,6 @@ from hugewise.study.load import read
 from hugewise.study.study import Study
 from tests.build.hosts import Files
 
-__all__ = [
-    "IN_GUESTS",
-    "SIZES",
-    "FakePolicy",
-    "FakeWorkload",
-    "KnobFiles",
-    "an_arm",
-    "as_toml",
-    "cell_of",
-    "policies",
-    "study_data",
-    "study_of",
-    "workloads",
-]
-
 # Arms that run in guests, at their shortest.
 IN_GUESTS = """
 format = 1

@@ -10,8 +10,6 @@ import msgspec
 
 from hugewise.host.ledger import JournalOpened, JournalRecord, PoolGranted, PoolIntent
 
-__all__ = ["KERNEL", "MACHINE_ID", "Tree", "healthy"]
-
 KERNEL = "6.18.0-test"
 MACHINE_ID = "0123456789abcdef0123456789abcdef"
 _ENABLED = ("always", "inherit", "madvise", "never")

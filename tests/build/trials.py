@@ -21,23 +21,6 @@ from hugewise.study.load import parse
 from hugewise.study.study import Study
 from tests.build import known
 
-__all__ = [
-    "CONTRAST",
-    "HIGHER",
-    "LOWER",
-    "NEUTRAL",
-    "STUDY",
-    "attempt",
-    "begun",
-    "block",
-    "delivery",
-    "ends",
-    "fed",
-    "method",
-    "opened",
-    "pair",
-]
-
 LOWER = Metric("ns_per_load", "ns", "lower", "time")
 HIGHER = Metric("ns_per_load", "1/s", "higher", "rate")
 NEUTRAL = Metric("ns_per_load", "1", "neutral", "count")

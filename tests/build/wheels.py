@@ -22,8 +22,6 @@ from packaging.requirements import Requirement
 
 from tests.requirements import need, need_program
 
-__all__ = ["of_another_version", "wheels"]
-
 ROOT = Path(__file__).parents[2]
 _PROBES = Path(sys.prefix, "share", "hugewise")
 _NAME = "hugewise-{version}-py3-none-manylinux_2_17_x86_64.manylinux2014_x86_64.whl"

@@ -13,8 +13,6 @@ from hugewise.model.workload import Parameter, ParameterValue
 from hugewise.plan.cells import typed
 from hugewise.study.keys import Place
 
-__all__ = ["BASE", "GIB", "GIGANTIC", "HUGE", "MIB", "PLACES", "POOL", "Said", "given", "treatment", "use"]
-
 MIB, GIB = 1 << 20, 1 << 30
 PLACES = Places(data="/d", run="/r", ports=(), sut=(0,), client=(1,))
 

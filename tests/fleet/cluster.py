@@ -17,8 +17,6 @@ from hugewise.fleet.protocol import THIS
 from tests.requirements import need_program, need_root
 from tests.wait import until
 
-__all__ = ["NODES", "Cluster"]
-
 NODES = ("n1", "n2", "n3")
 
 _CONF = """

@@ -17,8 +17,6 @@ from hugewise.model.results import Results
 from tests.fleet.harness import Rack
 from tests.wait import until
 
-__all__ = ["Driven", "records", "study", "whole"]
-
 STUDY = """
 format = 1
 name = "{name}"

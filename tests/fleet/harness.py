@@ -27,8 +27,6 @@ from tests.build import sshd
 from tests.requirements import need_own_namespaces, need_program
 from tests.wait import until
 
-__all__ = ["DESK", "HOSTS", "Machine", "Rack"]
-
 DESK, HOSTS = "desk", ("alpha", "beta", "gamma")
 _NETWORK = "10.77.0"
 _UID = 64100

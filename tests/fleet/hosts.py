@@ -26,8 +26,6 @@ from hugewise.fleet.spool import KeeperRecord, SpoolEntry
 from hugewise.model.host import Clock
 from hugewise.store.folder import RunFolder
 
-__all__ = ["RECORDED", "STRATUM", "Fleet", "Inline", "Killed", "PlayedHost", "PlayedHosts"]
-
 RECORDED = Path(__file__).parents[1] / "golden/runs/ended"
 STRATUM = Stratum("cpu", "0x1", "6.1", "glibc 2.36", "base 4096", "none", "fresh")
 

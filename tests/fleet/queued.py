@@ -14,8 +14,6 @@ import pytest
 from hugewise.fleet import slurm
 from hugewise.machine import programs
 
-__all__ = ["QueuedSlurm"]
-
 # Their first lines: who they are, and what they were told. `$HERE` is the folder of the test.
 _BEGINS = """#!/bin/sh
 HERE={here}

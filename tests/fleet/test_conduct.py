@@ -47,7 +47,6 @@ GREETING = Greeting(
     root=True,
     fingerprint={"name": "a", "machine": "m-a"},
     examined=Examined(mechanism="system", cells=CELLS),
-    clock=1000.0,
 )
 QUESTION = FleetQuestion(text="x")
 HOSTS = parse("".join(f'[[host]]\nname = "{name}"\nssh = "{name}"\nroot = true\n' for name in "abc"), "hosts.toml")
@@ -144,7 +143,7 @@ def doctor(*, asked: bool, **answers: Greeting | Exception) -> tuple[bool, list[
 
 def test_every_host_that_is_asked_a_question_says_what_runs_and_what_is_left_out() -> None:
     left = examined(left_out=("pgbench, *: not there",), checks=(NO_PMU,))
-    fits, output = doctor(asked=True, b=msgspec.structs.replace(left, spool_free=5 << 20, clock=0.0))
+    fits, output = doctor(asked=True, b=msgspec.structs.replace(left, spool_free=5 << 20))
     at = next(number for number, line in enumerate(output) if line.startswith("b: hugewise "))
     assert output[at].startswith(f"b: hugewise {installed().version} as root; ")
     assert output[at + 1 : at + 4] == [
@@ -166,13 +165,8 @@ def test_without_a_question_what_a_host_lacks_is_said_with_its_cure_and_control_
 
 
 def test_one_machine_is_one_host() -> None:
-    text = "".join(f'[[host]]\nname = "{name}"\nssh = "{name}"\n' for name in "ab")
-    trial = parse(f"[fleet]\nsame_machine = true\n{text}", "hosts.toml")
-    both = {name: gathered(name) for name in "ab"}
-    assert conduct.problems(both, trial, HERE, question=False) == []
-    (found,) = conduct.problems(both, parse(text, "hosts.toml"), HERE, question=False)
+    (found,) = conduct.problems({name: gathered(name) for name in "ab"}, HOSTS, HERE, question=False)
     assert (found.host, found.why) == ("b", "it is the same machine as a: one machine is one host of the sample")
-    assert "same_machine = true" in (found.cure or "")
 
 
 def test_all_of_it_is_told_at_once_and_nothing_is_begun() -> None:
@@ -184,20 +178,9 @@ def test_all_of_it_is_told_at_once_and_nothing_is_begun() -> None:
     assert "a: a: gone" in raised.value.message and "c: it is to run as root" in raised.value.message
 
 
-def test_a_host_that_is_not_connected_is_a_problem() -> None:
-    answers = conduct.greet_hosts(Answering(a=GREETING), dict.fromkeys("ab"))
-    assert isinstance(answers["a"], GatheredHost)
-    assert isinstance(answers["b"], HostProblem) and "no worker is registered" in answers["b"].why
-
-
 def gathered(host: str, **fields: object) -> GatheredHost:
     greeting = changed(**fields)
     return GatheredHost(host, greeting, inventory.stratum(greeting.fingerprint, {}, greeting.memory_age))
-
-
-def test_clocks_and_one_machine_are_remarks() -> None:
-    answers = conduct.remarks([gathered("a"), gathered("b", clock=4600.0)], 1000.0)
-    assert answers == ["b: its clock is 3600 s ahead; nothing rests on it", "a and b are one machine"]
 
 
 def test_the_plan_says_strata_and_host_hours() -> None:
@@ -259,7 +242,6 @@ check = 6
 name = "alpha"
 ssh = "alpha"
 spool = "{spool}"
-labels = {{ rack = "r1" }}
 root = {root}
 """
 

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from bench import placement
@@ -16,9 +17,9 @@ from hugewise.errors import HostLostError, HugewiseError, LockedError, StorageEr
 from hugewise.fleet import folder, protocol
 from hugewise.fleet.folder import DiskSpace, FleetFolder
 from hugewise.fleet.inventory import parse
-from hugewise.fleet.protocol import BeginOrder, ForgetOrder, HostOrder, ReadOrder
-from hugewise.fleet.records import FleetClosed, FleetState, HostGone, HostReturned, RunGivenUp, RunShipped
-from tests.fleet.hosts import RECORDED, Fleet, Killed
+from hugewise.fleet.protocol import BeginOrder, ForgetOrder, HostAnswer, HostOrder, ReadOrder
+from hugewise.fleet.records import FleetState, HostGone, HostReturned, RunGivenUp, RunShipped
+from tests.fleet.hosts import RECORDED, Fleet, Killed, PlayedHost
 
 
 def files(folder: Path) -> dict[str, str]:
@@ -105,16 +106,22 @@ def test_killed_before_any_step_nothing_is_lost_or_twice(tmp_path: Path) -> None
         assert not [*fleet.folder.path.rglob(".*.part")]
 
 
-def broken_off(
-    answer: Callable[[HostOrder], protocol.HostAnswer], kind: type
-) -> Callable[[HostOrder], protocol.HostAnswer]:
-    def killed(order: HostOrder) -> protocol.HostAnswer:
-        reply = answer(order)
-        if isinstance(order, kind):
-            raise Killed(type(order).__name__)
+def answering(host: PlayedHost, change: Callable[[HostOrder, HostAnswer], HostAnswer]) -> None:
+    """Have what the host answers changed on its way."""
+    answer = host.answer
+    host.answer = lambda order: change(order, answer(order))  # type: ignore[method-assign]
+
+
+def killing(host: PlayedHost, kind: type) -> None:
+    """Have the coordinator killed once, after the host has obeyed an order of that kind."""
+    left = [kind]
+
+    def killed(order: HostOrder, reply: HostAnswer) -> HostAnswer:
+        if left and isinstance(order, left[0]):
+            raise Killed(left.pop().__name__)
         return reply
 
-    return killed
+    answering(host, killed)
 
 
 def test_killed_after_an_order_was_obeyed_it_is_not_done_twice(tmp_path: Path) -> None:
@@ -124,12 +131,9 @@ def test_killed_after_an_order_was_obeyed_it_is_not_done_twice(tmp_path: Path) -
         below.mkdir()
         fleet = Fleet(below, ["a"])
         host = fleet.host("a")
-        answer = host.answer
-
-        host.answer = broken_off(answer, kind)  # type: ignore[method-assign, assignment]
+        killing(host, kind)
         with pytest.raises(Killed):
             fleet.coordinator().conduct()
-        host.answer = answer  # type: ignore[method-assign]
         state = fleet.coordinator().conduct()
         assert (brought(fleet, state), host.starts, fleet.left()) == (["a"], 1, [])
 
@@ -261,18 +265,16 @@ def test_ending_ends_what_runs_and_brings_it(tmp_path: Path) -> None:
 
 def test_bytes_that_were_changed_on_the_way_are_not_taken(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, ["a"])
-    host, changed = fleet.host("a"), 0
-    answer = host.answer
+    changed = 0
 
-    def flipped(order: HostOrder) -> protocol.HostAnswer:
+    def flipped(_: HostOrder, reply: HostAnswer) -> HostAnswer:
         nonlocal changed
-        reply = answer(order)
         if isinstance(reply, protocol.RunBytes) and not changed:
             changed = 1
             return protocol.RunBytes(data=bytes([reply.data[0] ^ 1]) + reply.data[1:])
         return reply
 
-    host.answer = flipped  # type: ignore[method-assign]
+    answering(fleet.host("a"), flipped)
     state = fleet.coordinator().conduct()
     assert changed and brought(fleet, state) == ["a"]
     assert any("has not the hash that its manifest says" in line for line in fleet.lines)
@@ -358,37 +360,28 @@ def entry(name: str, data: bytes = b"") -> protocol.FileEntry:
 )
 def test_what_one_host_says_ends_no_other(tmp_path: Path, files: tuple[protocol.FileEntry, ...]) -> None:
     fleet = Fleet(tmp_path, ["a", "b"], table='wait = "1s"')
-    host = fleet.host("a")
-    answer = host.answer
 
-    def lies(order: HostOrder) -> protocol.HostAnswer:
-        reply = answer(order)
-        return (
-            protocol.ManifestFound(assignment=reply.assignment, run=reply.run, files=files)
-            if isinstance(reply, protocol.ManifestFound)
-            else reply
-        )
+    def lies(_: HostOrder, reply: HostAnswer) -> HostAnswer:
+        return msgspec.structs.replace(reply, files=files) if isinstance(reply, protocol.ManifestFound) else reply
 
-    host.answer = lies  # type: ignore[method-assign]
+    answering(fleet.host("a"), lies)
     assert brought(fleet, fleet.coordinator().conduct()) == ["b"]
 
 
 def test_another_manifest_finds_nothing_of_the_one_before(tmp_path: Path) -> None:
     """`a/b`, refused for its hash; then `a` as a file."""
     fleet = Fleet(tmp_path, ["a", "b"], table='wait = "1s"')
-    host, asked = fleet.host("a"), 0
-    answer = host.answer
+    asked = 0
 
-    def lies(order: HostOrder) -> protocol.HostAnswer:
+    def lies(order: HostOrder, reply: HostAnswer) -> HostAnswer:
         nonlocal asked
-        reply = answer(order)
         if isinstance(reply, protocol.ManifestFound):
             asked += 1
             files = (entry("c", b"x"), protocol.FileEntry("a/b", 1, "0" * 64)) if asked == 1 else (entry("a", b"x"),)
-            return protocol.ManifestFound(assignment=reply.assignment, run=reply.run, files=files)
+            return msgspec.structs.replace(reply, files=files)
         return protocol.RunBytes(data=b"x" * order.size) if isinstance(order, ReadOrder) else reply
 
-    host.answer = lies  # type: ignore[method-assign]
+    answering(fleet.host("a"), lies)
     state = fleet.coordinator().conduct()
     assert brought(fleet, state) == ["b"]
     run = next((fleet.folder.path / "hosts/a").iterdir(), None)
@@ -433,15 +426,6 @@ def test_a_host_that_refuses_for_a_while_loses_nothing(tmp_path: Path, kind: typ
         state = fleet.coordinator().conduct()
     assert (fleet.host("a").starts, brought(fleet, state)) == (1, ["a", "b"])
     assert any("No space left on device" in line for line in fleet.lines)
-
-
-def test_a_host_that_refused_for_long_has_its_run_by_resume(tmp_path: Path) -> None:
-    fleet = Fleet(tmp_path, ["a"], table='wait = "1s"')
-    answer = fleet.host("a").answer
-    refusing(fleet, "a", protocol.ManifestOrder, 10**6, FULL)
-    assert brought(fleet, fleet.coordinator().conduct()) == []
-    fleet.host("a").answer = answer  # type: ignore[method-assign]
-    assert brought(fleet, fleet.coordinator().conduct()) == ["a"]
 
 
 def test_a_fence_is_for_ever(tmp_path: Path) -> None:
@@ -543,12 +527,6 @@ def test_a_fleet_is_what_its_log_says_wherever_it_lies(tmp_path: Path) -> None:
     assert brought(fleet, state) == ["a", "b"]
     assert [host.starts for host in fleet.hosts] == [1, 1]
     assert {path.name for host in fleet.hosts for path in host.spool.iterdir()} == {identity}
-
-
-def test_closed_is_the_last_word_until_something_comes(tmp_path: Path) -> None:
-    fleet = Fleet(tmp_path, ["a"])
-    fleet.coordinator().conduct()
-    assert isinstance(fleet.folder.records()[-1], FleetClosed)
 
 
 @pytest.mark.parametrize("seed", [1, 2, pytest.param(3, marks=pytest.mark.soak)])

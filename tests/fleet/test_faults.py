@@ -7,7 +7,6 @@ that do not touch each other share a fleet, so that this takes two minutes.
 from __future__ import annotations
 
 import os
-import re
 import signal
 import time
 from collections.abc import Iterator
@@ -204,10 +203,6 @@ def test_clocks_that_are_an_hour_off_change_nothing(taken: Taken) -> None:
     began = {host: results.started for host, results in found.items()}
     assert began["alpha"] - began["gamma"] == pytest.approx(3600, abs=60)
     assert began["beta"] - began["gamma"] == pytest.approx(-3600, abs=60)
-    output = "\n".join(taken.first.lines)
-    for host, how in (("alpha", "ahead"), ("beta", "behind")):
-        said = re.search(rf"^{host}: its clock is (\d+) s {how}; nothing rests on it$", output, re.MULTILINE)
-        assert said is not None and int(said[1]) == pytest.approx(3600, abs=60)
 
 
 def test_a_disk_that_is_full_stops_a_run_until_there_is_room(taken: Taken) -> None:

@@ -158,9 +158,7 @@ def test_ending_interrupts_the_run_and_keeps_it(tmp_path: Path) -> None:
     assert isinstance(here.ask(ManifestOrder(assignment=ONE)), ManifestFound)
 
 
-def test_what_somebody_interrupts_on_the_host_stays_interrupted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_somebody_interrupts_on_the_host_stays_interrupted(tmp_path: Path) -> None:
     here = Here(tmp_path, {"end": "the host is wanted back", "status": 130})
     here.begin()
     seen = here.over()

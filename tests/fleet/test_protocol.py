@@ -9,9 +9,7 @@ import pytest
 from hugewise.fleet import host_agent, protocol
 from hugewise.fleet.protocol import (
     Assignment,
-    BeginOrder,
     FileEntry,
-    FleetQuestion,
     HostContext,
     LookOrder,
     ManifestFound,
@@ -22,14 +20,6 @@ from hugewise.reading import UnreadableError
 
 ONE = Assignment("f-1", 1)
 ZERO = "0" * 64
-
-
-def test_what_is_said_is_what_is_heard() -> None:
-    begun = BeginOrder(assignment=ONE, question=FleetQuestion(text="x"))
-    assert protocol.decode_order(protocol.encode(begun)) == begun
-    manifest = ManifestFound(assignment=ONE, run="r", files=(FileEntry("attempts/b00001-1-base-1/stdout", 3, ZERO),))
-    assert protocol.decode_answer(protocol.encode(manifest)) == manifest
-    assert manifest.size == 3
 
 
 @pytest.mark.parametrize(

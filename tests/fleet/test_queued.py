@@ -86,10 +86,15 @@ def test_a_run_is_queued_once_as_a_job_whose_body_is_its_keeper(engine: SlurmEng
     begin(engine)
     assert slurm.told("sbatch") == ["--parsable"]
     folder = slurm.folder / "shared/a/f/1"
-    lines = slurm.job(12).splitlines()
-    assert lines[-1] == f"exec {slurm.folder}/install/bin/hugewise fleet keep {folder}"
-    assert lines[1:3] == ["#SBATCH --job-name=hugewise-f-1-a", "#SBATCH --nodelist=n1"]
-    assert {f"#SBATCH --output={folder}/job.txt", "#SBATCH --partition=all", "#SBATCH --account=mm"} < set(lines)
+    options = f"""job-name=hugewise-f-1-a nodelist=n1 nodes=1 exclusive no-requeue export=NIL
+        output={folder}/job.txt open-mode=append partition=all account=mm""".split()
+    assert slurm.job(12).splitlines() == [
+        "#!/bin/sh",
+        *(f"#SBATCH --{option}" for option in options),
+        "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "export PATH",
+        f"exec {slurm.folder}/install/bin/hugewise fleet keep {folder}",
+    ]
 
 
 def test_a_job_that_waits_says_for_what_and_is_cancelled(engine: SlurmEngine, slurm: QueuedSlurm) -> None:

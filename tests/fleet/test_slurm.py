@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import hugewise
-from hugewise.errors import HostLostError, HugewiseError
-from hugewise.fleet import inventory, slurm
+from hugewise.errors import HostLostError
+from hugewise.fleet import inventory
 from hugewise.fleet.engine import ask
 from hugewise.fleet.protocol import (
     Assignment,
@@ -99,46 +97,14 @@ def jobs(cluster: Cluster, number: int, host: str) -> list[str]:
     return cluster.said("squeue", "--noheader", "--states=all", "--sort=i", named, "--format=%T").split()
 
 
-def test_the_text_for_sbatch() -> None:
-    text = slurm.job_text(
-        name="hugewise-f-1-a",
-        node="n1",
-        output=Path("/shared/job.txt"),
-        body="exec /opt/hugewise/bin/hugewise fleet keep /shared/f/1",
-        partition="bench",
-        options=("--account=mm", "--time=1-0"),
-    )
-    assert text == (
-        "#!/bin/sh\n"
-        "#SBATCH --job-name=hugewise-f-1-a\n"
-        "#SBATCH --nodelist=n1\n"
-        "#SBATCH --nodes=1\n"
-        "#SBATCH --exclusive\n"
-        "#SBATCH --no-requeue\n"
-        "#SBATCH --export=NIL\n"
-        "#SBATCH --output=/shared/job.txt\n"
-        "#SBATCH --open-mode=append\n"
-        "#SBATCH --partition=bench\n"
-        "#SBATCH --account=mm\n"
-        "#SBATCH --time=1-0\n"
-        "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n"
-        "export PATH\n"
-        "exec /opt/hugewise/bin/hugewise fleet keep /shared/f/1\n"
-    )
-
-
-@pytest.mark.soak
-def test_a_host_says_who_it_is_by_a_job_on_its_node(engine: SlurmEngine, cluster: Cluster) -> None:
-    answer = ask(engine, "host-n1", HelloOrder(), timeout=60)
-    assert isinstance(answer, Greeting)
-    assert answer.root
-    shared = cluster.folder / "shared" / "host-n1"
-    assert [path.name for path in shared.iterdir() if path.name.startswith(".hello")] == []
-
-
 @pytest.mark.soak
 def test_a_run_is_queued_measures_and_is_brought(engine: SlurmEngine, cluster: Cluster) -> None:
-    """The body of the job is the keeper, in the foreground; asked twice it is queued once."""
+    """The body of the job is the keeper, in the foreground; asked twice it is queued once. First the host says who it
+    is, by a job too.
+    """
+    assert isinstance(ask(engine, "host-n1", HelloOrder(), timeout=60), Greeting)
+    shared = cluster.folder / "shared" / "host-n1"
+    assert [path.name for path in shared.iterdir() if path.name.startswith(".hello")] == []
     assert ask(engine, "host-n1", begin(1)) == Done()
     assert ask(engine, "host-n1", begin(1)) == Done()
     first = look(engine, "host-n1", 1)
@@ -216,37 +182,3 @@ def test_a_node_that_is_drained_is_told(engine: SlurmEngine, cluster: Cluster) -
     finally:
         cluster.resume("n1")
     assert until(engine, "host-n1", 5, lambda seen: seen.state == "ended").closed == 2
-
-
-@pytest.mark.soak
-def test_a_keeper_that_is_killed_is_queued_again(engine: SlurmEngine, cluster: Cluster) -> None:
-    ask(engine, "host-n2", begin(6, LONG))
-    before = until(engine, "host-n2", 6, lambda seen: seen.closed >= 1)
-    keeper = [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/cmdline") if _keeps(path, "/host-n2/f/6")]
-    for pid in keeper:
-        os.kill(pid, signal.SIGKILL)
-    until_over(cluster, 6, "host-n2")
-    after = until(engine, "host-n2", 6, lambda seen: seen.state == "running" and seen.closed > before.closed)
-    assert after.run == before.run
-    ask(engine, "host-n2", EndOrder(assignment=Assignment("f", 6)))
-    until(engine, "host-n2", 6, lambda seen: seen.state == "interrupted")
-    until_over(cluster, 6, "host-n2")
-
-
-def _keeps(command: Path, what: str) -> bool:
-    try:
-        words = command.read_bytes().replace(b"\0", b" ").decode(errors="replace")
-    except OSError:
-        return False
-    return " fleet keep " in words and what in words
-
-
-@pytest.mark.soak
-def test_an_installation_that_is_not_there_is_told(cluster: Cluster) -> None:
-    text = HOSTS.format(install="/nowhere", spool=cluster.folder / "shared-too")
-    text += '[[host]]\nname = "host-n3"\nslurm = "n3"\n'
-    with (
-        SlurmEngine(inventory.parse(text, "hosts.toml")) as engine,
-        pytest.raises(HugewiseError, match="^host-n3: hugewise fleet obey on n3: .*/nowhere/bin/hugewise.*not found"),
-    ):
-        ask(engine, "host-n3", HelloOrder(), timeout=30)

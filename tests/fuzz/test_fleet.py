@@ -54,7 +54,6 @@ wait = "5m"
 [[host]]
 name = "rack1-a"
 ssh = "admin@rack1-a.example"
-labels = { rack = "r1" }
 housekeeping_cpu = 0
 """
 

@@ -34,19 +34,8 @@ def test_the_documented_construction_does_not_change() -> None:
 
 def test_the_order_can_be_made_again_from_the_documentation_alone() -> None:
     seed, block = b"s" * 16, 3
-    digests = (
-        hashlib.sha256(b"hugewise/order/1" + seed + block.to_bytes(8, "big") + n.to_bytes(8, "big")) for n in range(9)
-    )
-    words = (int.from_bytes(d.digest()[i : i + 8], "big") for d in digests for i in (0, 8, 16, 24))
-
-    def below(n: int) -> int:
-        return next(w for w in words if w < 2**64 - 2**64 % n) % n
-
-    arms = sorted(ARMS)
-    for i in (3, 2, 1):
-        j = below(i + 1)
-        arms[i], arms[j] = arms[j], arms[i]
-    expected = [(arm, below(2), below(101)) for arm in arms]
+    drawn = words(b"hugewise/order/1", seed, block)
+    expected = [(arm, below(drawn, 2), below(drawn, 101)) for arm in shuffled(drawn, sorted(ARMS))]
     assert [(t.arm, t.slot, t.environment_pad) for t in draw_order(seed, block, ARMS, 2, 100)] == expected
 
 
@@ -131,12 +120,16 @@ def words(domain: bytes, seed: bytes, block: int) -> Iterator[int]:
     return (int.from_bytes(digest[i : i + 8], "big") for digest in digests for i in (0, 8, 16, 24))
 
 
+def below(drawn: Iterator[int], n: int) -> int:
+    """A number below n, without modulo bias."""
+    return next(word for word in drawn if word < 2**64 - 2**64 % n) % n
+
+
 def shuffled(drawn: Iterator[int], items: Iterable[str]) -> list[str]:
-    """Durstenfeld's permutation by those words, without modulo bias."""
+    """Durstenfeld's permutation by those words."""
     found = list(items)
     for i in range(len(found) - 1, 0, -1):
-        n = i + 1
-        j = next(word for word in drawn if word < 2**64 - 2**64 % n) % n
+        j = below(drawn, i + 1)
         found[i], found[j] = found[j], found[i]
     return found
 

@@ -186,9 +186,12 @@ def test_later_keys_that_say_nothing_do_not_count_for_the_digest(name: str) -> N
             ]
         },
         {"workload": [{"name": "chase", "counted": "page_faults"}]},
+        {"sampling": {"period": "2s"}},
+        {"policies": ["base", {"name": "thp", "judged": "setting"}]},
+        {"policies": ["base", {"name": "mine", "from": "layout-thp", "layout": "thp,heap=2m"}]},
     ],
 )
-def test_what_is_said_of_guests_counts_for_the_digest(changes: dict[str, Any]) -> None:
+def test_what_is_said_counts_for_the_digest(changes: dict[str, Any]) -> None:
     assert read(guests(**changes), "s.toml").digest != read(guests(), "s.toml").digest
 
 
@@ -285,7 +288,7 @@ def work(**more: Any) -> dict[str, Any]:
         (arm(backing={"pages": "thp", "nodes": [0, 0]}), "policies[2].backing.nodes[2]", "stands twice", "remove"),
         (arm(pages="thp"), "policies[2].pages", "unknown key", "belongs below [backing]"),
         (work(concurrency="both"), "workload[1].concurrency", "choices", "alone, together"),
-        (work(concurrency=["alone", "alone"]), "workload[1].concurrency", "twice", "together"),
+        (work(concurrency=["alone", "alone"]), "workload[1].concurrency[2]", "twice", "remove one"),
         (work(concurrency="together"), "workload[1].concurrency", "2 guests at once need 2 slots", "slots = [0, 1]"),
         (
             work(concurrency="together") | {"guest": {"cpus": 2}, "design": {"slots": ["0-3", 4]}},

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import subprocess
 
-import msgspec
 import pytest
 
 from hugewise.errors import StudyError
-from hugewise.study.study import stored_digest
 from hugewise.study.tables import check
 from tests.build.studies import study_of
 from tests.machine.layouts.programs import environment, library
@@ -74,13 +72,3 @@ def test_the_library_reads_them_alike() -> None:
     for words in (*GOOD, *BAD):
         done = subprocess.run(["true"], env=environment(words), capture_output=True, check=False)
         assert done.returncode == (0 if words in GOOD else 2), words
-
-
-def test_a_study_without_them_is_the_one_that_was_stored_before_there_were_any() -> None:
-    plain = study_of(policies=["base", {"name": "mine", "from": "thp", "set": {"defrag": "defer"}}])
-    before = msgspec.json.decode(msgspec.json.encode(plain))
-    assert [policy.pop("layout") for policy in before["policies"]] == ["", ""]
-    assert stored_digest(msgspec.json.encode(before)) == plain.digest
-    laid = study_of(policies=["layout-base", {"name": "mine", "from": "layout-thp", "layout": "thp,heap=2m"}])
-    other = study_of(policies=["layout-base", {"name": "mine", "from": "layout-thp", "layout": "thp,heap=4m"}])
-    assert laid.digest != other.digest

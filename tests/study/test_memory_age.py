@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 
 from hugewise.errors import StudyError
 from hugewise.study.load import read
-from hugewise.study.study import stored_digest
 from tests.build.studies import study_data, study_of
 
 
@@ -65,17 +63,3 @@ def test_the_memory_of_guests_is_not_this_hosts() -> None:
         read(data, "s.toml")
     assert caught.value.key == "workload[1].memory_age"
     assert "not of guests" in str(caught.value)
-
-
-def test_studies_that_say_nothing_of_it_keep_their_digest() -> None:
-    """A run of an earlier version is resumed under the digest that it began with."""
-    said = msgspec.json.decode(msgspec.json.encode(study_of()))
-    for table in said["workload"]:
-        del table["memory_age"]
-    for table in said["policies"]:
-        assert table["judged"] is None
-        table["judged"] = "backing"
-    before = msgspec.json.encode(said)
-    assert stored_digest(before) == study_of().digest
-    assert study_of(workload=chase(memory_age="fragmented")).digest != study_of().digest
-    assert study_of(policies=["base", {"name": "thp", "judged": "setting"}]).digest != study_of().digest

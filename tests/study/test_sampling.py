@@ -24,12 +24,6 @@ def test_durations_and_off_are_read() -> None:
     assert read('period = "off"') == Sampling(period=0.0)
 
 
-def test_a_study_that_says_what_is_the_default_is_the_same_study() -> None:
-    """So a run that was made before there was the table is one of the same study."""
-    assert parse(f'{STUDY}[sampling]\nperiod = "1s"\n', "s.toml").digest == parse(STUDY, "s.toml").digest
-    assert parse(f'{STUDY}[sampling]\nperiod = "2s"\n', "s.toml").digest != parse(STUDY, "s.toml").digest
-
-
 @pytest.mark.parametrize(
     ("table", "words"),
     [

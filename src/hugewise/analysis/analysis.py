@@ -590,7 +590,7 @@ def described(treatment: Treatment) -> str:
 
 
 def _options(study: Study) -> dict[str, object]:
-    told = msgspec.to_builtins(study)
+    told = msgspec.to_builtins(study) | {"between": {"settle": study.between.settle}}
     named = ("scale", "method", "window", "budget", "between", "validity", "attempt", "policies", "file")
     return {key: told[key] for key in named}
 

@@ -91,10 +91,6 @@ class AcquiredMachine(Protocol):
         """
         ...
 
-    def flush(self) -> None:
-        """Have written what is still to be, before its page cache is dropped."""
-        ...
-
     def instructions(self, events: Sequence[probe.Event]) -> int | None:
         """Instructions of the timed region, where its clock goes by them."""
         ...
@@ -141,10 +137,6 @@ class HostBoarding:
 
     def look(self, here: noise.Snapshot) -> noise.Snapshot:
         return here
-
-    def flush(self) -> None:
-        # pages that are not written yet cannot be dropped
-        os.sync()
 
     def instructions(self, events: Sequence[probe.Event]) -> None:
         pass

@@ -42,7 +42,7 @@ _THP_TOLERANCE = 0.05  # share of memory: see `disturbances`
 
 
 def disturbances(change: Difference, rules: Validity) -> tuple[str, ...]:
-    """Return the study's rules that were broken between two snapshots, a sentence each; empty when the host was quiet.
+    """Return the rules that were broken between two snapshots, a sentence each; empty when the host was quiet.
 
     Both snapshots are to be taken while no attempt lives. Three rules need more than a comparison:
 
@@ -63,24 +63,20 @@ def disturbances(change: Difference, rules: Validity) -> tuple[str, ...]:
     if change.other_load is not None and change.other_load > rules.load_per_cpu * after.cpus:
         load = change.other_load / after.cpus
         found.append(f"load of other processes {load:.1f} per CPU (rule: at most {rules.load_per_cpu:g})")
-    if rules.swap and change.swap_pages:
+    if change.swap_pages:
         found.append(f"{change.swap_pages:,} pages swapped (rule: none)")
-    if rules.throttling:
-        if change.throttles:
-            found.append(f"throttled for heat at least {change.throttles:,} times (rule: none)")
-        found += [
-            f"{path.removeprefix(f'{CPU}/')} changed from {before.frequency.get(path)} to {value} (rule: no change)"
-            for path, value in after.frequency.items()
-            if before.frequency.get(path) != value
-        ]
-    if rules.clock_source:
-        if before.clock_source != after.clock_source:
-            found.append(f"clock source changed from {before.clock_source} to {after.clock_source} (rule: no change)")
-        elif after.clock_source in _SLOW_CLOCKS:
-            found.append(f"clock source {after.clock_source} is slow to read (rule: the CPU's own counter)")
-    if rules.other_huge_page_users:
-        found += _huge_page_users(change, after.memory_bytes)
-    return tuple(found)
+    if change.throttles:
+        found.append(f"throttled for heat at least {change.throttles:,} times (rule: none)")
+    found += [
+        f"{path.removeprefix(f'{CPU}/')} changed from {before.frequency.get(path)} to {value} (rule: no change)"
+        for path, value in after.frequency.items()
+        if before.frequency.get(path) != value
+    ]
+    if before.clock_source != after.clock_source:
+        found.append(f"clock source changed from {before.clock_source} to {after.clock_source} (rule: no change)")
+    elif after.clock_source in _SLOW_CLOCKS:
+        found.append(f"clock source {after.clock_source} is slow to read (rule: the CPU's own counter)")
+    return (*found, *_huge_page_users(change, after.memory_bytes))
 
 
 def shared_work(background: Mapping[str, float], cpu_s: float | None, arms: int) -> Iterator[str]:

@@ -249,17 +249,8 @@ def apply(group: Group) -> None:
 
 def settle(group: Group) -> None:
     """Carry-over control between trials: the same for all arms, chosen in the study."""
-    between = group.bench.study.between
-    for site, work in group.sites:
-        if not site.host.privileged():
-            continue
-        if between.drop_caches:
-            work.boarded.flush()
-            site.host.write("/proc/sys/vm/drop_caches", "3")
-        if between.compact:
-            site.host.write("/proc/sys/vm/compact_memory", "1")
-    time.sleep(between.settle)
-    if group.bench.ageing is not None:  # mended, as all of that and whoever else may have changed it
+    time.sleep(group.bench.study.between.settle)
+    if group.bench.ageing is not None:  # mended, as others may have changed it
         group.aged = group.bench.ageing.bring(group.cell.memory_age, need(group.cell))
 
 

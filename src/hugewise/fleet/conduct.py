@@ -68,7 +68,6 @@ def engine_of(inventory: Inventory, fleet: str, tell: Callable[[str], None]) -> 
 
 
 HELLO_S = 120.0
-_CLOCK_S = 60.0
 _MOST_TOLD = 20
 _MOST_LEFT_OUT, _LONGEST, _LONGEST_LINE = 100, 300, 2000
 
@@ -80,7 +79,7 @@ class GatheredHost(msgspec.Struct, frozen=True):
     greeting: Greeting
     stratum: Stratum
 
-    def record(self, t: float, labels: Mapping[str, str]) -> HostGreeted:
+    def record(self, t: float) -> HostGreeted:
         greeting = self.greeting
         return HostGreeted(
             t=t,
@@ -90,7 +89,6 @@ class GatheredHost(msgspec.Struct, frozen=True):
             name=_text(greeting.fingerprint.get("name")) or self.host,
             root=greeting.root,
             installed=greeting.installed,
-            labels=labels,
             left_out=tuple(printable(line)[:_LONGEST] for line in greeting.examined.left_out[:_MOST_LEFT_OUT]),
         )
 
@@ -141,8 +139,7 @@ def problems(
     there = [entry for entry in gathered.values() if isinstance(entry, GatheredHost)]
     refusals += [problem for entry in there for problem in _host_problems(entry, inventory, here, question=question)]
     refusals += _different_probes(there)
-    if not inventory.fleet.same_machine:
-        refusals += _same_machines(there)
+    refusals += _same_machines(there)
     if question:
         refusals += _different_cells(there)
     return refusals
@@ -193,9 +190,7 @@ def _same_machines(there: Sequence[GatheredHost]) -> list[HostProblem]:
         machine = _text(host.greeting.fingerprint.get("machine"))
         if machine is not None and known.setdefault(machine, host.host) != host.host:
             why = f"it is the same machine as {known[machine]}: one machine is one host of the sample"
-            refusals.append(
-                HostProblem(host.host, why, "take it out of the inventory, or write [fleet] same_machine = true")
-            )
+            refusals.append(HostProblem(host.host, why, "take it out of the inventory"))
     return refusals
 
 
@@ -238,22 +233,6 @@ def refuse_problems(refusals: Sequence[HostProblem], hosts: int) -> None:
     raise UserError(
         message, hint="cure that, or take them out of the inventory; see: hugewise fleet doctor --hosts FILE"
     )
-
-
-def remarks(there: Sequence[GatheredHost], now: float) -> list[str]:
-    """Return notes for a person that prevent nothing: differing clocks, and hosts that are one machine."""
-    lines = []
-    machines: defaultdict[str, list[str]] = defaultdict(list)
-    for host in there:
-        skew = host.greeting.clock - now
-        if abs(skew) > _CLOCK_S:
-            lines.append(
-                f"{host.host}: its clock is {abs(skew):.0f} s {'ahead' if skew > 0 else 'behind'}; nothing rests on it"
-            )
-        if (machine := _text(host.greeting.fingerprint.get("machine"))) is not None:
-            machines[machine].append(host.host)
-    lines += [f"{' and '.join(names)} are one machine" for names in machines.values() if len(names) > 1]
-    return lines
 
 
 ERROR = 0.35
@@ -314,7 +293,7 @@ def question_of(path: Path, *, scale: str | None, only: str | None, arms: str | 
 
 
 def examine_hosts(
-    engine: Engine, hosts: Inventory, wanted: AskedStudy | None, say: Say
+    engine: Engine, hosts: Inventory, wanted: AskedStudy | None
 ) -> tuple[list[GatheredHost], list[HostProblem]]:
     """Return the hosts that have answered, and all that keeps hosts from taking part."""
     question = None if wanted is None else wanted.question
@@ -325,8 +304,6 @@ def examine_hosts(
     gathered = greet_hosts(engine, asked)
     refusals = problems(gathered, hosts, installed(), question=question is not None)
     there = [entry for entry in gathered.values() if isinstance(entry, GatheredHost)]
-    for line in remarks(there, time.time()):
-        say(line)
     return there, refusals
 
 
@@ -346,7 +323,7 @@ def begin(
     """
     folder = FleetFolder.new(results, wanted.study.name)
     with connect(hosts, folder.fleet, say) as engine:
-        there, refusals = examine_hosts(engine, hosts, wanted, say)
+        there, refusals = examine_hosts(engine, hosts, wanted)
         refuse_problems(refusals, len(hosts.host))
         for line in plan_lines(there, wanted.study, hosts):
             say(printable(line))
@@ -374,7 +351,7 @@ def _write_down(folder: FleetFolder, wanted: AskedStudy, hosts: Inventory, there
         )
     )
     for gathered in there:
-        folder.append(gathered.record(time.time(), hosts.entry(gathered.host).labels))
+        folder.append(gathered.record(time.time()))
 
 
 def go_on(
@@ -454,7 +431,7 @@ def print_examination(
 ) -> bool:
     """Ask all hosts, and say what came of it; whether each of them can take part. Raises UserError."""
     with connect(hosts, "doctor", say) as engine:
-        there, problems = examine_hosts(engine, hosts, wanted, say)
+        there, problems = examine_hosts(engine, hosts, wanted)
 
     def tell(line: str) -> None:
         say(printable(line))

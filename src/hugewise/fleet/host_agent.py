@@ -14,7 +14,6 @@ import os
 import pwd
 import stat
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -231,7 +230,6 @@ def _hello(order: HelloOrder, place: HostContext) -> Greeting:
         memory_age=memory_age(text_of(host, "/proc/buddyinfo") or ""),
         thp={path: value for path, value in knobs.items() if path.startswith(THP)},
         spool_free=held.f_bavail * held.f_frsize,
-        clock=time.time(),
     )
 
 

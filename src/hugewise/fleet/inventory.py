@@ -43,13 +43,9 @@ _SBATCH = re.compile(
     r"--(?!(?:job-name|nodelist|nodes|output|export|open-mode|partition|array|wrap|requeue)=)[a-z][a-z-]{0,40}"
     r"=[A-Za-z0-9._/@+=:,%-]{1,200}"
 )
-_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _FOLDER_CURE = "write an absolute path of letters, digits, dots, -, _, +, = and @"
 
 _PATH = keys.text(pattern=_FOLDER, words="an absolute folder", cure=_FOLDER_CURE)
-_LABELS = keys.mapping(
-    _LABEL, "a label's name", keys.text(pattern=_LABEL, words="a label", cure="use letters, digits, dots, - and _")
-)
 
 
 class HostEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,11 +75,6 @@ class HostEntry(msgspec.Struct, frozen=True, kw_only=True):
             default="required by the engine dask",
         ),
     ] = None
-    labels: Annotated[
-        Mapping[str, str],
-        _LABELS,
-        Key("Words for the report, such as the place of the host.", 'labels = { rack = "r1" }'),
-    ] = {}
     root: Annotated[
         bool,
         Key(
@@ -104,11 +95,6 @@ class HostEntry(msgspec.Struct, frozen=True, kw_only=True):
     directory: Annotated[str, _PATH, Key("Where commands of the study run on it.", 'directory = "/srv/benchmarks"')] = (
         "/"
     )
-    housekeeping_cpu: Annotated[
-        int | None,
-        keys.integer(0, 4095),
-        Key("The CPU that the engine's worker is bound to.", "housekeeping_cpu = 0", default="the fleet's"),
-    ] = None
     client: Annotated[
         Name | None,
         Key(
@@ -210,13 +196,6 @@ class FleetTable(msgspec.Struct, frozen=True, kw_only=True):
         keys.size(1 << 20),
         Key("The largest run that is brought from a host.", 'largest_run = "4g"', default='`"4g"`'),
     ] = 4 << 30
-    same_machine: Annotated[
-        bool,
-        Key(
-            "Whether several hosts may be one machine: for trials, as they are no sample of machines.",
-            "same_machine = true",
-        ),
-    ] = False
     look: Annotated[
         float, keys.duration(0.05), Key("How often a host is asked how it is.", 'look = "60s"', default='`"60s"`')
     ] = 60.0
@@ -292,9 +271,6 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     def spool(self, host: HostEntry) -> str | None:
         """Return the folder of its runs; None: what is usual for the account there."""
         return host.spool or self.fleet.spool
-
-    def cpu(self, host: HostEntry) -> int | None:
-        return self.fleet.housekeeping_cpu if host.housekeeping_cpu is None else host.housekeeping_cpu
 
 
 def client(path: Path, name: str) -> ClientHost:

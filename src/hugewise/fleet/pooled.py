@@ -195,7 +195,7 @@ def pooled_results(
         confidence=first.confidence,
         margin=first.margin,
         composition=composition,
-        hosts=tuple(_host(state, work, of_host[work.assigned.host], summary) for work, summary in usable),
+        hosts=tuple(_host(work, of_host[work.assigned.host], summary) for work, summary in usable),
         strata=tuple(
             FleetStratum(
                 name=name,
@@ -327,8 +327,7 @@ def _weights(
     return weights, "as given"
 
 
-def _host(state: FleetState, work: AssignmentState, stratum: str, summary: HostSummary) -> FleetHost:
-    greeted = state.hosts[work.assigned.host].greeted
+def _host(work: AssignmentState, stratum: str, summary: HostSummary) -> FleetHost:
     assert work.shipped is not None
     return FleetHost(
         host=work.assigned.host,
@@ -341,7 +340,6 @@ def _host(state: FleetState, work: AssignmentState, stratum: str, summary: HostS
         started=summary.started,
         ended=summary.ended,
         mechanism=summary.mechanism,
-        labels={} if greeted is None else greeted.labels,
         restarts=0 if work.settled is None else work.settled.restarts,
     )
 

@@ -55,7 +55,6 @@ _Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z
 _Digest = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
 _Text = Annotated[str, msgspec.Meta(max_length=4000)]
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
-_Seconds = Annotated[float, msgspec.Meta(ge=0, lt=1e12)]
 
 
 class Assignment(msgspec.Struct, frozen=True):
@@ -181,9 +180,7 @@ class Examined(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Greeting(_Answer, frozen=True, tag="greeting"):
-    """Answer to hello. `fingerprint` as `machine.fingerprint` makes it; `spool_free` in bytes; `clock`: UTC epoch
-    seconds.
-    """
+    """Answer to hello. `fingerprint` as `machine.fingerprint` makes it; `spool_free` in bytes."""
 
     installed: Installed
     account: Annotated[str, msgspec.Meta(max_length=100)]
@@ -193,7 +190,6 @@ class Greeting(_Answer, frozen=True, tag="greeting"):
     memory_age: Annotated[str, msgspec.Meta(max_length=40)] | None = None
     thp: Mapping[str, str] = {}
     spool_free: _Count | None = None
-    clock: _Seconds = 0.0
 
 
 class AssignmentSeen(_Answer, frozen=True, tag="seen"):

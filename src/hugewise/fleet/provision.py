@@ -105,7 +105,7 @@ def provision(
             raise UserError(f"{inventory.file}: {host.name} has no ssh", hint='add its target: ssh = "..."')
 
     def install(name: str) -> None:
-        _HostInstallation(inventory, inventory.entry(name), wheels, python, carry).do()
+        _install(inventory, inventory.entry(name), wheels, python, carry)
 
     failed: dict[str, str] = {}
     for name, came in call_all(install, [host.name for host in inventory.host], _AT_ONCE).items():
@@ -119,48 +119,35 @@ def provision(
     return failed
 
 
-class _HostInstallation:
-    def __init__(
-        self, inventory: Inventory, entry: HostEntry, wheels: Sequence[HostWheel], python: str, carry: Carry
-    ) -> None:
-        self._entry, self._wheels, self._python, self._carry = entry, wheels, python, carry
-        self._folder = inventory.installation(entry)
-        self._extra = "[fleet]" if inventory.fleet.engine == "dask" else ""
+def _install(inventory: Inventory, entry: HostEntry, wheels: Sequence[HostWheel], python: str, carry: Carry) -> None:
+    folder, extra = inventory.installation(entry), "[fleet]" if inventory.fleet.engine == "dask" else ""
 
-    def do(self) -> None:
-        cure = "it needs Python 3.11 or later with venv and ensurepip (apt install python3-venv)"
-        self._run([self._python, "-I", "-c", _LOOK, self._folder], cure=cure)
-        below = self._run(["mktemp", "-d"]).stdout.decode("ascii", "replace").strip()
-        if not _PLACE.fullmatch(below):
-            raise HugewiseError("mktemp has made no folder there")
-        try:
-            for wheel in self._wheels:
-                self._send(wheel, below)
-            self._run([self._python, "-I", "-m", "venv", "--prompt", "hugewise", self._folder])
-            pip = [f"{self._folder}/bin/python", "-I", "-m", "pip", "--isolated", "--disable-pip-version-check"]
-            pip += ["install", "--quiet", "--no-input"]
-            own = next(entry.path.name for entry in self._wheels if entry.path.name.startswith("hugewise-"))
-            own_wheel = f"{below}/{own}"
-            self._run([*pip, "--no-index", "--find-links", below, f"{own_wheel}{self._extra}"], timeout=_SLOW_S)
-            # One of the same version may be there with other files.
-            self._run([*pip, "--no-index", "--no-deps", "--force-reinstall", own_wheel], timeout=_SLOW_S)
-        finally:
-            self._run(["rm", "-r", "-f", "--", below])
-        self._run([f"{self._folder}/bin/hugewise", "--version"])
-
-    def _send(self, wheel: HostWheel, below: str) -> None:
-        # into a folder that this account alone can enter
-        there = f"{below}/{wheel.path.name}"
-        self._run(["dd", f"of={there}", "status=none"], reading.content(wheel.path, _MOST), timeout=_SLOW_S)
-        checksum = self._run(["sha256sum", "--", there]).stdout.split()
-        if not checksum or checksum[0].decode("ascii", "replace") != wheel.digest:
-            raise HugewiseError(f"{wheel.path.name} has not come there as it is here")
-
-    def _run(
-        self, words: Sequence[str], data: bytes = b"", *, timeout: float = _QUICK_S, cure: str = ""
-    ) -> CommandOutput:
-        prefix = ["sudo", "-n", "--"] if self._entry.root else []
-        output = self._carry(self._entry, [*prefix, *words], data, timeout=timeout, most=_MOST_SAID)
+    def run(*words: str, data: bytes = b"", timeout: float = _QUICK_S, cure: str = "") -> bytes:
+        prefix = ["sudo", "-n", "--"] if entry.root else []
+        output = carry(entry, [*prefix, *words], data, timeout=timeout, most=_MOST_SAID)
         if output.status:
             raise HugewiseError(f"{' '.join(words[:3])[:100]}: {output.why}{f'; {cure}' if cure else ''}")
-        return output
+        return output.stdout
+
+    cure = "it needs Python 3.11 or later with venv and ensurepip (apt install python3-venv)"
+    run(python, "-I", "-c", _LOOK, folder, cure=cure)
+    below = run("mktemp", "-d").decode("ascii", "replace").strip()  # this account alone can enter it
+    if not _PLACE.fullmatch(below):
+        raise HugewiseError("mktemp has made no folder there")
+    try:
+        for wheel in wheels:
+            there = f"{below}/{wheel.path.name}"
+            run("dd", f"of={there}", "status=none", data=reading.content(wheel.path, _MOST), timeout=_SLOW_S)
+            checksum = run("sha256sum", "--", there).split()
+            if not checksum or checksum[0].decode("ascii", "replace") != wheel.digest:
+                raise HugewiseError(f"{wheel.path.name} has not come there as it is here")
+        run(python, "-I", "-m", "venv", "--prompt", "hugewise", folder)
+        pip = [f"{folder}/bin/python", "-I", "-m", "pip", "--isolated", "--disable-pip-version-check"]
+        pip += ["install", "--quiet", "--no-input", "--no-index"]
+        own = next(wheel.path.name for wheel in wheels if wheel.path.name.startswith("hugewise-"))
+        run(*pip, "--find-links", below, f"{below}/{own}{extra}", timeout=_SLOW_S)
+        # One of the same version may be there with other files.
+        run(*pip, "--no-deps", "--force-reinstall", f"{below}/{own}", timeout=_SLOW_S)
+    finally:
+        run("rm", "-r", "-f", "--", below)
+    run(f"{folder}/bin/hugewise", "--version")

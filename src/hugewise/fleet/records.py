@@ -7,7 +7,7 @@ of progress are not kept, and asked for again.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
@@ -48,7 +48,6 @@ class HostGreeted(_Record, frozen=True, kw_only=True, tag="host_greeted"):
     name: str
     root: bool
     installed: Installed
-    labels: Mapping[str, str] = {}
     left_out: tuple[str, ...] = ()
 
 

@@ -190,24 +190,6 @@ _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _PLAIN: Final = re.compile(r"[A-Za-z0-9._/@+=:,%-]+")
 
 
-def job_text(
-    *, name: str, node: str, output: Path, body: str, partition: str | None = None, options: tuple[str, ...] = ()
-) -> str:
-    """Return the script for sbatch: an exclusive job, not restarted, without the coordinator's environment."""
-    asked = [
-        f"--job-name={name}",
-        f"--nodelist={node}",
-        *("--nodes=1", "--exclusive", "--no-requeue", "--export=NIL"),
-        f"--output={output}",
-        "--open-mode=append",
-        *([] if partition is None else [f"--partition={partition}"]),
-        *options,
-    ]
-    assert all(_PLAIN.fullmatch(option) for option in asked)  # the inventory and the fleet's names have no others
-    lines = "".join(f"#SBATCH {option}\n" for option in asked)
-    return f"#!/bin/sh\n{lines}PATH={_PATH}\nexport PATH\n{body}\n"
-
-
 class SlurmEngine:
     """`spool` in the inventory is a folder that the nodes see under the same path."""
 
@@ -273,11 +255,20 @@ class SlurmEngine:
         self._queue.submit(self._text(entry, self._name(entry, order.assignment), folder / "job.txt", body))
 
     def _text(self, entry: HostEntry, name: str, output: Path, body: str) -> str:
-        assert entry.slurm is not None  # the inventory sees to it
+        """Return the script for sbatch: an exclusive job, not restarted, without the coordinator's environment."""
         fleet = self._inventory.fleet
-        return job_text(
-            name=name, node=entry.slurm, output=output, body=body, partition=fleet.partition, options=fleet.sbatch
-        )
+        asked = [
+            f"--job-name={name}",
+            f"--nodelist={entry.slurm}",
+            *("--nodes=1", "--exclusive", "--no-requeue", "--export=NIL"),
+            f"--output={output}",
+            "--open-mode=append",
+            *([] if fleet.partition is None else [f"--partition={fleet.partition}"]),
+            *fleet.sbatch,
+        ]
+        assert all(_PLAIN.fullmatch(option) for option in asked)  # the inventory and the fleet's names have no others
+        lines = "".join(f"#SBATCH {option}\n" for option in asked)
+        return f"#!/bin/sh\n{lines}PATH={_PATH}\nexport PATH\n{body}\n"
 
     def _waiting(self, entry: HostEntry, seen: AssignmentSeen) -> AssignmentSeen:
         job = self._job(entry, seen.assignment)

@@ -261,10 +261,6 @@ class GuestMachine:
         with parse_foreign(f"guest {self.name}", "what its kernel counts"):
             return snapshot(self.site.host)
 
-    def flush(self) -> None:
-        # the guest is new: all pages that matter are written
-        pass
-
     def instructions(self, events: Sequence[Event]) -> int | None:
         # only a counting guest counts instructions
         return recording.instructions(events) if self.guest.counting else None

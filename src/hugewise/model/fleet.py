@@ -32,7 +32,6 @@ class FleetHost(msgspec.Struct, frozen=True, kw_only=True):
     started: float
     ended: float
     mechanism: str
-    labels: Mapping[str, str] = {}
     restarts: int = 0
 
 

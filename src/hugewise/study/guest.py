@@ -303,8 +303,7 @@ def _concurrency(value: object, place: Place) -> tuple[Concurrency, ...]:
     if not isinstance(value, list | tuple):
         return (one.read(value, place),)
     found: tuple[Concurrency, ...] = keys.listing(one).read(value, place)
-    if len(set(found)) != len(found):
-        raise place.wrong("names one of them twice", list(value), hint='write ["together", "alone"]')
+    place.once(found)
     return found
 
 

@@ -30,10 +30,7 @@ def check(study: Study, place: Place) -> None:
 
 
 def _check_method(study: Study, place: Place) -> None:
-    if twice := [one for one in dict.fromkeys(study.end_points) if study.end_points.count(one) > 1]:
-        raise place.at("end_points").wrong(
-            f"names {twice[0]} twice", list(study.end_points), hint="name each end point once"
-        )
+    place.at("end_points").once(study.end_points)
     if study.method != "sequential":
         for key, value in (("end_points", list(study.end_points)), ("unjudged", list(study.unjudged))):
             if value:
@@ -45,13 +42,12 @@ def _check_method(study: Study, place: Place) -> None:
 def _check_unjudged(study: Study, place: Place) -> None:
     here, given = place.at("unjudged"), list(study.unjudged)
     names = [use.name for use in study.policies]
+    here.once(given)
     for number, name in enumerate(given, 1):
         if name not in names:
             raise here.item(number).wrong("is not one of the study's policies", name, hint=keys.near(name, names))
         if name == study.compared_with:
             raise here.item(number).wrong("is the baseline", name, hint="remove it: the others are compared with it")
-        if name in given[: number - 1]:
-            raise here.item(number).wrong("stands twice", name, hint="remove one of them")
     for use in study.workload if given else ():
         for own in (use.policies, *(entry.workload.policies for entry in use.scales.values())):
             if not {*(names if own is None else own)} - {study.compared_with, *given}:
@@ -85,11 +81,10 @@ def _check_workloads(study: Study, place: Place) -> None:
 def _check_chosen(chosen: tuple[str, ...] | None, names: list[str], baseline: str, place: Place) -> None:
     if chosen is None:
         return
+    place.once(chosen)
     for number, policy in enumerate(chosen, 1):
         if policy not in names:
             raise place.item(number).wrong("is not one of the study's policies", policy, hint=keys.near(policy, names))
-        if policy in chosen[: number - 1]:
-            raise place.item(number).wrong("stands twice", policy, hint="remove one of them")
     if baseline not in chosen:
         raise place.wrong("lacks the baseline", list(chosen), hint=f'add "{baseline}"')
 

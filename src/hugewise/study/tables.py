@@ -402,14 +402,6 @@ class Design(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             default="not pinned",
         ),
     ] = ()
-    turns: Annotated[
-        int,
-        keys.integer(2, 10_000),
-        Key(
-            "Of the design crossover of earlier versions: two of its runs are combined where it is the same.",
-            "turns = 100",
-        ),
-    ] = 100
     slice: Annotated[
         float,
         keys.duration(0.02),
@@ -427,6 +419,7 @@ class Design(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             'wash_out = "20%"',
         ),
     ] = 0.2
+    turns: int = 100  # of the design crossover of earlier versions: runs are combined where it is the same
 
     @property
     def first(self) -> Kind:
@@ -467,14 +460,12 @@ class Between(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Carry-over control: what happens between two attempts, the same for all arms."""
 
     settle: Annotated[float, keys.duration(), Key("Pause before each attempt.", 'settle = "20ms"')] = 0.02
-    compact: Annotated[bool, Key("Compact memory before each attempt (root only).", "compact = true")] = False
-    drop_caches: Annotated[bool, Key("Drop the page cache before each attempt (root only).", "drop_caches = true")] = (
-        False
-    )
+    compact: bool = False  # with `drop_caches` a key of earlier versions: stored studies have them
+    drop_caches: bool = False
 
 
 class Validity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Rules that flag an attempt as disturbed by its host. Flagged attempts count; the report names them."""
+    """Limits above which an attempt is flagged as disturbed. Flagged attempts count; the report names them."""
 
     load_per_cpu: Annotated[
         float,
@@ -486,19 +477,10 @@ class Validity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         keys.share(),
         Key("Flag when the hypervisor withheld more than this share of the machine's CPU time.", 'steal = "5%"'),
     ] = 0.05
-    swap: Annotated[bool, Key("Flag when pages were swapped in or out.", "swap = true")] = True
-    throttling: Annotated[bool, Key("Flag when a CPU was throttled for heat or power.", "throttling = true")] = True
-    other_huge_page_users: Annotated[
-        bool,
-        Key(
-            "Flag when other programs took or gave back hugetlb pages, or transparent huge pages of more than 5% of the"
-            " machine's memory, during an attempt.",
-            "other_huge_page_users = true",
-        ),
-    ] = True
-    clock_source: Annotated[
-        bool, Key("Flag when the kernel's clock source changed or is a slow one.", "clock_source = true")
-    ] = True
+    swap: bool = True  # this and what follows were keys of earlier versions: nothing reads them
+    throttling: bool = True
+    other_huge_page_users: bool = True
+    clock_source: bool = True
 
 
 class Sessions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

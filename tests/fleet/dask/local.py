@@ -16,8 +16,6 @@ from hugewise.fleet.inventory import HostEntry
 from hugewise.fleet.protocol import THIS, Assignment
 from hugewise.fleet.spool import ProcessIdentity
 
-__all__ = ["ADDRESSES", "FLEET", "NOWHERE", "Local", "listening", "opened"]
-
 FLEET = "f-1"
 ADDRESSES = {"alpha": "127.0.0.11", "beta": "127.0.0.12"}
 COORDINATOR = "127.0.0.10"

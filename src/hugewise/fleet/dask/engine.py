@@ -271,7 +271,7 @@ class DaskEngine:
             address=host.address,
             installation=self._inventory.installation(host),
             spool=self._inventory.spool(host),
-            cpu=self._inventory.cpu(host),
+            cpu=self._inventory.fleet.housekeeping_cpu,
             root=host.root,
         )
         return msgspec.json.encode(worker_settings) + b"\n"
