@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import math
 import os
-import re
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import msgspec
-import numpy as np
 import pytest
 
 import hugewise
 from hugewise.errors import HostLostError, UserError
 from hugewise.fleet import conduct, inventory, protocol
-from hugewise.fleet.conduct import ERROR, GatheredHost, HostProblem, hosts_needed
+from hugewise.fleet.conduct import GatheredHost, HostProblem
 from hugewise.fleet.engine import run_command
 from hugewise.fleet.folder import status_lines
 from hugewise.fleet.inventory import Inventory, parse
@@ -33,9 +30,7 @@ from hugewise.fleet.protocol import (
     installed,
 )
 from hugewise.model.host import Check
-from hugewise.stats.pooling import TAUS
 from hugewise.study.load import parse as study_of
-from tests.analysis.test_forecast import the_study
 
 HERE = Installed(
     version="0.1.0", package="a" * 64, probe="b" * 64, probe_version="0.1.0", python="3.11", machine="x86_64"
@@ -193,33 +188,6 @@ def test_the_plan_says_strata_and_host_hours() -> None:
     assert lines[0] == "3 hosts in 2 strata"
     assert any("memory: " in line and "aged" in line for line in lines)
     assert "3 hosts x 2 h 00 min at most = 6 host-hours, after a check of 20 blocks on each host" in lines
-
-
-def test_the_hosts_that_it_says_show_the_effect() -> None:
-    from scipy.special import bdtrc, stdtrit
-
-    study = the_study(budget={"blocks": 60, "time": "30m"})
-    first, second = hosts_needed(study, 2, 3)
-    low, high, least, most = re.findall(r"[\d.]+(?= to|\sof its hosts| host-hours)", first.partition(", if")[0])[:4]
-    assert (float(least), float(most)) == (int(low) / 2, int(high) / 2)
-    assert "at 99%" in first and "10% to 50% of the effect" in first
-    assert "from 5 hosts on" in second
-    random = np.random.default_rng(1)
-    for tau, hosts in zip(TAUS, (int(low), int(high)), strict=True):
-        drawn = 1 + math.hypot(tau, ERROR) * random.standard_normal((3000, hosts))
-        t = drawn.mean(axis=1) / (drawn.std(axis=1, ddof=1) / math.sqrt(hosts))
-        least = next(count for count in range(hosts + 1) if 2 * bdtrc(count - 1, hosts, 0.5) <= 0.01 / 6)
-        shown = (t > stdtrit(hosts - 1, 1 - 0.01 / 6 / 2)) & ((drawn > 0).sum(axis=1) >= least)
-        assert np.mean(shown) > 0.87
-
-
-def test_without_a_budget_of_time_there_are_no_hours() -> None:
-    assert "host-hours" not in next(hosts_needed(the_study(), 1, 1))
-
-
-def test_more_comparisons_take_more_hosts() -> None:
-    few, many = (int(re.findall(r"takes (\d+)", next(hosts_needed(the_study(), 1, count)))[0]) for count in (1, 50))
-    assert many > few
 
 
 STUDY = """

@@ -8,9 +8,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from hugewise.stats import campaign, end_points, paired, pooling
+from hugewise.stats import campaign, end_points, paired
 from hugewise.stats import power as planning
-from hugewise.stats.pooling import Hosts
 from hugewise.stats.power import (
     KNOWN,
     least_pairs,
@@ -257,32 +256,3 @@ def test_what_cannot_be_planned_has_a_reason() -> None:
         planning.of_values("mean", values, values, 0.01)
     with pytest.raises(ValueError, match="no end point is called max"):
         planning.of_values("max", values, values, 0.01)
-
-
-def test_the_hosts_for_a_verdict_deliver_it() -> None:
-    from scipy.special import bdtrc, stdtrit
-
-    effect, tau, error, level = 0.02, 0.01, 0.005, 0.01
-    hosts = known(pooling.hosts_for_verdict(effect, tau, error, level))
-    random = np.random.default_rng(1)
-    drawn = effect + math.hypot(tau, error) * random.standard_normal((4000, hosts))
-    t = drawn.mean(axis=1) / (drawn.std(axis=1, ddof=1) / math.sqrt(hosts))
-    least = next(count for count in range(hosts + 1) if 2 * bdtrc(count - 1, hosts, 0.5) <= level)
-    assert 0.88 < np.mean((t > stdtrit(hosts - 1, 1 - level / 2)) & ((drawn > 0).sum(axis=1) >= least)) < 0.97
-    assert known(pooling.hosts_for_verdict(effect, 2 * tau, error, level)) > hosts
-    assert known(pooling.hosts_for_verdict(effect, tau, error, level / 10)) > hosts
-    assert pooling.hosts_for_verdict(0.0, tau, error, level) is None
-    assert pooling.hosts_for_verdict(effect, 0.0, 0.0, level) == 8
-
-
-@pytest.mark.parametrize("error", [0.001, 1.0])
-def test_the_hosts_for_the_spread_bound_it(error: float) -> None:
-    hosts = known(pooling.hosts_for_spread(1.0, error))
-    assert hosts == (9 if error < 1 else 15)
-    random = np.random.default_rng(2)
-    ends = []
-    for _ in range(200):
-        made = Hosts((np.hypot(1, error) * random.standard_normal(hosts)).tolist(), [error] * hosts)
-        ends.append(known(made.tau_interval())[1])
-    assert np.median(ends) == pytest.approx(2.0, rel=0.12)
-    assert pooling.hosts_for_spread(0.01, 1.0) is None and pooling.hosts_for_spread(0.0, 1.0) is None

@@ -5,10 +5,7 @@
     print_examination(...)   `hugewise fleet doctor`: what every host is, and what of a study can run there
 
 Before a run is begun anywhere, every host is asked who it is (`greet_hosts`), and all that does not fit is told at
-once (`problems`), with the number of hosts that the question of the study takes (`hosts_needed`). Nothing is measured
-yet, so the number is in parts of the effect. A host that ends by its own verdict knows its effect to about a third of
-the effect (`ERROR`: simulated, 0.24 to 0.5 from large effects to small ones; `stats.pooling`); by how much hosts of a
-class differ is a guess (`stats.pooling.TAUS`) until the first fleet has shown it.
+once (`problems`).
 
 An engine that is new is added to `engine_of`.
 """
@@ -44,8 +41,6 @@ from hugewise.fleet.protocol import (
 from hugewise.fleet.records import FleetOpened, FleetState, HostGreeted
 from hugewise.plan.cells import resolve
 from hugewise.quantity import format_duration
-from hugewise.stats import pooling
-from hugewise.stats.pooling import FEWEST
 from hugewise.study import load
 from hugewise.study.study import Study
 from hugewise.visible import printable
@@ -235,31 +230,6 @@ def refuse_problems(refusals: Sequence[HostProblem], hosts: int) -> None:
     )
 
 
-ERROR = 0.35
-"""Standard error assumed for a host that ended by its own verdict, as a part of the effect."""
-
-
-def hosts_needed(study: Study, classes: int, comparisons: int) -> Iterator[str]:
-    """Yield lines on what each of so many classes takes, with so many comparisons of the study on each."""
-    level = (1 - study.confidence) / max(1, classes * comparisons)
-    low, high = (pooling.hosts_for_verdict(1.0, tau, ERROR, level) for tau in pooling.TAUS)
-    spread = pooling.hosts_for_spread(pooling.TAUS[1], ERROR)
-    if low is None or high is None or spread is None:
-        return
-    shares = " to ".join(f"{tau:.0%}" for tau in pooling.TAUS)
-    hours = ""
-    if (budget := study.budget.time) is not None:
-        hours = f" ({low * budget / 3600:.2g} to {high * budget / 3600:.2g} host-hours at most)"
-    yield (
-        f"a verdict on a class at {100 * study.confidence:.6g}% takes {low} to {high} of its hosts{hours}, "
-        f"if they differ by {shares} of the effect"
-    )
-    yield (
-        f"the next host of a class is spoken of from {FEWEST} hosts on; how far they differ is known to within twice "
-        f"from {spread} on"
-    )
-
-
 Say = Callable[[str], None]
 Connect = Callable[[Inventory, str, Say], Engine]
 """Makes the engine of an inventory, for the fleet of that identity; it tells what a person should know."""
@@ -414,11 +384,6 @@ def plan_lines(there: Sequence[GatheredHost], study: Study, hosts: Inventory) ->
     else:
         hours = count * budget / 3600
         yield f"{count} hosts x {format_duration(budget)} at most = {hours:.2g} host-hours{check}"
-    if count > 1:
-        cells = max((len(gathered.greeting.examined.cells or ()) for gathered in there), default=0) or len(
-            study.workload
-        )
-        yield from hosts_needed(study, len(names), cells * (len(study.policies) - 1))
     left_out = sorted({line for gathered in there for line in gathered.greeting.examined.left_out})
     yield from (printable(f"left out on all hosts: {line}") for line in left_out)
 

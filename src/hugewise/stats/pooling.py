@@ -24,9 +24,6 @@ with an error e_i: y_i ~ N(mu, tau^2 + e_i^2). All are log-ratios.
 Which hosts have a run is not by chance: the first that come back have too large effects, and those that are lost took
 long. So nothing is claimed before a fleet has ended, and hosts without a run count as hosts without any effect.
 `tools.verification.fleets` simulates all of this; docs/concepts/fleet.md has the figures.
-
-Before hours are spent: a host of n pairs knows its effect to e = deviation / sqrt(n), so each estimate is a draw with
-the deviation sqrt(tau^2 + e^2). More pairs on a host help while e is the larger of the two; then only more hosts do.
 """
 
 from __future__ import annotations
@@ -46,7 +43,6 @@ from hugewise.stats.family import holm
 from hugewise.stats.fixed import FixedN
 from hugewise.stats.method import Method, Numbers
 from hugewise.stats.paired import chance_of_heads, scale
-from hugewise.stats.power import first_enough, student_power
 from hugewise.stats.sequential import Sequential
 from hugewise.stats.signflip import first_crossing
 
@@ -200,67 +196,6 @@ def _nodes() -> tuple[Numbers, Numbers]:
     places, weights = np.polynomial.legendre.leggauss(_NODES)
     places, weights = (places + 1) / 2, weights / 2
     return places**2 * (3 - 2 * places), weights * 6 * places * (1 - places)
-
-
-TAUS = (0.1, 0.5)
-"""The spread over hosts as a share of the effect, where none is known: from, to."""
-MOST = 10_000
-"""More hosts than this are not forecast."""
-_MOST_SPREAD = 1000
-_TAIL = 0.025
-
-
-def hosts_for_verdict(effect: float, tau: float, error: float, level: float, *, chance: float = 0.9) -> int | None:
-    """Return hosts with which Student's t and the sign test, at the two-sided `level`, each show the typical effect
-    with this chance.
-
-    None beyond `MOST`, and for an effect of 0. Raises ValueError on a spread or an error below 0, and a level or a
-    chance outside (0, 1).
-    """
-    _check(tau, error)
-    if not (0 < level < 1 and 0 < chance < 1):
-        raise ValueError("level and chance lie within 0 and 1")
-    spread = math.hypot(tau, error)
-    if effect == 0:
-        return None
-    fewest = first_crossing(level)
-    if spread == 0:
-        return fewest
-    shift = abs(effect) / spread
-
-    def enough(hosts: int) -> bool:
-        return min(student_power(shift, hosts, level), _signs_power(shift, hosts, level)) >= chance
-
-    return first_enough(enough, fewest, MOST)
-
-
-def _signs_power(shift: float, hosts: int, level: float) -> float:
-    from scipy.special import bdtrc, bdtrik, ndtr  # noqa: PLC0415  (slow to load)
-
-    most_by_chance = math.ceil(float(bdtrik(1 - level / 2, hosts, 0.5)))
-    return float(bdtrc(most_by_chance, hosts, float(ndtr(shift))))
-
-
-def hosts_for_spread(tau: float, error: float, factor: float = 2.0) -> int | None:
-    """Return hosts with which the interval of tau is expected to end at `factor` times tau at most.
-
-    None beyond 1,000: the spread is too small against each host's error. Raises ValueError on a spread or an error
-    below 0, or a factor of 1 or less.
-    """
-    from scipy.special import chdtri  # noqa: PLC0415  (slow to load)
-
-    _check(tau, error)
-    if not factor > 1:
-        raise ValueError("the factor is above 1")
-    if tau == 0:
-        return None
-    most = (factor**2 * tau**2 + error**2) / (tau**2 + error**2)
-    return first_enough(lambda n: (n - 1) / float(chdtri(n - 1, 1 - _TAIL)) <= most, 3, _MOST_SPREAD)
-
-
-def _check(tau: float, error: float) -> None:
-    if not (tau >= 0 and error >= 0):
-        raise ValueError(f"a spread and an error are 0 or more, not {tau} and {error}")
 
 
 _ROUNDS = 3  # until effect and errors agree to a hundredth of the error
