@@ -142,7 +142,7 @@ def test_a_treatment_without_what_came_later_is_what_it_was_before() -> None:
     [
         ("redis", {"malloc_conf": "", "client": "probe"}),
         ("tpcc", {"seed": 1, "sysbench_tpcc": "", "server": "postgres", "transactions": 0, "keep_thp": False}),
-        ("x264", {"clips": ""}),
+        ("x264", {"clips": "", "preset": "medium", "copy_binary": True}),
     ],
 )
 def test_a_calibration_made_with_parameters_that_are_gone_is_found(workload: str, gone: dict[str, Any]) -> None:

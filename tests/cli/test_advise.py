@@ -179,18 +179,6 @@ def test_what_is_run_before_each_attempt_is_part_of_the_question(call: Call, ask
     assert asked[0].workload["parameters"] == {"argv": ["true"], "prepare": ["rm", "-f", "a b"]}
 
 
-def test_all_forms_and_their_exit_statuses_are_in_the_help(call: Call) -> None:
-    status, out, _ = call("advise", "--help")
-    assert status == 0
-    for said in ("advise STUDY", "-- COMMAND", "Exit status: 0", "130 interrupted", "--prepare"):
-        assert said in " ".join(out.split())
-
-
-def test_that_several_answers_spend_several_error_rates_is_in_the_help(call: Call) -> None:
-    told = " ".join(call("advise", "--help")[1].split())
-    assert "at 0.99 it is wrong with a chance of at most 1%, any of K with at most K%" in told
-
-
 def test_the_end_is_short_and_all_of_it_is_asked_for(call: Call, asked: list[Any]) -> None:
     status, short, _ = call("advise", "--", "true")
     assert status == 0

@@ -12,11 +12,11 @@ import pytest
 
 from hugewise.model.trial import Attempt
 from hugewise.workloads import _postgres
-from hugewise.workloads.pgbench import WORKLOAD, database_bytes
+from hugewise.workloads.pgbench import WORKLOAD, Pgbench, database_bytes
 from tests.build import known
 from tests.build.workloads import given
 from tests.requirements import need
-from tests.servers.trying import accepted, quick
+from tests.servers.trying import accepted, quick, short_pool
 
 pytestmark = pytest.mark.whole
 
@@ -93,3 +93,17 @@ def test_analytic_queries_find_the_same_in_data_that_are_made_anew(folder: Path,
     # Catalogs are in it, which autovacuum may have let grow by some pages.
     anew_bytes, bytes_ = (each["base"].facts["database_bytes"] for each in (anew, found))
     assert anew_bytes == pytest.approx(bytes_, abs=16 * 8192)
+
+
+@pytest.mark.soak
+def test_half_a_pool_is_not_delivered_where_the_server_would_hide_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short_pool(monkeypatch, Pgbench, 0.5)
+    paging = _postgres.paging
+    monkeypatch.setattr(
+        _postgres, "paging", lambda treatment: {k: "try" if v == "on" else v for k, v in paging(treatment).items()}
+    )
+    found = run(folder, "base", "hugetlb-2m")["hugetlb-2m"]
+    assert found.delivery.delivered is False
+    assert found.delivery.share == 0

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from hugewise.model.trial import Attempt
+from hugewise.workloads.x264 import X264
 from tests.build import known
 from tests.requirements import need_program
-from tests.servers.trying import accepted, quick
+from tests.servers.trying import accepted, quick, short_pool
 
 pytestmark = [pytest.mark.whole, pytest.mark.soak]
 
@@ -51,3 +52,11 @@ def test_two_passes_make_the_same_output_too(folder: Path) -> None:
     coverage = found["mthp-64k"].delivery.coverage
     assert max(coverage, key=lambda each: coverage[each]) == "anon:65536", coverage
     assert len({each.facts["outputs_sha256"] for each in found.values()}) == 1
+
+
+def test_a_short_pool_is_not_delivered(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """malloc takes base pages without a word. The pool is sized with room to spare, so that it is cut to a quarter."""
+    short_pool(monkeypatch, X264, 0.25)
+    delivery = run(folder, "base", "hugetlb-2m")["hugetlb-2m"].delivery
+    assert delivery.delivered is False
+    assert known(delivery.share) < 0.7

@@ -49,11 +49,6 @@ def test_vod_is_two_passes_to_two_bits_a_second_for_each_pixel() -> None:
     assert lines[7].endswith("-pass 2 -progress out-000-003.progress -f h264 out-000-003.h264")
 
 
-def test_the_program_can_be_run_from_where_it_is() -> None:
-    procedure = WORKLOAD.procedure(POOL, {**VALUES, "copy_binary": False}, PLACES)
-    assert "/s/data/bin" not in written(procedure.before)["instance-000"]
-
-
 def test_data_are_the_clips_and_a_reference_of_each() -> None:
     for profile, made in (("upload", 1), ("vod", 3)):
         data = WORKLOAD.data({**VALUES, "profile": profile})

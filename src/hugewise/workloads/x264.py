@@ -91,6 +91,7 @@ def synthetic_clips(length: float) -> tuple[Clip, ...]:
     return tuple(msgspec.structs.replace(clip, frames=max(1, round(clip.frames * length))) for clip in _SYNTHETIC)
 
 
+_PRESET = "medium"
 _CRF = "18"
 # The published target, 16,588,800 b/s for 3840x2160, is 2 bits a second for each pixel of a frame.
 _BITS_PER_PIXEL = 2
@@ -122,8 +123,6 @@ class X264(StagedWorkload):
     parameters = (
         Parameter("profile", "text", "upload", "upload (lossless to CRF 18) or vod (CRF 18 to a bitrate, two passes)"),
         Parameter("length", "number", 1.0, "length of the clips: 1 is some seconds of work in all"),
-        Parameter("preset", "text", "medium", "libx264's preset"),
-        Parameter("copy_binary", "flag", True, "run a copy of ffmpeg that lies beside the clips, as published"),
     )
     metrics = (
         Metric("files_per_s", "files/s", "higher", "clips transcoded by all instances, over the total time"),
@@ -159,16 +158,13 @@ class X264(StagedWorkload):
     def data(self, values: Values) -> Data:
         clips, profile = _chosen(values), str(values["profile"])
         ffmpeg = programs.which("ffmpeg") or "ffmpeg"
-        preset = str(values["preset"])
 
         def recipe(places: Places) -> Iterable[Act]:
             yield Step(name="folders", argv=("mkdir", "bin", "clips"), cwd=places.data)
             yield Step(name="program", argv=("cp", "--", ffmpeg, "bin/ffmpeg"), cwd=places.data)
             for index, clip in enumerate(clips):
                 yield from _making(ffmpeg, places, clip, index, profile)
-            commands = _transcodes(
-                "bin/ffmpeg", clips, profile, preset, inputs="clips", prefix="reference", logs="pass"
-            )
+            commands = _transcodes("bin/ffmpeg", clips, profile, inputs="clips", prefix="reference", logs="pass")
             yield Write("reference.args", argument_lines(commands))
             compared = _comparisons("bin/ffmpeg", clips, inputs="clips", outputs="reference", stats="reference")
             yield Write("compare.args", argument_lines(compared))
@@ -182,7 +178,7 @@ class X264(StagedWorkload):
         exact = [(clip.file, clip.graph, clip.frames, "") for clip in clips]  # "": data of before keep their name
         key: dict[str, str | int | float | bool] = {
             "profile": profile,
-            "preset": preset,
+            "preset": _PRESET,
             "clips": hashlib.sha256(repr(exact).encode()).hexdigest(),
             "ffmpeg": programs.stamp(ffmpeg),
             "libx264": ", ".join(map(programs.stamp, programs.matching("/usr/lib/*/libx264.so.*"))),
@@ -191,14 +187,12 @@ class X264(StagedWorkload):
         return Data(name=f"x264-{profile}", key=key, recipe=recipe, bytes=_data_bytes(clips))
 
     def procedure(self, treatment: Treatment, values: Values, places: Places) -> Procedure:
-        clips, profile, preset = _chosen(values), str(values["profile"]), str(values["preset"])
-        copied = values["copy_binary"] is True
-        program = f"{places.data}/bin/ffmpeg" if copied else (programs.which("ffmpeg") or "ffmpeg")
-        inputs = f"{places.data}/clips"
+        clips, profile = _chosen(values), str(values["profile"])
+        program, inputs = f"{places.data}/bin/ffmpeg", f"{places.data}/clips"
         written, instances = [], []
         for place, cpu in enumerate(places.sut):
             name = f"instance-{place:03d}"
-            own = _transcodes(program, clips, profile, preset, inputs=inputs, prefix=f"out-{place:03d}", logs=name)
+            own = _transcodes(program, clips, profile, inputs=inputs, prefix=f"out-{place:03d}", logs=name)
             written.append(Write(name, argument_lines(own)))
             instances.append((str(cpu), *sequential_command(f"{places.data}/{name}")))
         compared = _comparisons(program, clips, inputs=inputs, outputs="out-000", stats="psnr")
@@ -288,18 +282,18 @@ def _making(ffmpeg: str, places: Places, clip: Clip, index: int, profile: str) -
     argv = (ffmpeg, *_QUIET, *drawn, *encoder, "-preset", "ultrafast", "-qp", "0", lossless)
     yield Step(name=f"clip-{index}", argv=argv, cwd=places.data, timeout=86400.0)
     if profile == "vod":
-        encode = (ffmpeg, *_QUIET, "-i", lossless, *encoder, "-preset", "medium", "-crf", _CRF, target)
+        encode = (ffmpeg, *_QUIET, "-i", lossless, *encoder, "-preset", _PRESET, "-crf", _CRF, target)
         yield Step(name=f"input-{index}", argv=encode, cwd=places.data, timeout=86400.0)
         yield Step(name=f"remove-{index}", argv=("rm", lossless), cwd=places.data)
 
 
 def _transcodes(
-    program: str, clips: Sequence[Clip], profile: str, preset: str, *, inputs: str, prefix: str, logs: str
+    program: str, clips: Sequence[Clip], profile: str, *, inputs: str, prefix: str, logs: str
 ) -> list[tuple[str, ...]]:
     commands: list[tuple[str, ...]] = []
     for index, clip in enumerate(clips):
         start = (program, *_QUIET, "-threads", "1", "-i", f"{inputs}/{clip.file}", "-an", "-sn")
-        encoder = ("-c:v", "libx264", "-preset", preset, "-threads", "1", *_BITEXACT)
+        encoder = ("-c:v", "libx264", "-preset", _PRESET, "-threads", "1", *_BITEXACT)
         output = f"{prefix}-{index:03d}"
         last = ("-progress", f"{output}.progress", "-f", "h264", f"{output}.h264")
         if profile == "upload":
