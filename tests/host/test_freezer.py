@@ -22,7 +22,7 @@ from hugewise.host.local_host import LocalHost
 from tests.build import known
 from tests.build.hosts import FakeHost, stat_text
 from tests.host.test_cgroup import entered
-from tests.requirements import need, need_root
+from tests.requirements import need
 from tests.wait import until
 
 pytestmark = pytest.mark.looks
@@ -297,18 +297,6 @@ def test_the_freezer_of_version_1_is_entered_where_version_2_does_not_freeze_and
     assert ("freezer" in hierarchy.parents) is entered_too
 
 
-def test_a_group_of_an_attempt_can_be_frozen_by_the_kernel_where_there_is_a_freezer() -> None:
-    reason = cgroup.unavailable()
-    need(reason is None, f"cgroups that can be made: {reason}")
-    need(bool({"2", "freezer"} & cgroup.find().keys()), "a cgroup hierarchy with a freezer")
-    hierarchy = Hierarchy.open()
-    try:
-        leaf = hierarchy.create("kernel")
-        assert Freezer(HOST, leaf.folders, leaf.processes).by_kernel(frozen=True)
-    finally:
-        hierarchy.remove()
-
-
 PLAIN = "f = open('/dev/null'); r, w = os.pipe()"
 SOCKET = "import socket; held = socket.socketpair()"
 TERMINAL = "held = os.openpty()"
@@ -377,26 +365,6 @@ def test_a_name_is_shown_as_text() -> None:
         assert known(unfreezable_reason([pid])).startswith(
             f"process {pid} (a\N{REPLACEMENT CHARACTER}[31m b) has a socket"
         )
-
-
-def test_who_cannot_be_looked_at_is_a_reason() -> None:
-    need_root()
-    reading, writing = os.pipe()
-    with running(PLAIN) as pid:
-        child = os.fork()
-        if child == 0:
-            try:
-                os.setgroups([])
-                os.setgid(65534)
-                os.setuid(65534)
-                os.write(writing, str(unfreezable_reason([pid])).encode())
-            finally:
-                os._exit(0)
-        os.waitpid(child, 0)
-        os.close(writing)
-        said = os.read(reading, 4096).decode()
-        os.close(reading)
-        assert said.endswith("cannot be looked at: Permission denied")
 
 
 def test_a_kernel_without_timers_says_what_it_can(tmp_path: Path) -> None:

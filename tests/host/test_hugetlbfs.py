@@ -107,7 +107,3 @@ def test_no_other_path_is_taken_for_its_own(path: str) -> None:
     assert not memory_state.is_own(path)
     with pytest.raises(SettingError, match="no mount of hugewise's own"):
         memory_state.unmount(path)
-
-
-def test_its_own_is_known_by_its_name() -> None:
-    assert memory_state.is_own("/run/hugewise-12-hugetlb-2097152")

@@ -3,19 +3,15 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from hugewise.errors import LockedError, SettingError, StorageError, UserError
 from hugewise.host.journal import Journal, recover
 from hugewise.host.knob import Settings, read, read_knobs
-from hugewise.host.ledger import FoldersMade, Intent, JournalClosed, JournalOpened, KnobTurn, Scratched
-from hugewise.host.local_host import LocalHost
+from hugewise.host.ledger import FoldersMade, Intent, JournalClosed, KnobTurn, Scratched
 from hugewise.host.pool import Pools
-from hugewise.machine.proc import start_time
-from hugewise.model.host import Host
 from hugewise.model.pages import HUGETLB, THP
-from tests.build.hosts import BOOT_ID, MIN_FREE, FakeHost, Killed
+from tests.build.hosts import MIN_FREE, FakeHost, Killed
 from tests.requirements import need_root
 
 ENABLED, M64, DEFRAG = f"{THP}/enabled", f"{THP}/hugepages-64kB/enabled", f"{THP}/defrag"
@@ -244,19 +240,3 @@ def test_a_refused_value_keeps_the_journal_for_another_try(path: Path, dead: Fak
         recover(dead, path)
     dead.choices[ENABLED] = (("always", "madvise", "never"), "never")
     assert recover(dead, path).put_back == (f"{ENABLED} = madvise", f"{MIN_FREE} = 30000")
-
-
-def test_start_time_tells_one_process_from_the_next_of_that_number() -> None:
-    host: Host = LocalHost()
-    own = start_time(host, os.getpid())
-    assert own is not None
-    assert own >= (start_time(host, os.getppid()) or 0)
-    assert start_time(host, 2**22 + 1) is None
-
-
-def test_the_first_record_names_the_owner(path: Path) -> None:
-    host = FakeHost()
-    host.alive(os.getpid(), 4711)
-    Journal.begin(host, path, "/results/demo/1").close()
-    first = msgspec.json.decode(path.read_bytes().splitlines()[0], type=JournalOpened)
-    assert first == JournalOpened(BOOT_ID, os.getpid(), 4711, "/results/demo/1")

@@ -21,12 +21,6 @@ from hugewise.store import dataset
 from tests.requirements import need_program, need_root
 
 
-def test_it_is_no_guest() -> None:
-    here = LocalMachine()
-    assert (here.emulated, here.counters) == (False, True)
-    assert set(here.cpus()) == os.sched_getaffinity(0)
-
-
 def test_a_launcher_can_be_waited_for_by_its_descriptor() -> None:
     running = LocalLauncher(subprocess.Popen(["/bin/sleep", "60"]))
     assert running.poll() is None
@@ -180,11 +174,6 @@ def test_too_little_room_says_how_much_there_is(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="free, and an attempt needs") as error:
         scratch.need_room(tmp_path, 1 << 60)
     assert "storage" in (error.value.hint or "")
-
-
-def test_the_file_system_of_a_folder_is_named() -> None:
-    assert scratch.file_system(Path("/proc/self")) == "proc"
-    assert scratch.file_system(Path("/dev/shm/not/there")) == "tmpfs"
 
 
 def the_data(**key: int) -> Data:

@@ -210,14 +210,6 @@ def test_an_ordinary_user_gets_what_is_free() -> None:
     assert pools.restore() == []
 
 
-def test_reserved_pages_are_not_available() -> None:
-    host = FakeHost()
-    host.turn(PATH, "50")
-    host.numbers[f"{HUGETLB}/hugepages-2048kB/resv_hugepages"] = 45
-    assert available(host, SMALL) == 5
-    assert in_use(host, SMALL) == 45
-
-
 @pytest.mark.parametrize("nodes", [True, False])
 def test_works_without_nodes_surplus_and_overcommit(nodes: bool) -> None:
     host = FakeHost(nodes=nodes)
@@ -260,13 +252,6 @@ class TwoNodes(FakeHost):
         for node, held in ((0, pages[0]), (1, pages[1]), (None, sum(pages))):
             for file in ("nr_hugepages", "free_hugepages"):
                 self.numbers[f"{pool_folder(LARGE, node)}/{file}"] = held
-
-
-def test_one_node_can_be_asked(host: FakeHost, pools: Pools) -> None:
-    assert pools.fill_nodes({(SMALL, 0): 5}) == {(SMALL, 0): 5}
-    assert host.writes[0][0] == "/sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages"
-    assert pools.restore() == []
-    assert host.read(PATH) == "0"
 
 
 def test_what_is_bound_to_a_node_comes_from_it_and_the_rest_from_anywhere() -> None:

@@ -43,7 +43,6 @@ from typing import NamedTuple
 
 from hugewise import processes
 from hugewise.errors import LockedError, UserError
-from hugewise.machine.proc import kernel_text
 from hugewise.model.host import Host
 from hugewise.quantity import format_duration
 from hugewise.visible import printable
@@ -81,14 +80,6 @@ def lock_holder(descriptor: int) -> int | None:
 
 
 def _one_of_the_kernel(kind: str) -> int:
-    try:
-        found = _mounted_nowhere(kind)
-    except OSError:
-        found = _mounted_here(kind)
-    return _of_root_alone(found)
-
-
-def _mounted_nowhere(kind: str) -> int:
     context = _call(_FSOPEN, kind.encode(), _CLOEXEC)
     try:
         _call(_FSCONFIG, context, _CREATE, None, None, 0)
@@ -96,23 +87,9 @@ def _mounted_nowhere(kind: str) -> int:
     finally:
         os.close(context)
     try:
-        return os.open(".", _FOLDER, dir_fd=mount)
+        return _of_root_alone(os.open(".", _FOLDER, dir_fd=mount))
     finally:
         os.close(mount)
-
-
-def _mounted_here(kind: str) -> int:
-    # A container may see the root that is mounted already and not be allowed to mount.
-    for line in filter(None, kernel_text(Path("/proc/self/mountinfo")).split("\n")):
-        before, _, after = line.partition(" - ")
-        _, _, device, root, where, *_ = before.split(" ")
-        if after.startswith(f"{kind} ") and root == "/":
-            descriptor = os.open(where, _FOLDER)
-            status = os.fstat(descriptor)
-            if f"{os.major(status.st_dev)}:{os.minor(status.st_dev)}" == device:
-                return descriptor
-            os.close(descriptor)  # something else is mounted over it
-    raise FileNotFoundError(kind)
 
 
 def _file(path: Path) -> int:
