@@ -12,7 +12,6 @@ from hugewise.errors import ProbeError
 from hugewise.host.local_host import LocalHost
 from hugewise.machine import probe
 from hugewise.model.metric import COMMON, Metric
-from hugewise.session import identity
 from hugewise.session.steps import counted_events
 from tests.build.studies import KnobFiles
 
@@ -43,11 +42,6 @@ class Probe:
         tried = [word.partition("=")[0] for flag, word in itertools.pairwise(arguments) if flag == "--try"]
         counters: dict[str, str | None] = dict.fromkeys(tried)
         return probe.Available({**counters, "cycles": None, **self.reasons}, self.slots)
-
-
-@pytest.fixture(autouse=True)
-def _no_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(identity, "cpu", lambda: None)
 
 
 def asked(monkeypatch: pytest.MonkeyPatch, slots: int | None, **reasons: str) -> Probe:

@@ -225,9 +225,9 @@ def _exactly(value: object) -> str:
 _FEWEST_RUNS = 2  # of a kind
 _NAMES = ("name", "called", "id", "arm")
 _MOST = 400  # characters of a value
-# The study's place and what else there was to choose are no part of what was asked, and a fingerprint's caches and TLBs
-# follow from the CPU's model.
-_PASSED_OVER = {"study": ("file", "whole"), "host": ("tlbs", "caches")}
+# The study's place and what else there was to choose are no part of what was asked, and the caches and TLBs in older
+# runs follow from the CPU's model.
+_PASSED_OVER = {"study": ("file", "whole"), "host": ("tlbs", "tlbs_caveat", "caches")}
 # What a node had begun to use, in older runs, grew from run to run on some kernels; a node's whole memory is compared
 # where both runs kept it.
 _USED = re.compile(r"memory\.nodes\.node\d+\.bytes")

@@ -17,8 +17,7 @@ import msgspec
 
 from hugewise.machine import proc
 from hugewise.machine.noise import CPU, FREQUENCY_FILES
-from hugewise.machine.probe import Cpu
-from hugewise.model.host import Host, number_of, text_of
+from hugewise.model.host import Host, text_of
 from hugewise.model.pages import PageSizes
 from hugewise.quantity import parse_cpus
 
@@ -29,8 +28,8 @@ _ZONE = re.compile(r"^Node (\d{1,6}), zone ", re.MULTILINE | re.ASCII)
 _PRESENT = re.compile(r"^ +present +(\d{1,15})$", re.MULTILINE | re.ASCII)
 
 
-def fingerprint(host: Host, cpu: Cpu | None = None) -> dict[str, Any]:
-    """Return the facts of `host`; `cpu` is the probe's answer to `cpu` (TLBs as CPUID states them), if there is one."""
+def fingerprint(host: Host) -> dict[str, Any]:
+    """Return the facts of `host`."""
     clocks = text_of(host, f"{_CLOCK}/available_clocksource")
     sizes = PageSizes.discover(host)
     return {
@@ -48,10 +47,7 @@ def fingerprint(host: Host, cpu: Cpu | None = None) -> dict[str, Any]:
         "libc": " ".join(platform.libc_ver()).strip() or None,
         "python": platform.python_version(),
         "cpu": _cpu(host),
-        "caches": _caches(host),
-        "tlbs": None if cpu is None or not cpu.tlbs else _plain(cpu.tlbs),
-        "tlbs_caveat": None if cpu is None else cpu.reason,
-        "pages": _plain(sizes),
+        "pages": msgspec.json.decode(msgspec.json.encode(sizes)),
         "memory": _memory(host, sizes.base),
         "virtualisation": _virtualisation(host),
         "clock_source": {
@@ -61,10 +57,6 @@ def fingerprint(host: Host, cpu: Cpu | None = None) -> dict[str, Any]:
         "frequency": _frequency(host),
         "mitigations": _folder(host, f"{CPU}/vulnerabilities"),
     }
-
-
-def _plain(value: object) -> Any:
-    return msgspec.json.decode(msgspec.json.encode(value))
 
 
 def machine_id(host: Host) -> str | None:
@@ -101,26 +93,6 @@ def _cpu(host: Host) -> dict[str, Any]:
         "smt": None if smt is None else smt == "1",
         "address_bits": info.get("address sizes"),
     }
-
-
-def _caches(host: Host) -> list[dict[str, Any]] | None:
-    base = f"{CPU}/cpu0/cache"
-    caches = []
-    for name in host.names(base):
-        if not re.fullmatch(r"index\d+", name):
-            continue
-        size = re.fullmatch(r"(\d+)K", text_of(host, f"{base}/{name}/size") or "")
-        caches.append(
-            {
-                "level": number_of(host, f"{base}/{name}/level"),
-                "type": text_of(host, f"{base}/{name}/type"),
-                "bytes": int(size[1]) << 10 if size else None,
-                "ways": number_of(host, f"{base}/{name}/ways_of_associativity"),
-                "line": number_of(host, f"{base}/{name}/coherency_line_size"),
-                "shared": text_of(host, f"{base}/{name}/shared_cpu_list"),
-            }
-        )
-    return caches or None
 
 
 def _memory(host: Host, base: int) -> dict[str, Any]:

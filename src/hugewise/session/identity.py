@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from hugewise.errors import ProbeError, RunError
+from hugewise.errors import RunError
 from hugewise.machine import fingerprint, probe
 from hugewise.model import pages
 from hugewise.model.design import Kind, TakingTurns, beside_its_own, interleaved, must_agree
@@ -109,15 +109,6 @@ def withheld(
         further = [planned(cell, one.name, beside_its_own(cell.id, one.name)) for one in cell.also]
         found |= calibration.withheld(study, further, known, here)
     return found
-
-
-def cpu() -> probe.Cpu | None:
-    """Return the TLBs as the probe finds them, or None where it cannot say."""
-    try:
-        found = probe.ask("cpu")
-    except ProbeError:
-        return None
-    return found if isinstance(found, probe.Cpu) else None
 
 
 def versions() -> dict[str, str]:

@@ -172,7 +172,7 @@ def counted_events(host: Host, cells: Iterable[Cell]) -> tuple[dict[str, Any], C
     What a cell is judged by is made of events that are counted in every block. What was found stands in the facts, as
     `pmu` and `fault_costs`.
     """
-    facts = fingerprint.fingerprint(host, identity.cpu())
+    facts = fingerprint.fingerprint(host)
     plan, pmu = _planned(facts["cpu"], {metric.name for cell in cells for metric in (cell.metric, *cell.also)})
     return {**facts, "pmu": pmu, "fault_costs": _fault_costs()}, plan
 
