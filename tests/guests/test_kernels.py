@@ -402,7 +402,7 @@ def test_the_base_page() -> None:
 @pytest.mark.parametrize("name", RECIPES)
 def test_recipes_differ_from_their_base_in_one_fragment(name: str) -> None:
     recipe = RECIPES[name]
-    assert [each for each, _ in recipe.fragments] == [*_BASE[recipe.arch], name]
+    assert len(recipe.texts) == len(_BASE[recipe.arch]) + 1
     asked = build.merged_fragments(recipe.texts)
     # No fragment takes back what the base asks for: comparisons are of what is added.
     base = build.merged_fragments(_fragment(each) for each in _BASE[recipe.arch])
@@ -536,8 +536,7 @@ def packaged(tarball: Path) -> Path:
 
 
 def recipe(*more: str) -> Recipe:
-    texts = (("needed", NEEDED), *((str(number), text) for number, text in enumerate(more)))
-    return Recipe(name="small", arch="x86-64", fragments=texts)
+    return Recipe(name="small", arch="x86-64", texts=(NEEDED, *more))
 
 
 def provided(tarball: Path, wanted: Recipe, say: Callable[[str], None]) -> Kernel:

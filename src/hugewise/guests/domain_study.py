@@ -19,6 +19,7 @@ from hugewise.errors import UserError
 from hugewise.model.guest import PAGE_OF, Architecture, Backing, Domain, DomainDisk, Pages
 from hugewise.quantity import format_size
 from hugewise.stats.exact import least_budget
+from hugewise.visible import printable
 
 _CONFIDENCE = 0.99  # for a study that names none; written down, as the blocks follow from it
 _SLACK = 2  # times the fewest blocks that can decide: a pair or two may point the other way
@@ -42,12 +43,7 @@ def file_name(text: str) -> str:
 
 def remark(text: str) -> str:
     """Return a comment of a study with somebody else's text in it, which never ends the line."""
-    return f"#   {plain(text)}\n"
-
-
-def plain(text: str) -> str:
-    """Return the text as one printable line."""
-    return "".join(character if character.isprintable() else " " for character in text)
+    return f"#   {printable(text)}\n"
 
 
 def quoted(text: str) -> str:
@@ -222,10 +218,10 @@ class _Writer:
         return UserError(f"{self.domain.at(self.line(tag) or 1)}: {message}", hint=hint)
 
     def introduction(self) -> Iterator[str]:
-        yield f"# The libvirt domain {plain(self.domain.name)} ({plain(self.domain.file)}) as a study of guests."
+        yield printable(f"# The libvirt domain {self.domain.name} ({self.domain.file}) as a study of guests.")
         if self.notes:
             yield "# Not as in the domain:"
-            yield from (f"#   {plain(note)}" for note in self.notes)
+            yield from (f"#   {printable(note)}" for note in self.notes)
         yield ""
 
     def head(self) -> Iterator[str]:
@@ -237,7 +233,7 @@ class _Writer:
             if self.request.within
             else "What should the memory of {} be made of?"
         )
-        yield f"question = {quoted(asked.format(plain(self.domain.name)[:80]))}"
+        yield f"question = {quoted(asked.format(printable(self.domain.name)[:80]))}"
         yield ""
 
     def policies(self) -> Iterator[str]:
@@ -269,7 +265,7 @@ class _Writer:
         for name, backing in arms:
             yield f'    {{ name = "{name}", from = "as-is", {backing_toml(backing)} }},'
         for name, backing, why in refused:
-            yield f"    # Not on this host: {plain(why)}"
+            yield f"    # Not on this host: {printable(why)}"
             yield f'    # {{ name = "{name}", from = "as-is", {backing_toml(backing)} }},'
         self.names = tuple(name for name, _ in arms)
         yield "]"

@@ -219,40 +219,25 @@ _BASE: Mapping[Architecture, tuple[str, ...]] = MappingProxyType(
 
 
 class Recipe(msgspec.Struct, frozen=True, kw_only=True):
-    """A kernel to build.
-
-    fragments   their texts by name, in the order to apply them
-    """
+    """A kernel to build; `texts`: its fragments in the order to apply them."""
 
     name: str
     arch: Architecture
-    fragments: tuple[tuple[str, str], ...]
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        return tuple(text for _, text in self.fragments)
+    texts: tuple[str, ...]
 
 
 def _fragment(name: str) -> str:
     return resources.files(__package__).joinpath("fragments", f"{name}.config").read_text(encoding="utf-8")
 
 
-def _recipe(name: str, arch: Architecture) -> Recipe:
-    texts = tuple((fragment, _fragment(fragment)) for fragment in (*_BASE[arch], name))
-    return Recipe(name=name, arch=arch, fragments=texts)
-
-
+_OWN: Mapping[Architecture, tuple[str, ...]] = MappingProxyType(
+    {"x86-64": ("pv-none", "pv-plain", "pv-xxl"), "arm64": ("arm64-4k", "arm64-16k", "arm64-64k")}
+)
 RECIPES: Mapping[str, Recipe] = MappingProxyType(
     {
-        recipe.name: recipe
-        for recipe in (
-            _recipe("pv-none", "x86-64"),
-            _recipe("pv-plain", "x86-64"),
-            _recipe("pv-xxl", "x86-64"),
-            _recipe("arm64-4k", "arm64"),
-            _recipe("arm64-16k", "arm64"),
-            _recipe("arm64-64k", "arm64"),
-        )
+        name: Recipe(name=name, arch=arch, texts=tuple(map(_fragment, (*_BASE[arch], name))))
+        for arch, names in _OWN.items()
+        for name in names
     }
 )
 
