@@ -98,7 +98,7 @@ class Tree:
         """An ELF file of 64 bits, with an interpreter if it is not static."""
         head = struct.pack("<4sBBBB8xHHIQQQIHHHHHH", b"\x7fELF", 2, 1, 1, 0, 3, 62, 1, 0, 64, 0, 0, 64, 56, 2, 0, 0, 0)
         kinds = (1, 1 if static else 3)
-        self.put(path, head + b"".join(struct.pack("<I52x", kind) for kind in kinds), mode)
+        self.put(path, head + b"".join(struct.pack("<I4xQ16xQ16x", kind, 1, 3) for kind in kinds), mode)
 
     def process(
         self,
