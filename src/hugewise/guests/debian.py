@@ -123,7 +123,7 @@ class _Apt(msgspec.Struct, frozen=True):
     sandbox: Sandbox
 
     def run(self, program: str, *arguments: str) -> Finished:
-        command = (_program(program, "apt"), "--config-file", str(self.sandbox.lent / "apt.conf"), *arguments)
+        command = (_program(program), "--config-file", str(self.sandbox.lent / "apt.conf"), *arguments)
         proxies = {name: os.environ[name] for name in _PASSED if name in os.environ}
         fixed = {"LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"}
         return self.sandbox.run(command, timeout=_PATIENCE_S, environment={**proxies, **fixed})
@@ -138,9 +138,10 @@ def missing() -> tuple[Missing, ...]:
     )
 
 
-def _program(name: str, package: str) -> str:
+def _program(name: str) -> str:
     if (path := shutil.which(name)) is None:
-        raise UserError(f"guests of Debian packages need {name} on this machine", hint=f"apt install {package}")
+        cure = f"apt install {_PROGRAMS.get(name, 'apt')}"
+        raise UserError(f"guests of Debian packages need {name} on this machine", hint=cure)
     return path
 
 
@@ -356,10 +357,7 @@ def unpack(deb: Path, root: Path, *, only: Sequence[str] = (), without: Sequence
     Links to folders stay, for usr-merged trees. `only` and `without` are patterns such as `./usr/share/doc/*`; `*`
     takes in slashes. Times are not kept. Raises StorageError.
     """
-    program = shutil.which("dpkg-deb")
-    if program is None:
-        raise UserError("guests of Debian packages need dpkg-deb on this machine", hint="apt install dpkg")
-    argv = (program, "--fsys-tarfile", str(deb))
+    argv = (_program("dpkg-deb"), "--fsys-tarfile", str(deb))
     with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as reading:
         assert reading.stdout is not None
         assert reading.stderr is not None

@@ -74,14 +74,10 @@ def missing(arch: Architecture, named: str | None = None) -> Missing | None:
 
 def find_qemu(arch: Architecture, named: str | None = None) -> str:
     """Return the path of the QEMU that is `named`, else of the one installed for `arch`. Raises UserError."""
-    if named is not None:
-        if not os.access(named, os.X_OK):
-            raise UserError(f"{named}: no such program", hint="name QEMU's program, or remove qemu from [guest]")
-        return named
-    path = _found(arch)
-    if path is None:
-        raise UserError(f"no {PROGRAMS[arch]} for guests of {arch}", hint=f"apt install {_PACKAGES[arch]}")
-    return path
+    if (lacking := missing(arch, named)) is not None:
+        hint = "name QEMU's program, or remove qemu from [guest]" if named else f"apt install {lacking.package}"
+        raise UserError(lacking.reason, hint=hint)
+    return named or _found(arch) or PROGRAMS[arch]
 
 
 def _found(arch: Architecture) -> str | None:
