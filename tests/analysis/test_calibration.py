@@ -141,7 +141,7 @@ def test_a_treatment_without_what_came_later_is_what_it_was_before() -> None:
     ("workload", "gone"),
     [
         ("redis", {"malloc_conf": "", "client": "probe"}),
-        ("tpcc", {"seed": 1, "sysbench_tpcc": "", "server": "postgres", "transactions": 0, "keep_thp": False}),
+        ("tpcc", {"seed": 1, "sysbench_tpcc": ""}),
         ("x264", {"clips": "", "preset": "medium", "copy_binary": True}),
     ],
 )

@@ -342,9 +342,9 @@ def test_a_run_of_some_cells_goes_on_with_the_image_that_it_began_with(provider:
     """Before the whole was kept, a part had the packages of its own cells."""
     guest = {"arch": "x86-64", "accelerator": "tcg"}
     kernel = [{"name": "one", "package": "linux-image-amd64"}]
-    uses = [{"name": "mysql-ro"}, {"name": "pgbench"}]
-    whole = study_of(policies=["base", "thp"], guest=guest, kernel=kernel, workload=uses)
-    part = load.part(whole, ["pgbench"])
+    tpcc = {"name": "tpcc", "parameters": {"server": ["mariadb", "postgres"]}}
+    whole = study_of(policies=["base", "thp"], guest=guest, kernel=kernel, workload=[tpcc])
+    part = load.part(whole, ["tpcc-server=postgres"])
     images = []
     for one in (whole, part, msgspec.structs.replace(part, whole=None)):
         provider.asked.clear()

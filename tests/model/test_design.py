@@ -69,7 +69,7 @@ def test_a_duet_needs_a_cpu_for_each_arm_and_a_proof_that_tells_them_apart() -> 
 def test_workloads_that_take_turns_are_those_that_say_so() -> None:
     found: dict[str, object] = dict(discover())
     assert {name for name, each in found.items() if isinstance(each, TakingTurns)} == {
-        *("command", "memcached", "mysql-ro", "pgbench", "redis", "service")
+        *("command", "memcached", "mysql-ro", "pgbench", "redis", "service", "tpcc")
     }
     assert {name for name, each in found.items() if isinstance(each, FixedWork)} == {"service"}
     assert {name for name, each in found.items() if isinstance(each, Visited)} == {"memcached", "redis"}
@@ -121,7 +121,8 @@ def test_arms_that_take_turns_are_there_at_once_and_only_in_old_runs_must_agree(
     [
         ("chase", {}, "no workload whose arms can take turns"),
         ("x264", {}, "no workload whose arms can take turns"),
-        ("tpcc", {}, "no workload whose arms can take turns"),
+        ("tpcc", {}, "PostgreSQL's backends with it"),
+        ("tpcc", {"server": "mariadb"}, "give all arms the same work"),
         ("redis", {"mode": "sla"}, "mode = 'sla' searches a rate"),
         ("redis", {"mode": "rate"}, "mode = 'rate' sends requests on time"),
         ("redis", {"operations": 100}, "name a duration"),

@@ -64,6 +64,7 @@ def test_redis_is_told_of_huge_pages_and_so_is_its_allocator() -> None:
     [
         ("pgbench", {}, "postgresql", "huge_pages = off\n"),
         ("mysql-ro", {}, "mariadb", "[mariadbd]\nlarge-pages = OFF\n"),
+        ("tpcc", {"server": "mariadb"}, "mariadb", "[mariadbd]\nlarge-pages = OFF\n"),
         ("tpcc", {}, "postgresql", "huge_pages = off\n"),
     ],
 )

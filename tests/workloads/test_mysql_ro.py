@@ -71,7 +71,6 @@ def test_data_are_made_from_the_seed_by_a_server_that_ends_with_all_settled() ->
     install, first, server, prepare, analyze = data.recipe(PLACES)
     assert isinstance(install, Step) and "--no-defaults" in install.argv
     assert isinstance(first, Write) and "CREATE DATABASE sbtest" in first.text
-    assert "DELETE FROM mysql.global_priv WHERE User = 'root' AND Host <> 'localhost'" in first.text
     assert isinstance(server, Server) and "--innodb-fast-shutdown=0" in server.argv
     assert f"--init-file=/d/{first.path}" in server.argv
     assert isinstance(prepare, Step) and {"--rand-seed=7", "--threads=2", "prepare"} <= set(prepare.argv)

@@ -53,6 +53,8 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("pgbench", {"transactions": 100}),
     ("mysql-ro", {}),
     ("tpcc", {}),
+    ("tpcc", {"server": "mariadb"}),
+    ("tpcc", {"server": "mariadb", "transactions": 100}),
     ("iperf3", {"peer": "machine"}),
 ]
 IDS = ["-".join([name, *given.keys()]) for name, given in CASES]

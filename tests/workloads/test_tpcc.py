@@ -1,4 +1,4 @@
-"""TPC-C: what is run, and what the client says. The recorded outputs are real."""
+"""TPC-C: what is run on each server, and what the client says. The recorded outputs are real."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from hugewise.model.procedure import Places, Step
-from hugewise.workloads import _postgres, tpcc
+from hugewise.model.design import TakingTurns
+from hugewise.model.procedure import Part, Places, Server, Step, Write
+from hugewise.workloads import _mariadb, _postgres, _tpcc, tpcc
 from hugewise.workloads._postgres import TOUCH
-from hugewise.workloads.tpcc import WORKLOAD, go_tpc
-from tests.build.workloads import BASE, POOL, Said, given, use
+from hugewise.workloads._tpcc import go_tpc, go_tpc_whole
+from hugewise.workloads.tpcc import WORKLOAD
+from tests.build.workloads import BASE, MIB, POOL, Said, given, use
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "tpcc"
 GO_TPC = (GOLDEN / "go-tpc.jsonl").read_text()  # a run of 3 s, which tells of two seconds
@@ -24,9 +26,11 @@ PLACES = Places(data="/d", run="/r", ports=(15306,), sut=(0,), client=(1,))
 
 @pytest.fixture(autouse=True)
 def there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """PostgreSQL and go-tpc seem to be installed, here or not."""
+    """Both servers and go-tpc seem to be installed, here or not."""
+    maria = _mariadb.MariadbPrograms("/s/mariadbd", "/s/mariadb-install-db", "/s/mariadb", "10.11.19")
+    monkeypatch.setattr(_mariadb, "find", lambda folder="": maria)
     monkeypatch.setattr(_postgres, "installed", lambda folder="": _postgres.PostgresPrograms("/p", 15, "15.18"))
-    monkeypatch.setattr(tpcc, "go_tpc_path", lambda: "/v/go-tpc")
+    monkeypatch.setattr(_tpcc, "go_tpc_path", lambda: "/v/go-tpc")
 
 
 def said(timed: str, *, client: float = 0.1, lead: int = 1) -> Said:
@@ -34,17 +38,25 @@ def said(timed: str, *, client: float = 0.1, lead: int = 1) -> Said:
     return Said(told, sut=use(0.5), client=use(client), seconds=1.0)
 
 
-def test_go_tpc_reaches_postgres_by_its_socket() -> None:
-    argv = WORKLOAD.procedure(BASE, given(WORKLOAD), PLACES).timed.argv
+def test_go_tpc_reaches_postgres_by_its_socket_and_mariadb_on_the_loopback() -> None:
+    argv = WORKLOAD.procedure(BASE, given(WORKLOAD, server="postgres"), PLACES).timed.argv
     # lib/pq sorts its settings and takes the last host: the folder must sort after the dot.
     assert {"--host=.", "--conn-params=sslmode=disable&host=/r", "--ignore-error", "--interval=1s"} <= set(argv)
     assert sorted([".", "/r"])[-1] == "/r"
+    procedure = WORKLOAD.procedure(BASE, given(WORKLOAD, server="mariadb"), PLACES)
+    assert {"--host=127.0.0.1", "--port=15306", "--time=29s"} <= set(procedure.timed.argv)
+    assert {"--bind-address=127.0.0.1", "--port=15306"} <= set(procedure.servers[0].argv)
+    assert procedure.window is not None
+    assert (procedure.window.lead, procedure.window.length) == (10, 15)
 
 
-def test_a_pool_reaches_shared_buffers() -> None:
-    (postgres,) = WORKLOAD.procedure(POOL, given(WORKLOAD), PLACES).servers
+def test_pages_reach_each_server_in_its_own_way() -> None:
+    (maria,) = WORKLOAD.procedure(POOL, given(WORKLOAD, server="mariadb"), PLACES).servers
+    (postgres,) = WORKLOAD.procedure(POOL, given(WORKLOAD, server="postgres"), PLACES).servers
+    assert "--large-pages" in maria.argv
     assert {"huge_pages=on", "huge_page_size=2048kB"} <= set(postgres.argv)
-    assert postgres.named == "shared"
+    assert (maria.named, postgres.named) == ("large", "shared")
+    assert WORKLOAD.pool(POOL, given(WORKLOAD, server="mariadb")) == (1024 + 24) * 2 * MIB
     assert WORKLOAD.pool(BASE, given(WORKLOAD)) == 0
 
 
@@ -62,6 +74,7 @@ def test_the_lead_grows_with_the_clients_of_postgres_and_the_size_and_can_be_giv
     assert lead(warehouses=33) > lead(warehouses=12)
     assert lead(warehouses=33) == lead(warehouses=60), "no more than the buffers is touched"
     assert lead(connections=9, lead="4s") == 4
+    assert lead(server="mariadb", connections=9) == lead(server="mariadb"), "one process serves all"
 
 
 def test_a_backend_of_postgres_touches_its_buffers_before_its_first_update() -> None:
@@ -77,10 +90,34 @@ def test_a_backend_of_postgres_touches_its_buffers_before_its_first_update() -> 
     assert f"least({12 * 110_000_000 // 4 // 8192}, " in fill, "a quarter of the database, where so much is free"
 
 
+def test_the_redo_log_of_mariadb_is_written_round_once_before_its_pages_are_read() -> None:
+    redo, warm, *_ = WORKLOAD.procedure(BASE, given(WORKLOAD, server="mariadb"), PLACES).warm
+    assert (redo.name, warm.name) == ("redo", "warm")
+    said = redo.argv[-1]
+    assert said.startswith("--execute=USE tpcc; CREATE TABLE filler ") and said.endswith("; DROP TABLE filler")
+    logged = said.count("UPDATE filler") * 2 * 2048 * 7000
+    assert 512 * MIB < logged < 640 * MIB
+    assert said.count("innodb_max_purge_lag_wait = 0") == said.count("UPDATE filler"), "nothing is left to be purged"
+
+
 def test_the_warehouses_are_loaded_once_without_the_client_s_own_check() -> None:
-    acts = list(WORKLOAD.data(given(WORKLOAD)).recipe(PLACES))
-    assert [getattr(act, "name", "") for act in acts] == ["initdb", "postgres", "create", "prepare", "rest"]
-    assert isinstance(acts[3], Step) and "--no-check" in acts[3].argv
+    install, first, server, prepare, analyze = WORKLOAD.data(given(WORKLOAD, server="mariadb")).recipe(PLACES)
+    assert isinstance(first, Write) and "CREATE USER tpcc@127.0.0.1" in first.text
+    assert "DELETE FROM mysql.global_priv WHERE User = 'root' AND Host <> 'localhost'" in first.text
+    assert isinstance(prepare, Step) and "--no-check" in prepare.argv
+    assert all(isinstance(each, Step | Server) for each in (install, server, analyze))
+    names = [getattr(act, "name", "") for act in WORKLOAD.data(given(WORKLOAD, server="postgres")).recipe(PLACES)]
+    assert names == ["initdb", "postgres", "create", "prepare", "rest"]
+
+
+def test_data_of_another_server_or_size_are_others() -> None:
+    values = [
+        given(WORKLOAD, server="postgres"),
+        given(WORKLOAD, server="mariadb"),
+        given(WORKLOAD, warehouses=3),
+    ]
+    keys = [tuple(sorted((WORKLOAD.data(value).key).items())) for value in values]
+    assert len(set(keys)) == len(keys)
 
 
 @pytest.fixture
@@ -94,13 +131,16 @@ def test_new_orders_are_counted_in_the_measured_part_alone() -> None:
     seen = go_tpc(GO_TPC, 1, 1, 3)
     assert (seen.new_orders, seen.transactions, seen.errors) == (411, 951, 0)
     assert seen.average_ms == pytest.approx(2121.1 / 411)
+    assert seen.quantiles_ms == {}, "those of the summary are of the lead too"
     reading = WORKLOAD.read(said(GO_TPC), given(WORKLOAD, duration="1s"))
     assert reading.metrics["tpmc"] == 411 * 60
     assert reading.metrics["tpm_total"] == 951 * 60
     assert reading.metrics["server_cpu_us"] == pytest.approx(0.5e6 / 951)
     assert set(reading.metrics) == {metric.name for metric in WORKLOAD.metrics}
     assert (reading.problem, reading.marks, reading.series) == (None, (), (951.0,))
-    assert reading.absent == {}
+    quantiles = {f"latency_p{quantile}_ms" for quantile in (50, 90, 95, 99)}
+    assert {*reading.absent} == {name for name, value in reading.metrics.items() if value is None} == quantiles
+    assert all("of its whole run alone" in reason for reason in reading.absent.values())
 
 
 def counted(line: str, operation: str) -> int:
@@ -231,8 +271,62 @@ def test_other_output_is_an_error(text: str, reason: str) -> None:
 
 
 def test_a_missing_client_says_how_it_is_had(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tpcc, "go_tpc_path", lambda: None)
-    monkeypatch.setattr(_postgres, "missing", lambda *_: ())
-    assert [each.reason for each in WORKLOAD.missing(given(WORKLOAD))] == [
+    monkeypatch.setattr(_tpcc, "go_tpc_path", lambda: None)
+    values = given(WORKLOAD, server="mariadb")
+    assert [each.reason for each in WORKLOAD.missing(values)] == [
         "go-tpc: not beside hugewise and not on PATH; build it with `make go-tpc` (needs go)"
     ]
+
+
+WORK = {"server": "mariadb", "connections": 4, "transactions": 1002}
+
+
+def test_work_is_given_in_place_of_a_time_after_a_tenth_of_it_to_warm_up() -> None:
+    procedure = WORKLOAD.procedure(BASE, given(WORKLOAD, **WORK), PLACES)
+    assert procedure.window is None
+    assert {"--count=1004", "--time=24h"} < {*procedure.timed.argv}
+    (warm_up,) = (step for step in procedure.warm if step.name == "warm-up")
+    assert "--count=104" in warm_up.argv
+    timed = WORKLOAD.procedure(BASE, given(WORKLOAD, server="mariadb"), PLACES).timed.argv
+    assert not [word for word in timed if word.startswith("--count")]
+
+
+def test_writers_take_turns_by_work_and_where_their_pages_can_be_proven() -> None:
+    workload: object = WORKLOAD
+    assert isinstance(workload, TakingTurns)
+    assert workload.turns_refused(given(WORKLOAD, **WORK)) is None
+    assert "transactions = N" in (workload.turns_refused(given(WORKLOAD, server="mariadb")) or "")
+    values = given(WORKLOAD, **{**WORK, "server": "postgres"})
+    assert "backends with it" in (workload.turns_refused(values) or "")
+    assert "backends with it" in (WORKLOAD.refuses(BASE, values) or "")
+
+
+def test_of_a_given_work_all_of_the_run_counts_by_the_time_in_which_it_went_on() -> None:
+    seen = go_tpc_whole(GO_TPC, 2.0)
+    assert (seen.new_orders, seen.seconds, seen.series) == (1396, 2.0, ())
+    assert seen.quantiles_ms == {"p50": 4.2, "p90": 7.9, "p95": 11.0, "p99": 15.7}
+    outputs = said(GO_TPC)
+    outputs.steps |= {
+        "begun": "1000\nInnodb_os_log_written\t50\n", "ended": "3000\nInnodb_os_log_written\t950\n",
+    }  # fmt: skip
+    outputs.begin, outputs.end = 1000.0, 1010.0
+    values = given(WORKLOAD, server="mariadb", transactions=seen.transactions, connections=1)
+    alone = WORKLOAD.read(outputs, values)
+    assert alone.metrics["tpmc"] == pytest.approx(1396 * 60 / 10)
+    assert alone.metrics["latency_p50_ms"] == 4.2
+    outputs.turns = (Part(1000.5, 1001.5, 1000.5), Part(1004.0, 1005.0, 1004.0))
+    turned = WORKLOAD.read(outputs, values)
+    assert turned.metrics["tpmc"] == pytest.approx(1396 * 60 / 2)
+    assert turned.metrics["server_cpu_us"] == pytest.approx(0.5e6 / seen.transactions)
+    assert turned.metrics["latency_p50_ms"] is None and "goes on while it is frozen" in turned.absent["latency_p50_ms"]
+    grown = {name: turned.facts[name] for name in ("database_bytes", "database_grew_bytes", "redo_grew_bytes")}
+    assert grown == {"database_bytes": 1000, "database_grew_bytes": 2000, "redo_grew_bytes": 900}
+    assert turned.problem is None
+    refused = "execute run failed, err Error 1213: Deadlock found\n"
+    for count, why in ((10, None), (seen.transactions // 10, "so that it did other work: Error 1213: Deadlock found")):
+        outputs.steps["timed"] = f"{GO_TPC}{refused * count}"
+        failing = WORKLOAD.read(outputs, {**values, "transactions": seen.transactions + count})
+        assert (failing.problem or "").endswith(why or "") and bool(failing.problem) == bool(why)
+    outputs.steps["timed"] = GO_TPC
+    more = WORKLOAD.read(outputs, {**values, "transactions": seen.transactions + 5})
+    assert more.problem == f"{seen.transactions} transactions were made of {seen.transactions + 5}"

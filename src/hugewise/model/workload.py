@@ -54,7 +54,7 @@ class Parameter(msgspec.Struct, frozen=True):
 GONE: Mapping[str, Mapping[str, ParameterValue]] = {
     "memcached": {"large_pages": False, "client": "probe"},
     "redis": {"malloc_conf": "", "client": "probe"},
-    "tpcc": {"seed": 1, "sysbench_tpcc": "", "server": "postgres", "transactions": 0, "keep_thp": False},
+    "tpcc": {"seed": 1, "sysbench_tpcc": ""},
     "x264": {"clips": "", "preset": "medium", "copy_binary": True},
 }
 """Parameters that workloads had, with their defaults: stored runs and calibrations have them. Where another workload

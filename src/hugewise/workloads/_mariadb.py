@@ -11,6 +11,7 @@ my_largepage.c of 10.11 (the largest page size that is no larger than what is as
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -175,13 +176,16 @@ def server(
     treatment: Treatment | None,
     buffer_pool: int,
     *,
+    log: int = 96 << 20,
     keep: bool = False,
+    port: int | None = None,
 ) -> Server:
-    """Return the server, on a unix socket, and for clients elsewhere on the address that they know (`guards` come
-    before).
+    """Return the server, on a unix socket, and on `port` of the loopback where a client cannot use sockets; for clients
+    elsewhere on the address that they know (`guards` come before).
 
     treatment    None: data are made
     buffer_pool  bytes
+    log          bytes of the redo log; the same when data are made and when they are used
     keep         it cannot switch transparent huge pages off for itself
     """
     pages = treatment is not None and treatment.target.kind == "hugetlb"
@@ -189,7 +193,7 @@ def server(
         *((_probe(), "keep-thp") if keep and treatment is not None else ()),
         *(installation.server, "--no-defaults", f"--datadir={_folder(places)}", f"--socket={socket(places)}"),
         *(f"--pid-file={places.run}/mariadb.pid", f"--tmpdir={places.run}", f"--secure-file-priv={places.run}"),
-        *_listens(places.far),
+        *_listens(places, port),
         "--skip-name-resolve",
         f"--innodb-buffer-pool-size={buffer_pool}",
         # Without it newer servers reserve 8 TiB of addresses beside the pool.
@@ -197,7 +201,7 @@ def server(
         f"--key-buffer-size={_KEY_CACHES[0]}",
         f"--aria-pagecache-buffer-size={_KEY_CACHES[1]}",
         f"--innodb-log-buffer-size={_LOG_BUFFERS[0]}",
-        "--innodb-log-file-size=96M",
+        f"--innodb-log-file-size={log}",
         # tmpfs has no asynchronous reads, and the kernel's limit on them would decide elsewhere.
         "--innodb-use-native-aio=0",
         # The pool is warmed by reading: contents that another run left must not count.
@@ -221,8 +225,10 @@ def server(
     )
 
 
-def _listens(far: RemoteEndpoint | None) -> tuple[str, ...]:
-    return ("--skip-networking",) if far is None else (f"--bind-address={far.address}", f"--port={far.ports[0]}")
+def _listens(places: Places, port: int | None) -> tuple[str, ...]:
+    if places.far is not None:
+        return (f"--bind-address={places.far.address}", f"--port={places.far.ports[0]}")
+    return ("--skip-networking",) if port is None else ("--bind-address=127.0.0.1", f"--port={port}")
 
 
 FAR_USER = "hugewise"
@@ -230,10 +236,13 @@ FAR_USER = "hugewise"
 _FAR = "far.sql"
 
 
-def guards(far: RemoteEndpoint, database: str) -> tuple[Write, ...]:
-    """Return the file by which the server knows clients elsewhere: by address and password."""
+def guards(far: RemoteEndpoint, database: str, *, password: bool = True) -> tuple[Write, ...]:
+    """Return the file by which the server knows clients elsewhere: by address, with a password where a file can tell
+    it.
+    """
+    known = f" IDENTIFIED BY '{far.password}'" if password else ""
     statements = (
-        f"CREATE USER {FAR_USER}@'{far.client}' IDENTIFIED BY '{far.password}'",
+        f"CREATE USER {FAR_USER}@'{far.client}'{known}",
         f"GRANT ALL ON {database}.* TO {FAR_USER}@'{far.client}'",
     )
     return (Write(_FAR, "".join(f"{statement};\n" for statement in statements), private=True),)
@@ -256,6 +265,30 @@ def warmed(installation: MariadbPrograms, places: Places, database: str, tables:
     return sql(installation, places, "warm", f"CHECK TABLE {every}", timeout=86_400, expects="status\tOK")
 
 
+_FILLER = (
+    "CREATE TABLE filler (id INT PRIMARY KEY, text VARCHAR(7000) CHARACTER SET latin1) ENGINE=InnoDB",
+    "INSERT INTO filler SELECT seq, REPEAT('w', 7000) FROM seq_1_to_2048",
+)
+# Updates in place log the new and the old row; the old ones are purged at once.
+_PURGED = "SET GLOBAL innodb_max_purge_lag_wait = 0"
+_REFILLED = (
+    *("UPDATE filler SET text = REPEAT('x', 7000)", _PURGED),
+    *("UPDATE filler SET text = REPEAT('y', 7000)", _PURGED),
+)
+_REDO_OF_EACH = 2 * 2048 * 7000
+
+
+def redo_touched(installation: MariadbPrograms, places: Places, database: str, log: int) -> Step:
+    """Write once round the redo log of `log` bytes, by updates of a table that is dropped again.
+
+    On tmpfs the server maps the log, even with --innodb-log-file-mmap=0 (seen in 10.11.19): each of its pages is a
+    fault when it is first written.
+    """
+    rounds = math.ceil(log / (2 * _REDO_OF_EACH)) + 1
+    written = (f"USE {database}", *_FILLER, *_REFILLED * rounds, "DROP TABLE filler")
+    return sql(installation, places, "redo", *written, timeout=86_400)
+
+
 _COUNTERS = ("Innodb_buffer_pool_reads", "Innodb_buffer_pool_read_ahead", "Innodb_buffer_pool_bytes_data")
 
 
@@ -271,6 +304,20 @@ def counters(said: str) -> Mapping[str, int]:
     if lacking := [name for name in _COUNTERS if name not in found]:
         raise ValueError(f"MariaDB's status has no {lacking[0]}: {said[:200]!r}")
     return {name: whole(found[name], f"{name} of MariaDB's status") for name in _COUNTERS}
+
+
+def size(installation: MariadbPrograms, places: Places, name: str) -> Step:
+    """Return a step that prints the bytes of the tables, and those written to the redo log; see `sizes`."""
+    tables = "SELECT SUM(FILE_SIZE) FROM information_schema.INNODB_SYS_TABLESPACES"
+    return sql(installation, places, name, tables, "SHOW GLOBAL STATUS LIKE 'Innodb_os_log_written'")
+
+
+def sizes(said: str) -> tuple[int, int]:
+    """Return bytes of the tables and of the redo log. Raises ValueError."""
+    match = re.fullmatch(r"(\d+)\nInnodb_os_log_written\t(\d+)", said.strip())
+    if match is None:
+        raise ValueError(f"MariaDB's sizes are not as expected: {said[:200]!r}")
+    return whole(match[1], "the size of the tables"), whole(match[2], "the bytes of the redo log")
 
 
 def read_from_storage(begun: str, ended: str) -> int:
