@@ -184,7 +184,7 @@ class CountingMachine:
         patience: float,
         outputs: str = OUTPUTS,
     ) -> None:
-        self.host: Host = _PlannedHost(survey, name)
+        self.host: Host = SurveyedHost(survey, name)
         self.environment: Mapping[str, str] = {"PATH": programs.PATH}
         self._knobs: Mapping[str, str] = {}
         self._boot, self._settle, self._patience, self._outputs = boot, settle, patience, outputs
@@ -231,7 +231,6 @@ class CountingMachine:
         # Knobs twice: the kernel refuses some values as long as another knob is not yet turned (`host.knob.turn`).
         knobs = [messages.WriteFile(path, value) for path, value in self._knobs.items()] * 2
         return [
-            *(Order(messages.WriteFile(path, text)) for path, text in self._planned.writes),
             Order(messages.WriteFile(PARANOID, "0"), optional=True),  # the guest is nobody else's
             *(Order(request, optional=True) for request in knobs),
             Order(messages.Settle(self._settle)),
@@ -282,22 +281,8 @@ class CountingMachine:
 
     def remove(self, path: str) -> None: ...
 
-    @property
-    def _planned(self) -> _PlannedHost:
-        assert isinstance(self.host, _PlannedHost)
-        return self.host
-
     def _cannot(self, what: str) -> MachineError:
         return MachineError(
             f"{self.host.name} counts instructions and runs micro-workloads alone: it {what}",
             hint="remove counting = true from [guest], or the workload from the study",
         )
-
-
-class _PlannedHost(SurveyedHost):
-    def __init__(self, survey: Survey, name: str) -> None:
-        super().__init__(survey, name)
-        self.writes: list[tuple[str, str]] = []
-
-    def write(self, path: str, text: str) -> None:
-        self.writes.append((path, text))
