@@ -445,7 +445,7 @@ def words(shown: str) -> str:
 
 @pytest.mark.parametrize("verdict", ["better", "equivalent", "worse", "undecided", "none"])
 @pytest.mark.parametrize("of", ["better", "worse", "undecided", "equivalent"])
-def test_nor_has_what_was_declared_beside_its_metric(verdict: Verdict, of: Verdict) -> None:
+def test_the_first_screen_has_no_word_of_statistics(verdict: Verdict, of: Verdict) -> None:
     """Also where there is no interval of it, or no ratio."""
     results = beside(judged((verdict, 0.9)), (COST, "mthp-64k", of, 1.5))
     (cell,) = results.cells
@@ -476,7 +476,7 @@ def test_the_answer_stands_above_the_run_and_the_list_of_sections() -> None:
     places = [shown.index(word) for word in ("Set <code>mthp-64k</code>", '<p class="lead">Run', "<nav", "<main")]
     assert places == sorted(places)
     in_text = text(results)
-    assert in_text.index("Set `mthp-64k`".replace("`", "\\`")) < in_text.index("Run `")
+    assert in_text.index("Set `mthp-64k`".replace("`", "\\`")) < in_text.index("Run \\`")
 
 
 def test_it_has_the_size_the_room_the_blocks_and_the_unit() -> None:

@@ -153,7 +153,6 @@ def test_tiers_are_in_the_legend_of_reports_that_have_some() -> None:
     assert legend(run(replace(one, tiers=(here, average)))) == EXACT_LEGEND
     reached = run(replace(one, tiers=(here, replace(average, supported=True, ratio=0.75, low=0.7, high=0.8))))
     assert legend(reached) == EXACT_LEGEND + TIER_LEGEND
-    assert legend(reached, tiers=False) == EXACT_LEGEND
     assert blocks(report(reached), Points).count(Points(EXACT_LEGEND + TIER_LEGEND)) == 1
 
 

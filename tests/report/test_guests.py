@@ -182,8 +182,8 @@ def test_a_run_on_the_host_has_no_such_section() -> None:
 
 def test_policies_are_set_by_the_knobs_of_the_guests_whoever_runs_it() -> None:
     for results in (lpc(), replace(lpc(), mechanism="process")):
-        assert run_line(results).endswith("policies set by settings of the whole system in their guests")
-    assert run_line(on_the_host()).endswith("policies set by settings of the whole system (as root)")
+        assert run_line(results).endswith("policies set by settings of the whole system in their guests.")
+    assert run_line(on_the_host()).endswith("policies set by settings of the whole system (as root).")
 
 
 def test_a_guest_that_stayed_is_told_with_its_age_and_for_what_its_verdicts_are() -> None:

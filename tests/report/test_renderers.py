@@ -56,7 +56,7 @@ def every(text: str) -> doc.Document:
         *(few(), few(swatch=True), few(turned=True), doc.Table(t(), (t(),), ())),
         *(figure, doc.Figure("not drawn", "2-stem", t(), {})),
         doc.Commands(t(), t(), t(), steps=(("Now", (t(), t())), ("At boot", (t(),)))),
-        *(doc.Commands(t(), t(), None, t()), doc.Words(((t(), t()), (t(), t()))), doc.Ran(t(), t(), t())),
+        doc.Commands(t(), t(), None, t()),
         *(doc.Bundle(kind, (doc.Line(t()), doc.Note(t()))) for kind in kinds),
         doc.Folded(t(), (doc.Line(t()),)),
         doc.Folded(t(), (doc.Line(t()),), open=True, long=True),
@@ -64,7 +64,7 @@ def every(text: str) -> doc.Document:
     return doc.Document(
         title=t(),
         top=(doc.Headline("better", t()), doc.Line(t())),
-        lead=(doc.Ran(t(), t(), t()), doc.Line(t()), doc.Line(t(), quiet=True)),
+        lead=(doc.Line(t()), doc.Line(t(), quiet=True)),
         sections=(
             doc.Section(t(), blocks, nav=t()),
             doc.Section(t(), (doc.Line(t()),), key="second"),

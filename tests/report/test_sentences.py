@@ -29,7 +29,7 @@ from hugewise.report.cell_answers import answers
 from hugewise.report.document import Table
 from hugewise.report.numbers import NOTHING
 from hugewise.report.reasons import in_words, worded
-from hugewise.report.sections.answer import paragraph
+from hugewise.report.sections.answer import evidence
 from hugewise.report.sentences import change_of, effect_of, sentence
 from hugewise.report.summary import summary
 from tests.build.results import FAULTS, LATENCY
@@ -354,5 +354,5 @@ KEPT = {
 
 
 def test_the_paragraphs_are_the_kept_ones() -> None:
-    text = "\n\n".join(f"{name}\n{paragraph(*what)}" for name, what in KEPT.items())
+    text = "\n\n".join(f"{name}\n{' '.join(evidence(*what))}" for name, what in KEPT.items())
     same(text + "\n", GOLDEN / "causes.txt")

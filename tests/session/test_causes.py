@@ -11,7 +11,7 @@ import hugewise
 from hugewise.model.results import Results
 from hugewise.model.trial import Attempt
 from hugewise.report.markdown import escape
-from hugewise.report.sections.answer import paragraph
+from hugewise.report.sections.answer import evidence
 from hugewise.report.write import write
 from tests.build import known
 from tests.requirements import need_root
@@ -73,7 +73,7 @@ def test_a_run_explains_its_verdicts_in_every_report(tmp_path: Path) -> None:
 
     folder = Path(results.folder)
     write(results, folder)
-    text = paragraph(why, verdict)
+    text = " ".join(evidence(why, verdict))
     assert ("mostly page faults" in text) == (why.told == "faults")
     for name, form in (("report.html", text.split(":")[0]), ("report.md", escape(text))):
         assert form in (folder / name).read_text(encoding="utf-8"), name

@@ -121,22 +121,6 @@ class Commands:
 
 
 @dataclass(frozen=True)
-class Words:
-    """Words and what they mean."""
-
-    meanings: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True)
-class Ran:
-    """Identity of the run, its begin, and its state in a line."""
-
-    run: str
-    when: str
-    state: str
-
-
-@dataclass(frozen=True)
 class Bundle:
     """Blocks that belong together: a card, or a remark on reading."""
 
@@ -154,7 +138,7 @@ class Folded:
     long: bool = False
 
 
-Block = Line | Headline | Points | Note | Heading | Verdicts | Table | Figure | Commands | Words | Ran | Bundle | Folded
+Block = Line | Headline | Points | Note | Heading | Verdicts | Table | Figure | Commands | Bundle | Folded
 
 
 @dataclass(frozen=True)

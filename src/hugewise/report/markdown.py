@@ -74,10 +74,6 @@ def _text(block: doc.Block) -> str:
             return "\n".join(line for verdict in verdicts for line in _verdict(verdict))
         case doc.Figure():
             return f"![{escape(block.text)}](figures/{block.stem}.svg)"
-        case doc.Words(meanings):
-            return "\n".join(f"- **{escape(word)}**: {escape(meaning)}" for word, meaning in meanings)
-        case doc.Ran():
-            return f"Run `{printable(block.run).replace('`', '')}`, {escape(block.state)}."
     return ""
 
 

@@ -155,15 +155,13 @@ def findings(comparison: Comparison) -> Iterator[Finding]:
 _SPREADS = {"wider": "more", "narrower": "less"}
 
 
-def legend(results: Results, *, tiers: bool = True) -> tuple[str, ...]:
-    """Return what the verdicts of this run do and do not say, by the methods that gave them; of `tiers`, where some
-    reach beyond the run.
-    """
+def legend(results: Results) -> tuple[str, ...]:
+    """Return what the verdicts of this run do and do not say, by the methods that gave them."""
     every = [comparison for cell in results.cells for comparison in cell.comparisons]
     methods = {one.method for one in every}
     exact: tuple[str, ...] = EXACT_LEGEND if "sequential" in methods else ()
     exact += COUNTS_LEGEND if "exact" in methods else ()
-    if tiers and any(tier.supported and tier.name != "this campaign" for each in every for tier in each.tiers):
+    if any(tier.supported and tier.name != "this campaign" for each in every for tier in each.tiers):
         exact += TIER_LEGEND
     return (*exact, *(_FIXED_LEGEND if methods - {"sequential", "exact", "screening", "unjudged"} else ()))
 
@@ -319,10 +317,11 @@ def _backed(share: float | None) -> str:
 
 
 def run_line(results: Results) -> str:
-    """Return one line on the run: its state, blocks and mechanism."""
+    """Return a sentence on the run: its state, blocks and mechanism."""
     return (
-        f"{results.state}: {results.blocks_complete} blocks complete, {results.blocks_incomplete} incomplete, "
-        f"{results.blocks_disturbed} disturbed; policies set by {_mechanism(results)}"
+        f"{results.state[:1].upper()}{results.state[1:]}: {results.blocks_complete} blocks complete, "
+        f"{results.blocks_incomplete} incomplete, {results.blocks_disturbed} disturbed; "
+        f"policies set by {_mechanism(results)}."
     )
 
 

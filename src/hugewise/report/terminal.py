@@ -83,10 +83,6 @@ def _blocks(blocks: Iterable[doc.Block]) -> Iterator[RenderableType]:
                 yield _indented(_text(f"{block.arm}, for {block.place}:"))
                 # Never broken: they are there to be copied.
                 yield from (_unbroken(f"    {printable(line)}") for _, lines in block.steps for line in lines)
-            case doc.Words(meanings):
-                yield from (_indented(_text(f"{word}: {meaning}")) for word, meaning in meanings)
-            case doc.Ran():
-                yield _text(block.state[:1].upper() + block.state[1:])
             case doc.Bundle(blocks=inner) | doc.Folded(blocks=inner):
                 yield from _blocks(inner)
 

@@ -12,7 +12,7 @@ from hugewise.errors import StorageError
 from hugewise.files import drafted, made_folder, own, sync
 from hugewise.model.results import Results
 from hugewise.report import images
-from hugewise.report.document import Block, Document, Folded, Line, Note, Ran, figures, narrow_figures
+from hugewise.report.document import Block, Document, Folded, Line, Note, figures, narrow_figures
 from hugewise.report.figures.theme import colours
 from hugewise.report.numbers import when
 from hugewise.report.remarks import earlier, time_short
@@ -27,7 +27,7 @@ def report(results: Results) -> Document:
     return Document(
         title=f"{results.study}: {results.question}",
         lead=(
-            Ran(results.run, when(results.started), run_line(results)),
+            Line(f"Run `{results.run}`, {when(results.started)}. {run_line(results)}"),
             *(Note(said) for said in time_short(results)),
             Line(earlier(results), quiet=True),
             *_records(results),

@@ -191,7 +191,7 @@ def _cause(cell: CellResult, comparison: Comparison) -> str:
     found = next(
         (cause for cause in cell.causes if (cause.arm, cause.baseline) == (comparison.arm, comparison.baseline)), None
     )
-    return "" if found is None or comparison.verdict == "none" else paragraph(found, comparison.verdict)
+    return "" if found is None or comparison.verdict == "none" else " ".join(evidence(found, comparison.verdict))
 
 
 def _memory(arm: ArmSummary | None, base: ArmSummary | None) -> tuple[tuple[str, str], ...]:
@@ -300,13 +300,8 @@ def caveats(results: Results) -> Iterator[str]:
 _FEW = 0.005  # of all: not worth a word
 
 
-def paragraph(cause: Cause, verdict: str) -> str:
-    """Return one paragraph; `verdict` is the word that it explains."""
-    return " ".join(evidence(cause, verdict))
-
-
 def evidence(cause: Cause, verdict: str) -> tuple[str, ...]:
-    """Return the sentences of the paragraph."""
+    """Return the sentences of the paragraph that explains the word `verdict`."""
     return (
         *_split(cause, verdict),
         *_faults(cause),

@@ -22,7 +22,6 @@ from hugewise.report.document import (
     Points,
     Section,
     Table,
-    Words,
     file_name,
     table,
 )
@@ -182,7 +181,9 @@ def reading(results: Results) -> Section:
         "The pages that the policy promises really backed the memory of the attempt, shown by page flags or another "
         "stated proof."
     )
-    return Section("How to read this", (Words(tuple(words.items())),), key="reading")
+    return Section(
+        "How to read this", (Points(tuple(f"{word}: {meaning}" for word, meaning in words.items())),), key="reading"
+    )
 
 
 _BESIDE = "Better in what was declared beside the metric alone: yours to weigh, by the verdicts above"
