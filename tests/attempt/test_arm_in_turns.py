@@ -101,10 +101,6 @@ def arm(tmp_path: Path) -> Iterator[Arm]:
     yield an_arm_in_turns(tmp_path, WINDOW)
 
 
-def test_while_its_server_and_its_client_are_there_it_has_its_turn(arm: Arm) -> None:
-    assert not arm.wait() and not arm.side.fallen
-
-
 @pytest.mark.parametrize("client_too", [False, True])
 def test_whose_server_is_gone_has_failed_and_what_is_left_of_it_is_ended(arm: Arm, client_too: bool) -> None:
     """A client that ends because of that is not what is named."""

@@ -128,18 +128,6 @@ def proven(filled: list[probe.Coverage], coverage: list[probe.Coverage]) -> Deli
     return _proof(cast(Group, group), cast(AttemptState, work), None)
 
 
-def test_pages_that_are_as_promised_before_the_turns_and_after_are_delivered() -> None:
-    found = proven(HUGE, HUGE)
-    assert (found.delivered, found.share) == (True, 1)
-
-
-def test_pages_that_changed_in_the_turns_are_not_delivered() -> None:
-    found = proven(HUGE, SPLIT)
-    assert found.delivered is False
-    assert known(found.share) == pytest.approx(0.25)
-    assert "before its turns" not in (found.reason or "")
-
-
 def test_pages_that_changed_are_not_delivered_though_enough_are_left() -> None:
     """Nobody's pages change in the turns: what does was measured with some of both."""
     found = proven(HUGE, seen(huge=60, base=4))

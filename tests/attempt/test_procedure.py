@@ -324,13 +324,6 @@ def test_a_server_that_dies_meanwhile_ends_the_command(runner: ProcedureRunner) 
         runner.check()
 
 
-def test_a_killed_server_is_named_with_its_signal(runner: ProcedureRunner) -> None:
-    runner.start(server())
-    os.kill(runner.running[0][1].pid, signal.SIGKILL)
-    with pytest.raises(ProcedureError, match=r"\(signal 9\)"):
-        attended(runner, ["/usr/bin/sleep", "60"], None, [])
-
-
 def test_servers_die_with_the_process_that_started_them(tmp_path: Path) -> None:
     """Their launcher gets a signal when hugewise is killed, and kills them."""
     need_python()
@@ -365,10 +358,6 @@ def test_outputs_are_read_and_links_are_not_followed(runner: ProcedureRunner) ->
     (run / "log.3").symlink_to("/etc/shadow")
     with pytest.raises(UnreadableError, match="symbolic"):
         list(played.files(re.compile(r"log\.\d")))
-
-
-def test_free_ports_differ() -> None:
-    assert len(set(LocalMachine().ports(3))) == 3
 
 
 @pytest.mark.parametrize(

@@ -37,13 +37,6 @@ int main(int argc, char **argv)
     if (IS("malloc")) {
         for (size_t got = 0; got < SIZE; got += 100000)
             memset(malloc(100000), 1, 100000);
-    } else if (IS("small")) {
-        for (size_t got = 0; got < SIZE; got += 1UL << 20) {
-            char *one = mmap(NULL, (1UL << 20) + 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-            mprotect(one, 1UL << 20, PROT_READ | PROT_WRITE);
-            madvise(one, 1UL << 20, MADV_HUGEPAGE);
-            memset(one, 1, 1UL << 20);
-        }
     } else if (IS("many")) {
         size_t count = argc > 2 ? strtoul(argv[2], NULL, 10) : 60000;
         char *all = fresh(count * 4096);

@@ -97,13 +97,6 @@ def test_memory_that_nobody_advised_has_base_pages_by_the_rule_madvise(program: 
         assert found(pid, "base").delivered is True
 
 
-@under("never")
-def test_the_rule_never_is_said(program: Path) -> None:
-    with running(program, "first") as pid:
-        one = found(pid, "thp")
-        assert (one.delivered, near(reasons(one)["rules-never"])) == (False, True)
-
-
 @under()
 def test_a_process_that_switches_them_off_for_itself_is_found(program: Path) -> None:
     with running(program, "off") as pid:
@@ -119,19 +112,6 @@ def test_except_advised_can_only_be_inferred(program: Path) -> None:
         one = found(pid, "thp")
         assert (one.delivered, near(reasons(one)["except-advised"])) == (False, True)
         assert one.processes[0].thp_disabled is False  # what the status says
-
-
-@under("madvise", "always")
-def test_a_program_that_advises_against_them_is_found(program: Path) -> None:
-    with running(program, "against") as pid:
-        assert near(reasons(found(pid, "thp"))["advised-against"])
-
-
-@under("madvise", "always")
-def test_mappings_without_room_are_too_small(program: Path) -> None:
-    with running(program, "small") as pid:
-        one = found(pid, "thp")
-        assert (one.delivered, near(reasons(one)["too-small"])) == (False, True)
 
 
 @under("madvise")
@@ -194,28 +174,6 @@ def test_children_are_looked_at_too(program: Path) -> None:
         assert sum(one.coverage.values()) > 1.9 * SIZE
 
 
-def test_a_thread_stands_for_its_process() -> None:
-    thread = min(int(task.name) for task in Path("/proc/self/task").iterdir())
-    assert found(thread).processes[0].pid == os.getpid()
-
-
-def test_a_process_of_many_mappings_is_looked_at(program: Path) -> None:
-    most = int(Path("/proc/sys/vm/max_map_count").read_text())
-    count = min(20_000, most - 1000)
-    with running(program, "many", str(count)) as pid:
-        one = found(pid, "base")
-        assert one.delivered is True
-        assert one.mappings[-1].name.endswith(" smaller ones")
-        assert sum(mapping.memory for mapping in one.mappings) >= count * 4096
-
-
-def test_a_process_that_ends_is_gone(program: Path) -> None:
-    with running(program, "idle") as pid:
-        pass
-    with pytest.raises(UserError, match="there is no such process"):
-        found(pid)
-
-
 @pytest.mark.parametrize(
     "words", [["-psecret1"], ["--password=secret1"], ["postgresql://u:secret1@h"], ["plain", "secret1"], ["K=secret1"]]
 )
@@ -244,18 +202,6 @@ def test_a_process_lives_as_long_as_a_thread_of_it(folder: Path) -> None:
     assert sum(one.coverage.values()) > SIZE
 
 
-def test_one_that_has_ended_and_was_not_waited_for(program: Path) -> None:
-    child = os.fork()
-    if child == 0:
-        os._exit(0)
-    try:
-        os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
-        with pytest.raises(UserError, match="the process has ended"):
-            found(child)
-    finally:
-        os.waitpid(child, 0)
-
-
 def test_processes_that_come_and_go_are_no_trouble() -> None:
     """A shell that starts programs without end: whatever is caught in the middle is left out."""
     shell = subprocess.Popen(["sh", "-c", "while :; do /bin/true; done"], process_group=0)
@@ -272,18 +218,6 @@ def test_memory_that_comes_and_goes_is_no_trouble(program: Path) -> None:
     with running(program, "churn") as pid:
         for _ in range(10):
             assert found(pid).processes[0].pid == pid
-
-
-def test_a_thread_of_the_kernel_has_no_memory() -> None:
-    need_root()
-    there = [
-        name
-        for name in (each.name for each in Path("/proc").iterdir())
-        if name.isdigit() and "\nKthread:\t1\n" in status(name)
-    ]
-    need(bool(there), "threads of the kernel to be seen (no pid namespace)")
-    with pytest.raises(UserError, match="no memory of its own"):
-        found(int(there[0]))
 
 
 def status(name: str) -> str:

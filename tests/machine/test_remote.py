@@ -85,12 +85,6 @@ def test_a_specification_that_is_refused_says_why(guest: Live) -> None:
     assert "argv" in told.stderr.read_text()
 
 
-def test_several_programs_at_once(guest: Live) -> None:
-    jobs = [job(guest.folder / f"job{number}", SH, "-c", f"sleep 0.1; echo {number}") for number in range(4)]
-    assert machine.run_launchers([(guest.machine, each) for each in jobs]) == [0] * 4
-    assert [Path(each.spec.stdout).read_text() for each in jobs] == ["0\n", "1\n", "2\n", "3\n"]
-
-
 SERVER = "trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.02; done"
 
 
@@ -209,11 +203,6 @@ def test_short_subcommands_answer_or_fail(guest: Live) -> None:
 
 
 # -- the system
-
-
-def test_what_the_machine_is(guest: Live) -> None:
-    assert guest.machine.emulated
-    assert not guest.machine.counters
 
 
 # -- files

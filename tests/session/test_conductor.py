@@ -241,13 +241,6 @@ def test_cells_are_interleaved_block_by_block(stage: ProcedureRunner) -> None:
     assert stage.state == "finished"
 
 
-def test_the_order_within_a_block_is_the_coin_of_seed_and_number(stage: ProcedureRunner) -> None:
-    stage.conduct([cell("one", "thp", "mthp-64k")], {})
-    for block in (1, 2, 3):
-        ran = [arm for number, _, arm, _ in stage.ran if number == block]
-        assert ran == [trial.arm for trial in design.draw_order(SEED, block, ["base", "thp", "mthp-64k"])]
-
-
 COUNTING = """
 [guest]
 arch = "x86-64"
@@ -827,15 +820,6 @@ def test_an_open_block_is_replaced_when_page_settings_were_changed_before_it_goe
     assert [each.arm for each in one.attempts] == [first]
     assert dict(one.lost) == ({second: f"it was under way when hugewise ended, and {why}"} if under_way else {})
     assert all(not each.lost for each in others)
-
-
-def test_an_open_block_goes_on_when_nothing_was_changed(stage: ProcedureRunner) -> None:
-    stage.settings.initial = {"/sys/k": "never"}
-    stage.left()
-    rewritten(stage.folder.path, lambda records: [records[0] | {"settings": {"/sys/k": "never"}}, *records[1:]])
-    stage.folder = RunFolder(stage.folder.path, stage.folder.clock)
-    (method,) = stage.conduct([cell("one", "thp")], {})
-    assert method.seen == [1, 2, 3]
 
 
 def test_an_estimate_says_of_which_cells_it_knows_nothing_yet(stage: ProcedureRunner) -> None:

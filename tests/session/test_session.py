@@ -346,22 +346,6 @@ def test_a_full_disk_is_said_and_what_was_accepted_is_kept(tmp_path: Path) -> No
         subprocess.run(["umount", str(disk)], check=True)
 
 
-def test_a_workload_that_fails_counts_as_the_worst(tmp_path: Path) -> None:
-    chosen = hugewise.command_study(["base", "as-is"], ["sh", "-c", "exit 3"], blocks=2)
-    results = hugewise.run(chosen, results=tmp_path / "results")
-    assert {a.state for a in results.attempts} == {"failed"}
-    assert {a.reason for a in results.attempts} == {"exit status 3"}
-
-
-def test_nothing_is_left_of_the_journal_and_the_lock(tmp_path: Path) -> None:
-    need_root()
-    hugewise.run(hugewise.load(small(tmp_path, "base", "thp")), results=tmp_path / "results")
-    assert journal.restore() == ["nothing to restore"]
-    assert journal.recover(LocalHost()).run is None
-    with HostLock(LocalHost()):
-        pass
-
-
 def test_a_new_session_begins_after_its_pairs_and_everything_is_set_up_again(tmp_path: Path) -> None:
     path = small(tmp_path, "base", "thp", blocks=4)
     path.write_text(path.read_text().replace("[between]", "[sessions]\npairs = 2\n\n[between]"))
