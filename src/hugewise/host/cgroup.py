@@ -16,6 +16,7 @@ proc_pid_fd(5), proc_pid_timers(5).
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import re
 import signal
@@ -38,8 +39,7 @@ from hugewise.visible import printable
 
 PATIENCE_S = 5.0
 _PAUSES_S = (20e-6, 1e-3)  # the first, and the longest
-# The functions of the kernel in which they stand, as /proc/PID/wchan has them.
-_STANDS = ("get_signal", "do_freezer_trap", "__refrigerator", "do_signal_stop", "ptrace_stop")
+_MOST_NAMED = 3  # processes of a group that does not obey
 _STOPPED = ("T", "t", "Z", "X", "D")
 
 
@@ -118,18 +118,19 @@ class Freezer:
             if late:
                 word = "freeze" if frozen else "thaw"
                 raise HugewiseError(
-                    f"{self.folders[0]} does not {word} within {self.patience:g} s{self._culprit()}",
+                    f"{self.folders[0]} does not {word} within {self.patience:g} s{self._processes_named()}",
                     hint="it may hang in the kernel: see /proc/PID/stack, or dmesg; or a group above it is frozen",
                 )
             time.sleep(pause)
             pause = min(2 * pause, longest)
 
-    def _culprit(self) -> str:
-        looks = [(_standing(self.host, pid), pid) for pid in self.processes()]
-        if not looks:
-            return ""
-        pid = min(looks)[1]
-        return f": see pid {pid} ({printable(text_of(self.host, f'/proc/{pid}/comm') or 'gone')})"
+    def _processes_named(self) -> str:
+        named = (
+            f"{pid} ({printable(text_of(self.host, f'/proc/{pid}/comm') or 'gone')})"
+            for pid in itertools.islice(self.processes(), _MOST_NAMED)
+        )
+        text = ", ".join(named)
+        return f": see pid {text}" if text else ""
 
 
 def release(folder: Path) -> None:
@@ -138,18 +139,6 @@ def release(folder: Path) -> None:
     with suppress(OSError):
         if file.exists():
             file.write_text("THAWED")
-
-
-def _standing(host: Host, pid: int) -> int:
-    # Threads that version 1 freezes while they sleep look as if they waited.
-    found = 2
-    for task in host.names(f"/proc/{pid}/task"):
-        wait = text_of(host, f"/proc/{pid}/task/{task}/wchan")
-        if wait == "0":
-            return 0
-        if wait not in _STANDS:
-            found = 1
-    return found
 
 
 def _is_stopped(pid: int) -> bool:
