@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from hugewise.analysis.causes import Processor, causes, fault_time
 from hugewise.machine import pmu
 from hugewise.model.cause import Cause, FaultPrice
-from hugewise.model.metric import NOT_IN_EMULATION, Metric
+from hugewise.model.metric import NO_CGROUP, NOT_IN_EMULATION, Metric
 from hugewise.model.over_time import ArmStall, Stall
 from hugewise.model.results import Verdict
 from hugewise.model.trial import Block
@@ -156,6 +157,17 @@ def test_what_was_not_counted_is_named_with_its_reason() -> None:
     assert "the kernel's part of the CPU time" in whats
     bare = cause({}, {}, Processor(uncounted="no PMU"))
     assert {one.what for one in bare.unseen} >= {"page walks and their cycles", "the time of a page fault"}
+
+
+@pytest.mark.parametrize(("why", "cured"), [(NO_CGROUP, True), ("its CPU time was counted as a whole", False)])
+def test_a_cgroup_is_the_cure_where_there_was_none_alone(why: str, cured: bool) -> None:
+    (one,) = blocks({}, {}, count=1)
+    uncounted = tuple(replace(each, absent={"system_s": why}) for each in one.attempts)
+    (found,) = causes(
+        LOWER, (comparison("thp", "ns_per_load", "undecided"),), [replace(one, attempts=uncounted)], {}, NO_PMU
+    )
+    assert found.why.endswith(f"({why})")
+    assert ("a control group of its own" in found.would) == cured
 
 
 def test_the_slowest_operations_stand_with_what_fell_into_their_seconds() -> None:

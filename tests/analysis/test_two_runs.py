@@ -137,28 +137,6 @@ def test_the_second_over_the_first_is_turned_with_the_runs(tmp_path: Path) -> No
         assert turned.low == pytest.approx(1 / each.high if each.high else None)
 
 
-@pytest.mark.parametrize("method", ["sequential", "fixed-n"])
-def test_effects_that_are_the_same_are_called_different_no_more_often_than_is_said(tmp_path: Path, method: str) -> None:
-    """Of 5 couples of runs of one effect with 98%: at most one, by a chance of 99.6%."""
-    of = the_study(method=method, budget={"blocks": 20})
-    random, wrong = np.random.default_rng(5), 0
-    for number in range(5):
-        runs = []
-        for seed in (2 * number, 2 * number + 1):
-            path = write_run(tmp_path / f"{seed}", of, list(random.normal(-0.1, 0.05, 20)), seed=seed)
-            rewritten(path, _named(seed))
-            runs.append(path)
-        (only,) = compared(*runs).effects
-        assert only.low is not None and only.high is not None
-        wrong += not only.low <= 1 <= only.high
-    assert wrong <= 1
-
-
-def _named(seed: int) -> Any:
-    changed = {"run": f"20261120T210000Z-{seed:04x}", "seed_hash": f"{seed:064x}"}
-    return lambda records: [records[0] | changed, *records[1:]]
-
-
 def test_alike_is_said_only_when_all_of_the_interval_is_within_the_margin(tmp_path: Path) -> None:
     of = the_study(method="fixed-n", budget={"blocks": 12}, margin="20%")
     *_, one, other = kinds(tmp_path, *[("old", -0.1), ("new", -0.1)] * 3, of=of)

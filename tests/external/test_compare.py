@@ -40,18 +40,6 @@ def said(layout: DataLayout) -> str:
     return " ".join(caveat.sentence for caveat in layout.caveats)
 
 
-def test_randomised_blocks_carry_a_verdict() -> None:
-    arm, base = blocks(40, RNG.integers(0, 2, 40).astype(bool).tolist())
-    layout = look(arm, base, randomised=True)
-    assert layout.kind == "randomised blocks" and layout.caveats == () and layout.carries_verdict
-
-
-def test_blocks_without_a_declared_coin_do_not() -> None:
-    layout = look(*blocks(40, RNG.integers(0, 2, 40).astype(bool).tolist()))
-    assert layout.kind == "blocks" and not layout.carries_verdict
-    assert "nothing says that a coin" in said(layout)
-
-
 def test_an_order_that_no_coin_made_is_seen_through() -> None:
     always = look(*blocks(20, [True] * 20), randomised=True)
     assert "thp was first in 20 of 20 blocks" in said(always) and not always.carries_verdict

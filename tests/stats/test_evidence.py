@@ -161,30 +161,6 @@ def test_products_beyond_a_double_stay_numbers() -> None:
     assert found.verdict == "better"
 
 
-def test_wrong_directions_stay_within_alpha_under_the_null() -> None:
-    """Two runs of two comparisons that share their baseline's noise, each stopped once its evidence is large.
-
-    At alpha 0.2 three standard errors above are 0.2 + 3 * sqrt(0.16 / 250) = 0.276.
-    """
-    random = np.random.default_rng(11)
-    wrong = 0
-    for _ in range(250):
-        runs = []
-        for name in "ab":
-            baseline = random.standard_t(3, 16)
-            carries = []
-            for arm in ("x", "y"):
-                process = EProcess()
-                for difference in random.standard_t(3, 16) - baseline:
-                    process.add(difference)
-                    if process.value >= 4:
-                        break
-                carries.append(carried(process.up, process.down, arm=arm))
-            runs.append(source(name, *carries))
-        wrong += any(one.direction != "undecided" for one in combine(runs, 0.2))
-    assert wrong / 250 <= 0.276
-
-
 def run(number: int, larger: float | None, smaller: float | None, absent: str = "") -> RunEvidence:
     made = Carried(
         cell="c", arm="thp", baseline="base", metric="s", higher_is_better=False, identity={"design": "d"}, pairs=20,
@@ -233,13 +209,6 @@ def after(differences: list[float]) -> EProcess:
     for difference in differences:
         process.add(difference)
     return process
-
-
-def test_the_grid() -> None:
-    assert len(GRID) == 16
-    assert GRID[0] == pytest.approx(0.02)
-    assert GRID[-1] == pytest.approx(3.0)
-    assert np.diff(np.log(GRID)) == pytest.approx([math.log(150) / 15] * 15)
 
 
 def test_by_definition() -> None:

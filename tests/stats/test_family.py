@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
 
 from hugewise.model.metric import Metric
 from hugewise.model.pages import PageSizes
@@ -44,13 +43,6 @@ def test_holm_rejects_exactly_what_its_adjusted_p_values_say(p_values: list[floa
     assert rejected == expected or close
     assert rejected == [p <= level for p, level in zip(p_values, levels, strict=True)]
     assert all(alpha / m <= level <= alpha for level in levels)
-
-
-def test_holm_by_hand() -> None:
-    rejected, levels = holm([0.01, 0.04, 0.03, 0.005], 0.05)
-    assert rejected == [True, False, False, True]
-    assert levels == pytest.approx([0.05 / 3, 0.025, 0.025, 0.0125])
-    assert holm([], 0.05) == ([], [])
 
 
 @settings(max_examples=30, deadline=None)
@@ -134,28 +126,6 @@ def test_an_undelivered_arm_still_counts_in_the_family() -> None:
     assert found[1].confidence == pytest.approx(1 - 0.01 / 2)
 
 
-def student_family(generator: np.random.Generator, theta: list[float], sd: float) -> list[FixedN]:
-    """Comparisons that share a baseline, as arms of one cell do: their errors are correlated."""
-    base = generator.normal(0, sd, 6)
-    made = []
-    for centre in theta:
-        ratios = np.exp(centre + generator.normal(0, sd, 6) - base)
-        made.append(fed([pair(k, float(r)) for k, r in enumerate(ratios)], planned=6, coins=False))
-    return made
-
-
-@pytest.mark.parametrize(("studies", "least"), [(120, 0.01), pytest.param(400, 0.02, marks=pytest.mark.soak)])
-def test_familywise_error_of_differences(studies: int, least: float) -> None:
-    """Four true nulls and one large effect, by Student's t at 90%: at most 10% of studies (plus 3 standard errors)
-    claim a null."""
-    generator = np.random.default_rng(21)
-    wrong = 0
-    for _ in range(studies):
-        found = conclude(student_family(generator, [0.5, 0, 0, 0, 0], 0.02), 0.9, 1e-6)
-        wrong += any(one.verdict in ("better", "worse") for one in found[1:])
-    assert least < wrong / studies < 0.1 + 3 * math.sqrt(0.09 / studies)
-
-
 class Known(FixedN):
     """A finished comparison whose log-ratio was estimated with a known standard error of 1/1000 (10,000 pairs)."""
 
@@ -201,13 +171,6 @@ def test_methods_follow_the_plan() -> None:
     assert {(m.name, m.planned) for m in made} == {("fixed-n", 5)}
     bare = plan(study, {"base": policies()["base"]}, workloads(), KnobFiles(), PageSizes(4096, None, (), ()), "system")
     assert methods_for(study, bare.cells) == ()
-
-
-@pytest.mark.parametrize("count", [200, pytest.param(400, marks=pytest.mark.soak)])
-def test_p_values_of_true_nulls_are_uniform(count: int) -> None:
-    generator = np.random.default_rng(31)
-    p_values = [sample(generator, 1.0, coins=False).p_difference() for _ in range(count)]
-    assert stats.kstest(p_values, "uniform").pvalue > 0.001
 
 
 def test_metrics_that_are_judged_beside_the_first_have_shares_of_the_same_error_rate() -> None:

@@ -99,12 +99,6 @@ def test_the_smallest_shift_is_what_the_pairs_show() -> None:
     assert shift_shown(7, KNOWN, 0.01) is None
 
 
-def test_halving_the_effect_takes_four_times_the_pairs() -> None:
-    one, half = pairs_needed(0.1, 1e-4, budget=100_000), pairs_needed(0.05, 1e-4, budget=100_000)
-    assert one is not None and half is not None
-    assert half / one == pytest.approx(4, rel=0.05)
-
-
 @pytest.mark.parametrize("arguments", [(-0.1, 10, 0.01), (1.0, 0, 0.01), (1.0, 10, 0.01, 9), (1.0, 10, 0.0)])
 def test_what_makes_no_sense_is_refused(arguments: tuple[float, int, float]) -> None:
     with pytest.raises(ValueError):

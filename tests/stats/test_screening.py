@@ -223,28 +223,6 @@ def test_resumed_it_chooses_the_same() -> None:
     assert whole.chosen() == resumed.chosen()
 
 
-@pytest.mark.parametrize(
-    ("levels", "runs"),
-    [
-        ((0.0, -0.021, 0.0, 0.0), 50),
-        ((-0.021, 0.0, 0.0, 0.0), 50),
-        *(
-            pytest.param(levels, 150, marks=pytest.mark.soak)
-            for levels in ((0.0, -0.021, 0.0, 0.0), (0.0, -0.021, 0.0001, -0.0), (-0.021, 0.0, 0.0, 0.0))
-        ),
-    ],
-)
-def test_the_best_is_seldom_passed_over(levels: Sequence[float], runs: int) -> None:
-    """An arm that is better than all others by a little more than the margin: at most 10% end with another one."""
-    wrong = 0
-    best = ARMS[int(np.argmin(levels))]
-    for seed in range(runs):
-        made = screening(alpha=0.1, planned=60)
-        fed(made, drawn(dict(zip(ARMS, levels, strict=True)), seed, 60, sd=0.03))
-        wrong += not made.chosen().unsure and made.chosen().arm != best
-    assert wrong / runs <= 0.1 + 2 * math.sqrt(0.1 * 0.9 / runs)
-
-
 def test_an_unsure_screening_takes_the_first_arm_that_is_not_clearly_behind_the_best() -> None:
     """b is 1% ahead of a in pairs that differ by 5%; c is ahead of base by far more than the pairs differ."""
     made = screening()

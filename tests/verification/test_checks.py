@@ -20,7 +20,6 @@ from hugewise.model.trial import commitment, draw_order
 from hugewise.report import cell_answers
 from hugewise.stats import pooling, signflip
 from hugewise.stats.method import Numbers
-from hugewise.stats.signflip import Boundary
 from hugewise.store.records import BlockClosed, BlockOpened, Closed
 from hugewise.study.load import load
 from tests.build import trials as examples
@@ -87,21 +86,6 @@ def test_the_independent_ledger_knows_a_case_by_hand() -> None:
     assert independent.scores([5.0, 0.0, 1e9]) == [7, 0, 14]
     assert independent.allowed(2, 0.3, 3) == 0
     assert independent.allowed(3, 0.3, 3) == pytest.approx(0.3)
-
-
-def test_the_independent_boundaries_are_the_public_ones() -> None:
-    # The public one may be lower where no sum lies in between; whoever crosses one crosses the other.
-    for kind in enumeration.KINDS:
-        vector = enumeration.draw(kind, 120, 2)
-        bounds, spent = independent.boundaries(vector.tolist(), 0.01, 120)
-        public = Boundary(0.01, 120)
-        scores = independent.scores(vector.tolist())
-        for score, own, exact in zip(scores, bounds, spent, strict=True):
-            other = public.step(score)
-            assert (other is None) == (own is None)
-            assert other is None or own is None or other <= own
-            assert public.spent == pytest.approx(float(exact), rel=1e-12, abs=0)
-        assert signflip.run(vector, 0.01, 120).walk == sum(scores)
 
 
 def test_the_independent_implementation_shares_no_code() -> None:
@@ -363,11 +347,6 @@ def test_below_five_hosts_none_is_shown() -> None:
     assert finding.passed, finding
 
 
-def test_each_case_of_fleets_is_a_task() -> None:
-    names = [task.name for task in fleets.tasks(1, 10)]
-    assert len(names) == len(set(names)) == len(fleets.CASES) + 4
-
-
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 def test_in_a_null_family_either_place_may_be_the_arms(family: Family) -> None:
     raw = family.draw(generator(3, family.name), 40, 250)
@@ -398,15 +377,6 @@ def test_a_place_that_is_slower_or_drifts_shows_in_the_magnitudes() -> None:
     drifting = log_ratios(families["place-drift-.99"].draw(generator(1, "drift"), 20, 500))
     magnitudes = np.abs(drifting) - np.abs(drifting).mean()
     assert np.mean(magnitudes[:, 1:] * magnitudes[:, :-1]) > 0
-
-
-def test_naive_tests_fail_as_they_should_and_hold_at_one_look() -> None:
-    raw = FAMILIES[0].draw(generator(2, "control"), 400, 600)
-    assert candidate.paired_t(raw, 0.05) > 0.35
-    assert candidate.welch(raw, 0.05) > 0.35
-    once = FAMILIES[0].draw(generator(2, "once"), 400, candidate.FIRST_LOOK)
-    assert candidate.paired_t(once, 0.05) < 0.09
-    assert candidate.welch(once, 0.05) < 0.09
 
 
 def test_naive_tests_are_scipys() -> None:
@@ -483,16 +453,6 @@ def test_pilots_deliver_what_they_promise_and_the_planted_fault_does_not() -> No
         assert finding.passed, finding
 
 
-def test_what_is_delivered_is_the_share_that_ended_by_then() -> None:
-    ends = np.array([3.0, 9.0, np.inf, 5.0])
-    assert planning.delivered(np.array([2.0, 5.0, 1e9]), ends).tolist() == [0.0, 0.5, 0.75]
-
-
-def test_each_case_of_planning_is_a_task() -> None:
-    names = [task.name for task in planning.tasks(1, 10)]
-    assert len(names) == len(set(names)) == len(planning.CASES) + 5
-
-
 @pytest.mark.parametrize(
     "case",
     [
@@ -506,11 +466,6 @@ def test_screenings_keep_their_promise_and_the_planted_faults_do_not(case: scree
     assert [finding.check for finding in findings] == ["screening"] * promised + ["control"]
     for finding in findings:
         assert finding.passed, finding
-
-
-def test_each_screening_is_a_task() -> None:
-    names = [task.name for task in screenings.tasks(1, 10)]
-    assert len(names) == len(set(names)) == len(screenings.CASES)
 
 
 SMALL = suite.Options(
@@ -600,13 +555,6 @@ def test_the_command_prints_json(
     assert found["passed"] is True
     assert found["seed"] == 1
     assert {finding["check"] for finding in found["findings"]} == {"coins"}
-
-
-def test_the_command_refuses_an_unknown_check(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert call(monkeypatch, "--check", "all") == 2
-    assert "no check is called all" in capsys.readouterr().err
 
 
 def test_the_command_fails_when_a_check_does(

@@ -41,7 +41,7 @@ from hugewise.analysis.over_time import EVENTS
 from hugewise.machine import pmu
 from hugewise.machine.pmu import ProcessorFamily
 from hugewise.model.cause import Bound, Cause, CauseTold, FaultPrice, FaultTime, TlbCost, Unseen
-from hugewise.model.metric import Metric
+from hugewise.model.metric import NO_CGROUP, Metric
 from hugewise.model.over_time import ArmStall
 from hugewise.model.pages import MemoryAge
 from hugewise.model.results import ArmSummary, Comparison
@@ -264,7 +264,7 @@ def causes(
 
 def _slowest(stalls: Sequence[ArmStall], arm: str) -> dict[str, Any]:
     lined_up = [one for one in stalls if one.arm == arm and one.stall.events]
-    beside = Counter(EVENTS[name][1].partition(",")[0] for one in lined_up for name in one.unusual if name in EVENTS)
+    beside = Counter(EVENTS[name][1] for one in lined_up for name in one.unusual if name in EVENTS)
     return {"slowest": len(lined_up), "slow_with": dict(beside)}
 
 
@@ -312,7 +312,7 @@ def _cause(
     in_kernel = statistics.median(system for system, _ in saved) / whole if whole else 0.0
     by_time = cpu_split(saved, one.planned)
     if not saved and (why := _uncounted_time(sides[0])):
-        would = by_time.would if "cgroup" in why else ""
+        would = by_time.would if why == NO_CGROUP else ""
         by_time = msgspec.structs.replace(by_time, why=f"{by_time.why} ({why})", would=would)
     return split(found, one.verdict, by_time, in_kernel=in_kernel, counted=counted)
 

@@ -87,19 +87,19 @@ EVENTS: Mapping[str, tuple[Callable[[SampleSeries, int, int], float | None], str
     "compaction_stalls": (_of("vmstat.compact_stall"), "allocations that waited for compaction"),
     "compaction_pages": (
         _of("vmstat.compact_migrate_scanned"),
-        "base pages that compaction scanned in order to move them, in whatever context",
+        "base pages that compaction scanned in order to move them",
     ),
     "huge_faults": (
         _of("vmstat.thp_fault_alloc"),
         "page faults that were given a transparent huge page of the PMD size",
     ),
-    "huge_bytes_cleared": (_cleared, "bytes in huge pages of any size that faults were given, which are cleared first"),
+    "huge_bytes_cleared": (_cleared, "bytes in huge pages of any size that faults were given"),
     "huge_fallbacks": (_of("vmstat.thp_fault_fallback"), "faults that were to have one and got base pages"),
     "collapsed_pages": (_of("khugepaged.pages_collapsed"), "huge pages that khugepaged has made"),
     "khugepaged_scans": (_of("khugepaged.full_scans"), "passes of khugepaged over all memory that ended"),
     "split_pages": (
         _of("vmstat.thp_split_page", "vmstat.thp_split_pmd"),
-        "huge pages, and mappings of huge pages, that were split",
+        "huge pages and mappings of huge pages that were split",
     ),
     "begun": (
         _of("processes.last_pid"),

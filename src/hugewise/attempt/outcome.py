@@ -23,7 +23,7 @@ from hugewise import reading
 from hugewise.machine import probe
 from hugewise.machine.noise import Difference
 from hugewise.machine.probe import Count
-from hugewise.model.metric import COUNTERS, OPERATIONS, RATES, SUMS, WALL_US, Sum, label
+from hugewise.model.metric import COUNTERS, NO_CGROUP, OPERATIONS, RATES, SUMS, WALL_US, Sum, label
 from hugewise.model.pages import PageTarget
 from hugewise.model.procedure import Outputs, Reading, RoleUse, Staged
 from hugewise.model.trial import AttemptState, Delivery
@@ -385,7 +385,7 @@ def staged(
                 **{"cpu_s": servers.cpu_s, "user_s": servers.user_s, "system_s": servers.system_s},
                 **{"page_faults": faults, "footprint_bytes": footprint},
             },
-            "servers are counted by their cgroup, and there is none",
+            NO_CGROUP,
         ).with_rates()
     found = found.adding(
         reading.metrics, {**dict.fromkeys(reading.metrics, "the workload did not say"), **reading.absent}

@@ -9,6 +9,9 @@ import msgspec
 NOT_IN_EMULATION = "the guest is emulated (TCG): its clock, TLB and caches are not a processor's"
 """Reason for a null metric that emulation does not yield exactly."""
 
+NO_CGROUP = "servers are counted by their cgroup, and there is none"
+"""Reason for a null metric of servers that only a cgroup of their own counts."""
+
 Direction = Literal["lower", "higher", "neutral"]
 
 
