@@ -12,7 +12,7 @@ import math
 from collections.abc import Collection, Sequence
 from typing import Literal, NamedTuple
 
-from hugewise.analysis.forecast import FEWEST, TYPICAL, Forecast, Row
+from hugewise.analysis.forecast import FEWEST, Forecast, Row
 from hugewise.analysis.published import BEYOND, NOT_HERE, ROUNDED, Size
 from hugewise.model.metric import NOT_IN_EMULATION
 from hugewise.model.reason import Known, NoMetric, NotInCell, NotPlanned, OneLevel, OtherBaseline, Reason, ZeroMedian
@@ -269,11 +269,11 @@ def _unmeasured(rows: Sequence[ClaimRow], ways: Sequence[Way]) -> list[Way]:
 
 def open_pairs(data: PageData, cell: str, arm: str, metric: str) -> tuple[Forecast, Row] | None:
     """Return the forecast of a comparison in one metric by the newest run that has one with its pairs."""
-    key = (cell, arm, metric, TYPICAL)
+    key = (cell, arm, metric)
     for run in data.runs:
         if run.forecast is not None:
             for row in run.forecast.rows:
-                if (row.cell, row.arm, row.metric, row.end_point) == key and row.needed is not None:
+                if (row.cell, row.arm, row.metric) == key and row.needed is not None:
                     return run.forecast, row
     return None
 

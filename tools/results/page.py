@@ -19,7 +19,7 @@ from pathlib import Path
 
 from hugewise import reading
 from hugewise.analysis import analysis, combining
-from hugewise.analysis.forecast import TYPICAL, Forecast, forecast
+from hugewise.analysis.forecast import Forecast, forecast
 from hugewise.errors import StorageError, UserError
 from hugewise.files import write_whole
 from hugewise.model.results import DECIDED, Results
@@ -265,8 +265,7 @@ def _earlier(data: PageData) -> Iterator[Section]:
 
 def _open(results: Results, planned: Forecast | None) -> Iterator[Section]:
     """Yield the undecided comparisons, with the pairs and the hours that a verdict would take."""
-    typical = [row for row in planned.rows if row.end_point == TYPICAL] if planned is not None else []
-    rows = {(row.cell, row.arm, row.metric): row for row in typical}
+    rows = {(row.cell, row.arm, row.metric): row for row in (planned.rows if planned is not None else ())}
     told = [
         (
             *(cell.cell, comparison.arm, comparison.metric, comparison.n),

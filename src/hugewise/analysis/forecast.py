@@ -5,14 +5,9 @@
     missing(study, cells, results)       what to do when there is neither
 
 The spread of a comparison's pairs is taken from the runs; the power is that of the study's own method at its own share
-of the error rate, averaged over what the runs leave open (`stats.power`; end points: `stats.power`). Pairs are
-forecast from `stats.paired.scale`; their range carries the relative interval of the standard deviation over to it. A
-pilot says how noisy pairs are here, today: no more.
-
-The rows of a forecast: what each end point of a comparison needs, by the study's method and share of the error rate.
-
-The typical ratio is planned from the spread of the pilot's pairs (`stats.power`), the other end points from the
-values of their runs (`stats.power`). All chances are averaged over what the pilot leaves open.
+of the error rate, averaged over what the runs leave open (`stats.power`). Pairs are forecast from `stats.paired.scale`;
+their range carries the relative interval of the standard deviation over to it. A pilot says how noisy pairs are here,
+today: no more.
 
 What hugewise would have needed for a published comparison, and what its layout could not show.
 
@@ -38,7 +33,6 @@ from hugewise.errors import UserError
 from hugewise.model.reason import FewToPlan, Reason
 from hugewise.published import Benchmark, Published, Sample
 from hugewise.stats import paired, power, signflip
-from hugewise.stats.end_points import Better
 from hugewise.stats.family import ComparedCell
 from hugewise.stats.method import Contrast
 from hugewise.stats.pairs import Pair, Pairs
@@ -50,16 +44,12 @@ CHANCE = 0.9
 """The chance of a verdict that pairs and smallest effects are given for."""
 FEWEST = 6
 """Fewer pairs have no spread worth planning with."""
-TYPICAL = "typical"
-"""The end point that every study has, and the only one that decides when to stop."""
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One end point of one comparison. Spreads are of the log-ratio of a pair (0.01 is about 1%), effects |ratio - 1|.
+    """The typical ratio of one comparison, which decides when to stop. Spreads are of the log-ratio of a pair (0.01 is
+    about 1%), effects |ratio - 1|.
 
-    The spreads, the range of `needed` and `per_session` are those of the typical ratio alone.
-
-    end_point                   typical, or one of those that the study declares: mean, slow, p99
     pairs, failures, sessions   what the runs have of it
     sd, sd_low, sd_high         standard deviation of the pair difference, with its 95% interval
     scale                       the deviation that the test sees (outliers count less)
@@ -81,7 +71,6 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     arm: str
     baseline: str
     metric: str
-    end_point: str = TYPICAL
     pairs: int
     failures: int
     sessions: int
@@ -108,11 +97,10 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Planner:
-    """Pairs and effects at the `level` of an end point, for an `effect` as |ratio - 1|.
+    """Pairs and effects at the `level` of a comparison, for an `effect` as |ratio - 1|.
 
     declared      the study's blocks
     budget        those of them that its time has room for
-    end_points    those beside the typical ratio
     session_cost  seconds that a new session takes
     """
 
@@ -121,7 +109,6 @@ class Planner:
     declared: int
     budget: int
     effect: float
-    end_points: tuple[str, ...]
     session_cost: float
 
     def needed(self, shift: float, freedom: float) -> int | None:
@@ -148,8 +135,8 @@ class Planner:
         return power.shift_shown(self.budget, freedom, self.level, chance=chance) if self.budget > 0 else None
 
 
-def made(contrast: Contrast, pilot: Pilot, planner: Planner) -> tuple[Row, ...]:
-    """Return the rows of a comparison: of its typical ratio first."""
+def made(contrast: Contrast, pilot: Pilot, planner: Planner) -> Row:
+    """Return the row of a comparison."""
     key = contrast.arm, contrast.metric.name
     known = pilot.pairs.get(key) or Pairs(contrast)
     empty = Row(
@@ -170,14 +157,12 @@ def made(contrast: Contrast, pilot: Pilot, planner: Planner) -> tuple[Row, ...]:
     reason = known.refusal(known.seen)
     if reason is None and (scale is None or len(finite) < FEWEST):
         reason = FewToPlan(empty.pairs, empty.failures, FEWEST)
-    own = contrast.metric.name == pilot.record.metric.name
-    ends = tuple(msgspec.structs.replace(empty, end_point=kind) for kind in planner.end_points if own)
     if reason is not None or scale is None:
-        return tuple(msgspec.structs.replace(row, reason=reason) for row in (empty, *ends))
-    first = _pairs(_spreads(empty, finite, scale), planner, paired.freedom(len(differences)))
-    if first.reason is None:
-        first = _sessions(first, list(pilot.groups[key].values()), planner.session_cost)
-    return (first, *(_end(row, finite, planner, higher_is_better=higher) for row in ends))
+        return msgspec.structs.replace(empty, reason=reason)
+    row = _pairs(_spreads(empty, finite, scale), planner, paired.freedom(len(differences)))
+    if row.reason is not None:
+        return row
+    return _sessions(row, list(pilot.groups[key].values()), planner.session_cost)
 
 
 def _spreads(row: Row, finite: Sequence[Pair], scale: float) -> Row:
@@ -221,28 +206,6 @@ def _pairs(row: Row, planner: Planner, freedom: float) -> Row:
 
 def _effect(shift: float | None, scale: float) -> float | None:
     return None if shift is None else math.expm1(min(700.0, shift * scale))
-
-
-def _end(row: Row, finite: Sequence[Pair], planner: Planner, *, higher_is_better: bool) -> Row:
-    if row.failures and row.end_point == "mean":
-        reason = f"{row.failures} of {row.pairs} pairs have a failure, with which there is no mean"
-        return msgspec.structs.replace(row, reason=reason)
-    arm = [pair.arm for pair in finite if pair.arm is not None]
-    baseline = [pair.baseline for pair in finite if pair.baseline is not None]
-    better: Better = "higher" if higher_is_better else "lower"
-    try:
-        end = power.of_values(row.end_point, arm, baseline, planner.level, better=better)
-    except power.UnplannableError as error:
-        return msgspec.structs.replace(row, reason=str(error))
-    needed = power.pairs_needed(end, planner.effect, planner.declared, chance=CHANCE)
-    declared = planner.declared if needed is None else max(needed, planner.declared)
-    return msgspec.structs.replace(
-        row,
-        needed=needed,
-        typical=None if needed is None else power.pairs_needed(end, planner.effect, declared, chance=0.5),
-        smallest=power.effect_shown(end, planner.budget, chance=CHANCE),
-        hidden=power.effect_shown(end, planner.budget, chance=1 - CHANCE),
-    )
 
 
 def _sessions(row: Row, groups: Sequence[Sequence[float]], session_cost: float) -> Row:
@@ -307,10 +270,9 @@ def forecast(
         declared=study.budget.blocks,
         budget=min(study.budget.blocks, room) if room is not None else study.budget.blocks,
         effect=effect,
-        end_points=study.end_points,
         session_cost=session_cost,
     )
-    rows = tuple(row for contrast in judged for row in made(contrast, known[contrast.cell], planner))
+    rows = tuple(made(contrast, known[contrast.cell], planner) for contrast in judged)
     if not any(row.pairs >= FEWEST for row in rows):
         most = max((row.pairs for row in rows), default=0)
         raise UserError(
@@ -397,16 +359,13 @@ def least_blocks(study: Study, comparisons: int, blocks: int) -> int | None:
 def _whole(rows: Sequence[Row], known: Mapping[str, Pilot]) -> float | None:
     """Return seconds of the study at the pairs needed: each arm until its own pairs are there, the baseline to the
     last.
-
-    Those of the typical ratio, by which a study stops.
     """
-    typical = [row for row in rows if row.end_point == TYPICAL]
-    if any(row.needed is None for row in typical):
+    if any(row.needed is None for row in rows):
         return None
     total = 0.0
     for name, pilot in known.items():
         needed: dict[str, int] = {}  # an arm goes on until each of its metrics has its pairs
-        for row in typical:
+        for row in rows:
             if row.cell == name:
                 needed[row.arm] = max(needed.get(row.arm, 0), row.needed or 0)
         total += sum(pairs * pilot.cost(arm) for arm, pairs in needed.items())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from hugewise.analysis.forecast import TYPICAL, Forecast, Replanned, Reread, Row
+from hugewise.analysis.forecast import Forecast, Replanned, Reread, Row
 from hugewise.quantity import format_duration
 from hugewise.report import numbers
 from hugewise.report.document import Document, Line, Section, Table, table
@@ -55,7 +55,7 @@ def _cell(rows: Sequence[Row], effect: str) -> Table:
     head = ("policy", *own, "sd of a pair (95%)", "corr.", f"pairs for {effect}", "time", "shows", "hides")
     told = [
         (
-            *(row.arm if row.end_point == TYPICAL else f"  {row.end_point}", *((row.metric,) if several else ())),
+            *(row.arm, *((row.metric,) if several else ())),
             *(_deviation(row), numbers.given(row.correlation, ".2f"), _needed(row), _time(row), *_shown(row)),
         )
         for row in rows
@@ -78,8 +78,6 @@ def _deviation(row: Row) -> str:
 def _needed(row: Row) -> str:
     if row.needed is None:
         return numbers.NOTHING if row.reason else "> 1,000k"
-    if row.end_point != TYPICAL:
-        return _brief(row.needed)
     low, high = (_brief(value) if value else "?" for value in (row.needed_low, row.needed_high))
     return f"{_brief(row.needed)} ({low} to {high})"
 
@@ -100,13 +98,12 @@ def _remarks(row: Row, name: str) -> Iterator[Line]:
         said.append(f"half of such campaigns end by pair {row.typical:,}")
     if row.scale is not None and row.sd is not None and row.scale < 0.8 * row.sd:
         said.append(f"outliers: the test sees a spread of {_percent(row.scale)}")
-    if row.failures and row.reason is None and row.end_point == TYPICAL:
+    if row.failures and row.reason is None:
         said.append(f"{row.failures} of {row.pairs} pairs have a failure")
     if row.per_session is not None:
         said.append(f"{row.per_session} pairs a session")
     if said:
-        which = name if row.end_point == TYPICAL else f"{name} {row.end_point}"
-        yield Line(f"{which}: {'; '.join(said)}", quiet=True)
+        yield Line(f"{name}: {'; '.join(said)}", quiet=True)
 
 
 def _whole(forecast: Forecast) -> Iterator[str]:
@@ -126,20 +123,14 @@ def _whole(forecast: Forecast) -> Iterator[str]:
         f" that of the sd. 'shows' is the smallest change that the budget shows with that chance, 'hides' the one that"
         f" it misses as often: {forecast.blocks:,} blocks declared{room}."
     )
-    typical = [row for row in forecast.rows if row.end_point == TYPICAL]
-    if len(typical) < len(forecast.rows):
-        yield (
-            "End points are judged on the pairs that the typical ratio asks for, and never ask for more: where theirs"
-            " are more, declare as many and a `width` that keeps the study from ending earlier."
-        )
     if forecast.seconds is not None:
-        most = max(row.needed or 0 for row in typical)
+        most = max(row.needed or 0 for row in forecast.rows)
         more = f"; declare {_brief(most)} blocks" if most > forecast.blocks else ""
         yield f"The whole study at these pairs: {_duration(forecast.seconds)}{more}."
     reasons = list(dict.fromkeys(row.per_session_reason for row in forecast.rows if row.per_session_reason))
     for reason in reasons:
         yield f"Pairs a session: {reason}."
-    if not all(row.per_session is None for row in typical):
+    if not all(row.per_session is None for row in forecast.rows):
         yield f"Pairs a session are for sessions that cost {_duration(forecast.session_cost)} each."
 
 

@@ -1,4 +1,4 @@
-"""Pairs that the sequential sign-flip test and the end points need, and effects that given pairs can show.
+"""Pairs that the sequential sign-flip test needs, and effects that given pairs can show.
 
 Differences D are taken for normal with mean `shift` times their standard deviation; heavier tails need fewer pairs than
 that (Chernoff and Savage 1958, Ann. Math. Statist. 29:972). `paired.scale` is the deviation that the test itself sees.
@@ -14,32 +14,16 @@ Assurance. A pilot gives the deviation s of a pair, not sigma, so chances are av
 f the pilot's degrees of freedom (O'Hagan, Stevens and Campbell 2005, Pharm. Stat. 4:187), by Gauss-Hermite quadrature
 with 7 points. The promise is kept over repeated pilots too (`tools.verification.planning`). A shift is an effect in
 units of s; only the spread is averaged.
-
-End points. An effect e is an arm whose every value is 1 + e times what the pilot has (the worse way).
-
-mean        Phi(shift sqrt(n) - sqrt(n b/(n - b))), b the square of `campaign.bound`; the deviation of A - B is the
-            pilot's, with the degrees of freedom that its kurtosis leaves
-slow, p99   pairs of which one side alone is beyond the threshold, a sign that is + with chance u = p(1-q)/(p(1-q) +
-            q(1-p)): a Brownian motion in their clock with the drift of the signed root of the likelihood ratio
-            (Barndorff-Nielsen and Cox 1994, *Inference and Asymptotics*, ch. 4). p and q come from both sides' values,
-            with a Pareto tail beyond their upper tenth (Hill 1975, Ann. Statist. 3:1163), averaged by 200 draws of the
-            Bayesian bootstrap over pairs (Rubin 1981, Ann. Statist. 9:130)
-
-Limits. The two sides of a pair count as independent in the tail; a lighter tail needs fewer pairs for a p99; a second
-mode beyond the pilot's values makes the forecast void.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import cache, lru_cache
-from typing import Protocol
 
 import numpy as np
 
-from hugewise.stats import campaign, end_points, paired
 from hugewise.stats.method import Numbers
 from hugewise.stats.signflip import Boundary, first_crossing, magnitudes
 
@@ -216,15 +200,14 @@ def _height(moved: Numbers, spent: float) -> Numbers:
     return high
 
 
-def brownian(drift: Numbers | float, pairs: int, alpha: float, budget: int, moving: Numbers | float = 1.0) -> Numbers:
+def brownian(drift: Numbers | float, pairs: int, alpha: float, budget: int) -> Numbers:
     """Return the chance of having crossed upwards by `pairs`, by the tangent of the boundary there.
 
-    `drift` is the walk's in a pair that moves it, in standard deviations of its step; `moving` the share of such pairs.
-    Both may be rows.
+    `drift` is the walk's in a pair, in standard deviations of its step; it may be a row.
     """
     from scipy.special import erfcx, ndtr  # noqa: PLC0415  (slow to load)
 
-    moved = pairs * np.asarray(moving, dtype=np.float64)
+    moved = np.asarray(pairs, dtype=np.float64)
     b = _height(moved, alpha / math.log((budget + 1) / first_crossing(alpha)))
     r = drift * np.sqrt(moved)
     # exp(r^2/2) Phi(-r) is finite where its factors are not.
@@ -362,198 +345,3 @@ def _response(pairs: int, alpha: float) -> tuple[Numbers, Numbers]:
         if shifts[-1] > 16 or chances[-1] > 1 - 1e-5:
             return np.log(shifts), ndtri(np.clip(chances, 1e-12, 1 - 1e-12))
         shifts.append(1.12 * shifts[-1])
-
-
-FEWEST = 100
-"""Fewer values, of both sides together, have too few in their upper tenth for a tail."""
-
-_P99 = 0.99
-_TAIL = 0.1  # of the values
-_DRAWS = 200
-_LARGEST = 10.0  # effects beyond 1,000% are not sought
-Values = Sequence[float] | Numbers
-
-
-class UnplannableError(Exception):
-    """Reason why an end point cannot be planned from these values."""
-
-
-class EndPower(Protocol):
-    """The power of an end point at its share of the error rate."""
-
-    @property
-    def least(self) -> int:
-        """The fewest pairs that can have a verdict."""
-
-    def power(self, effect: float, pairs: int, budget: int) -> float:
-        """Return the chance of a verdict by `pairs` of a declared `budget`, if the ratio is 1 + effect."""
-
-
-def of_values(
-    kind: str, arm: Values, baseline: Values, alpha: float, *, better: end_points.Better = "lower"
-) -> EndPower:
-    """Return the power of the end point `kind` from a pilot's values, in the metric's unit, one of each side per pair.
-
-    Raises UnplannableError with the reason, ValueError where no end point is called so.
-    """
-    over, under = np.log(np.asarray(arm, dtype=np.float64)), np.log(np.asarray(baseline, dtype=np.float64))
-    if kind == "mean":
-        return _mean(np.exp(over), np.exp(under), alpha)
-    if kind not in ("slow", "p99"):
-        raise ValueError(f"no end point is called {kind}")
-    bad = 1.0 if better == "lower" else -1.0
-    free = over - np.median(over - under)  # the median: the effect of the typical pair
-    return _Signs(kind, alpha, _Tail.fitted(bad * free, bad * under))
-
-
-def pairs_needed(end: EndPower, effect: float, declared: int, *, chance: float = 0.9) -> int | None:
-    """Pairs with this chance of a verdict: of the `declared` ones where they are enough, else the fewest to declare."""
-    if declared >= end.least and end.power(effect, declared, declared) >= chance:
-        return first_enough(lambda n: end.power(effect, n, declared) >= chance, end.least, declared)
-    return first_enough(lambda n: end.power(effect, n, n) >= chance, end.least, MOST)
-
-
-def effect_shown(end: EndPower, pairs: int, *, chance: float = 0.9) -> float | None:
-    """The effect, as ratio - 1, that so many declared pairs show with this chance, to 1%; None beyond 1,000%."""
-    if pairs < end.least:
-        return None
-    return least_effect(lambda effect: end.power(effect, pairs, pairs) >= chance, 1e-5, _LARGEST, to=1.01)
-
-
-@dataclass(frozen=True)
-class _Mean:
-    alpha: float
-    variances: tuple[float, float]  # of the sides, over the squared mean that they have in common
-    covariance: float
-    freedom: float
-
-    @property
-    def least(self) -> int:
-        return campaign.FEWEST
-
-    def power(self, effect: float, pairs: int, budget: int) -> float:
-        del budget  # its bound holds for all numbers of pairs
-        bound = campaign.bound(pairs, self.alpha)
-        if pairs < campaign.FEWEST or pairs <= bound:
-            return 0.0
-        over, under = self.variances
-        sd = math.sqrt(max(1e-300, (1 + effect) ** 2 * over + under - 2 * (1 + effect) * self.covariance))
-        edge = math.sqrt(pairs * bound / (pairs - bound))
-        shift = effect / sd * math.sqrt(pairs)
-        return averaged(lambda factor: math.erfc((edge - shift * factor) / math.sqrt(2)) / 2, self.freedom)
-
-
-def _mean(arm: Numbers, baseline: Numbers, alpha: float) -> _Mean:
-    over, under = arm / arm.mean(), baseline / baseline.mean()
-    both = np.cov(over, under)
-    differences = (over - under).tolist()
-    if len(set(differences)) < 2:
-        raise UnplannableError("all pairs have the same ratio: any number of them from 100 on will do")
-    return _Mean(
-        alpha=alpha,
-        variances=(float(both[0, 0]), float(both[1, 1])),
-        covariance=float(both[0, 1]),
-        freedom=paired.deviation_freedom(differences),
-    )
-
-
-@dataclass(frozen=True)
-class _Tail:
-    """Distribution of bad runs, as logarithms: draws of it, by the weights of the pilot's pairs.
-
-    values  sorted, shape (runs,)
-    upto    the share of runs up to each value, shape (draws, runs)
-    start   where the tail begins, shape (draws,)
-    mean    by how much runs in it exceed that on average, shape (draws,)
-    """
-
-    values: Numbers
-    upto: Numbers
-    start: Numbers
-    mean: Numbers
-
-    @staticmethod
-    def fitted(arm: Numbers, baseline: Numbers) -> _Tail:
-        """Fit the tail to two rows of as many values. Raises UnplannableError."""
-        runs = 2 * len(arm)
-        if runs < FEWEST:
-            raise UnplannableError(
-                f"{runs} runs are too few to tell a tail from: {FEWEST} are the least (a longer pilot)"
-            )
-        both = np.concatenate((arm, baseline))
-        order = np.argsort(both, kind="stable")
-        values = both[order]
-        # Always the same draws: the same pilot gives the same plan.
-        weights = np.random.default_rng(1981).dirichlet(np.ones(len(arm)), _DRAWS)
-        each = np.concatenate((weights, weights), axis=1)[:, order] / 2
-        upto = np.cumsum(each, axis=1)
-        first = (upto < 1 - _TAIL).sum(axis=1)
-        start = values[np.minimum(first, runs - 1)]
-        beyond = values[None, :] > start[:, None]
-        share = (each * beyond).sum(axis=1)
-        excess = (each * beyond * (values[None, :] - start[:, None])).sum(axis=1)
-        if not (excess > 0).all():
-            raise UnplannableError("the upper tenth of the runs are alike: there is no tail to plan from")
-        return _Tail(values, upto, start, excess / share)
-
-    def beyond(self, limit: Numbers) -> Numbers:
-        """Return the share of runs beyond a limit for each draw."""
-        place = np.searchsorted(self.values, limit, "right")
-        draws = np.arange(len(limit))
-        below = np.where(place > 0, self.upto[draws, place - 1], 0.0)
-        far = _TAIL * np.exp(-np.maximum(0.0, limit - self.start) / self.mean)
-        return np.where(limit >= self.start, far, np.maximum(_TAIL, 1 - below))
-
-    def quantile(self, share: float, effect: float) -> Numbers:
-        """Return the limit that this share of runs is beyond, if those of the arm are worse by `effect`."""
-        low = np.full_like(self.start, self.values[0])
-        high = self.start + effect - self.mean * math.log(min(1.0, share / _TAIL)) + 1e-9
-        for _ in range(40):
-            middle = (low + high) / 2
-            above = self.beyond(middle) + self.beyond(middle - effect) > 2 * share
-            low, high = np.where(above, middle, low), np.where(above, high, middle)
-        return high
-
-
-@dataclass(frozen=True, eq=False)
-class _Signs:
-    kind: str
-    alpha: float
-    tail: _Tail
-
-    @property
-    def least(self) -> int:
-        return self._start + first_crossing(self.alpha)
-
-    @property
-    def _start(self) -> int:
-        return (end_points.SlowRuns() if self.kind == "slow" else end_points.BeyondQuantile(_P99)).start
-
-    def power(self, effect: float, pairs: int, budget: int) -> float:
-        if pairs <= self._start:
-            return 0.0
-        moving, drift = _signs(self, math.log1p(effect))
-        return float(brownian(drift, pairs, self.alpha, budget, moving * self._judged(pairs) / pairs).mean())
-
-    def _judged(self, pairs: int) -> float:
-        """Return the pairs after the start. A quantile of few runs is exceeded more often: counted as more pairs.
-
-        A run exceeds the quantile p of 2t earlier ones with chance (floor(2t (1-p)) + 1)/(2t + 1), which is about
-        (1 - p) + (p - 1/2)/(2t): this is summed.
-        """
-        judged = float(pairs - self._start)
-        more = (_P99 - 0.5) / (2 * (1 - _P99)) * math.log(pairs / self._start)
-        return judged if self.kind == "slow" else judged + more
-
-
-@lru_cache(maxsize=64)
-def _signs(of: _Signs, effect: float) -> tuple[Numbers, Numbers]:
-    if of.kind == "slow":
-        limit = of.tail.quantile(0.5, effect) + math.log(end_points.FACTOR)
-    else:
-        limit = of.tail.quantile(1 - _P99, effect)
-    arm, baseline = of.tail.beyond(limit - effect), of.tail.beyond(limit)
-    plus, minus = arm * (1 - baseline), baseline * (1 - arm)
-    moving = np.maximum(plus + minus, 1e-12)
-    u = np.clip(plus / moving, 0.5, 1 - 1e-12)
-    return moving, np.sqrt(2 * (u * np.log(2 * u) + (1 - u) * np.log(2 * (1 - u))))
