@@ -59,7 +59,6 @@ def test_what_a_pilots_error_costs() -> None:
     assert "From 20 pairs, about a quarter more pairs" in page
     assert "from 40, an eighth; from 6, two and a half times as many" in page
     assert f"a deviation with {paired.freedom(2):g} (n - 1) degrees of freedom" in page
-    assert f"Below {power.FEWEST} runs of both sides together, that is {power.FEWEST // 2} pairs" in page
 
 
 def test_the_published_builds_on_the_page() -> None:

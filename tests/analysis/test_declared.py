@@ -171,14 +171,3 @@ def test_a_screening_tells_what_it_does_not_judge_as_medians(tmp_path: Path) -> 
     results = analysis.analyze(a_run(tmp_path))
     of = replace(results.cells[0], declared=())
     assert "server_cpu_us" in {one.metric for one in changes(of, Values.of(of, results.attempts))[1:]}
-
-
-def test_end_points_are_planned_of_the_cells_own_metric(tmp_path: Path) -> None:
-    of = the_study(end_points=["mean"])
-    path = write_run(tmp_path, of, RATES, cells=(cell("chase", "thp", also=(COST,)),), beside=SHIFTS)
-    rows = forecast.forecast(of, [path]).rows
-    assert [(row.metric, row.end_point) for row in rows] == [
-        ("ns_per_load", "typical"),
-        ("ns_per_load", "mean"),
-        ("server_cpu_us", "typical"),
-    ]

@@ -133,7 +133,7 @@ def test_a_forecast_from_a_run(tmp_path: Path) -> None:
     assert found.level == pytest.approx(0.01)
     assert found.least == power.least_pairs(1 - of.confidence, 200)
     (row,) = found.rows
-    assert (row.pairs, row.failures, row.sessions, row.budget) == (60, 0, 1, 200)
+    assert (row.pairs, row.failures, row.budget) == (60, 0, 200)
     assert row.sd == pytest.approx(0.02)
     assert row.sd_low is not None and row.sd_high is not None and row.sd_low < 0.02 < row.sd_high
     assert row.scale == pytest.approx(0.02, rel=0.25)
@@ -187,24 +187,6 @@ def test_fixed_n_has_the_power_of_its_t_test(tmp_path: Path) -> None:
     plugged = power.student_needed(shift, power.KNOWN, 1 - of.confidence)
     assert plugged is not None and row.needed is not None and plugged < row.needed
     assert row.typical == row.needed
-
-
-def test_pairs_a_session_need_sessions_that_differ(tmp_path: Path) -> None:
-    of = the_study()
-    one = write_run(tmp_path, of, normal(0.02, 20))
-    (row,) = forecast.forecast(of, [one]).rows
-    assert row.per_session is None and "two sessions" in (row.per_session_reason or "")
-    other = write_run(tmp_path, of, normal(0.02, 20, seed=2, mean=0.05))
-    (row,) = forecast.forecast(of, [one, other], session_cost=60.0).rows
-    # between about 0.05^2/2, within 0.02^2, 60 s a session and 3 s a pair: sqrt(20 * 0.0004/0.00125)
-    assert row.sessions == 2
-    assert row.per_session == pytest.approx(3, abs=1)
-    resumed = write_run(tmp_path, of, normal(0.02, 12) + normal(0.02, 12, mean=0.1), sessions=2)
-    (row,) = forecast.forecast(of, [resumed]).rows
-    assert row.sessions == 2 and row.per_session is not None
-    alike = write_run(tmp_path, of, normal(0.02, 20, seed=3))
-    (row,) = forecast.forecast(of, [one, alike]).rows
-    assert row.per_session is None and "do not differ" in (row.per_session_reason or "")
 
 
 def test_failures_count_as_the_worst_and_hardly_widen_the_forecast(tmp_path: Path) -> None:
@@ -345,7 +327,7 @@ def test_the_table_fits_80_columns(tmp_path: Path) -> None:
     runs = [write_run(tmp_path, of, normal(0.4, 20, seed=s, mean=s)) for s in (1, 2)]
     text = printed(report.study(forecast.forecast(of, runs)))
     assert all(len(line.rstrip()) <= 80 for line in text.splitlines())
-    for expected in ("chase", "sd of a pair (95%)", "pairs for 1%", "half of such campaigns", "pairs a session"):
+    for expected in ("chase", "sd of a pair (95%)", "pairs for 1%", "half of such campaigns"):
         assert expected in text
     for name in published.names():
         lines = printed(report.published(replan(published.load(name)))).splitlines()
@@ -376,7 +358,6 @@ def test_the_verb(tmp_path: Path) -> None:
         (PlanOptions(published="nobody"), "is not a published source"),
         (PlanOptions(study=Path("x.toml"), effect="much"), "--effect much: not a share"),
         (PlanOptions(study=Path("x.toml"), effect="0"), "no number of pairs shows an effect of 0"),
-        (PlanOptions(study=Path("x.toml"), session_cost="long"), "--session-cost long: not a duration"),
     ],
 )
 def test_options_that_make_no_sense(asked: PlanOptions, message: str) -> None:

@@ -202,7 +202,7 @@ def test_opposite_answers_decide_nothing() -> None:
 def forecast(rows: Sequence[Row]) -> Forecast:
     return Forecast(
         study="s", method="sequential", runs=(), effect=0.01, margin=0.01, chance=0.9, alpha=0.01, level=0.01,
-        comparisons=1, blocks=40, time=None, time_blocks=None, least=13, session_cost=60.0, seconds=None,
+        comparisons=1, blocks=40, time=None, time_blocks=None, least=13, seconds=None,
         rows=tuple(rows),
     )  # fmt: skip
 
@@ -211,7 +211,7 @@ def test_an_open_answer_has_the_pairs_and_hours_of_the_forecast() -> None:
     undecided = turned("undecided here", verdict="undecided")
     assert answered(("a", undecided)).takes.startswith("more than 24 pairs in memcached")
     row = Row(
-        cell="memcached", arm="thp", baseline="base", metric="ops_per_s", pairs=24, failures=0, sessions=1,
+        cell="memcached", arm="thp", baseline="base", metric="ops_per_s", pairs=24, failures=0,
         needed=1200, seconds=9.0,
     )  # fmt: skip
     rows = [replace(row, metric="p99_us", needed=86), row]  # each metric has its own

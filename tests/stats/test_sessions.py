@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 
 from hugewise.report.reasons import in_words
-from hugewise.stats.sessions import components, interval, needed, pairs_per_session, reason
+from hugewise.stats.sessions import components, interval, needed, reason
 from tests.build import known
 
 
@@ -51,30 +51,6 @@ def test_how_many_sessions_a_claim_needs() -> None:
         reason([math.nan], 0.05)
     with pytest.raises(ValueError, match="alpha"):
         needed(0)
-
-
-def test_pairs_per_session_is_the_cheapest() -> None:
-    assert pairs_per_session(0.185**2, 0.213**2, 60, 0.12) == 26
-    between, within, session, pair = 0.02, 0.3, 90.0, 4.0
-
-    def price(pairs: int) -> float:
-        """Variance of the mean times its cost: what a given precision costs."""
-        return (between + within / pairs) * (session + pairs * pair)
-
-    best = min(range(1, 200), key=price)
-    assert abs(pairs_per_session(between, within, session, pair) - best) <= 1
-
-
-def test_pairs_per_session_at_the_ends() -> None:
-    assert pairs_per_session(0, 1, 60, 1) == 1000
-    assert pairs_per_session(1e-12, 1, 60, 1, most=50) == 50
-    assert pairs_per_session(1, 0, 60, 1) == 1
-    assert pairs_per_session(1, 1, 0, 1) == 1
-    assert pairs_per_session(100, 1, 1, 1) == 1
-    with pytest.raises(ValueError, match="variances"):
-        pairs_per_session(-1, 1, 1, 1)
-    with pytest.raises(ValueError, match="costs"):
-        pairs_per_session(1, 1, 1, 0)
 
 
 def test_components_are_the_analysis_of_variance() -> None:

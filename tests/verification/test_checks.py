@@ -229,28 +229,6 @@ def test_a_run_that_has_not_ended_is_refused(tmp_path: Path) -> None:
         orders.of_run(run_folder(tmp_path, ended=False))
 
 
-def test_own_vectors_are_read(tmp_path: Path) -> None:
-    path = tmp_path / "vector.txt"
-    path.write_text("0.1, -0.2 0\n1e6\n")
-    assert enumeration.read(path).tolist() == [0.1, 0.2, 0.0, 1e6]
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [("0.1\nabc", "line 2: abc is not a number"), ("1 nan", "line 1: nan"), ("", "0 numbers"), ("1 " * 17, "17 num")],
-)
-def test_bad_vectors_are_refused_by_name(tmp_path: Path, text: str, message: str) -> None:
-    path = tmp_path / "vector.txt"
-    path.write_text(text)
-    with pytest.raises(UserError, match=message):
-        enumeration.read(path)
-
-
-def test_a_missing_vector_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"none\.txt"):
-        enumeration.read(tmp_path / "none.txt")
-
-
 SOME = [
     number
     for number, case in enumerate(blocks.NULLS)
@@ -508,7 +486,6 @@ def test_bad_options_are_refused() -> None:
         (suite.Options(checks=("sizes",)), "no check is called sizes"),
         (suite.Options(seed=-1), "--seed -1"),
         (suite.Options(streams=0), "--streams 0"),
-        (suite.Options(vector=Path("/nowhere")), "/nowhere"),
         (suite.Options(run=Path("/nowhere")), "/nowhere"),
     ):
         with pytest.raises(UserError, match=message):
@@ -544,13 +521,8 @@ def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     return ended.value.code
 
 
-def test_the_command_prints_json(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    vector = tmp_path / "v.txt"
-    vector.write_text("1 2 0 4")
-    arguments = ("--check", "coins", "--jobs", "1", "--json", "--vector", str(vector))
-    assert call(monkeypatch, *arguments) == 0
+def test_the_command_prints_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(monkeypatch, "--check", "coins", "--jobs", "1", "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert found["passed"] is True
     assert found["seed"] == 1

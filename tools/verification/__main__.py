@@ -32,7 +32,6 @@ from tools.verification import suite
 @click.option(
     "--long", is_flag=True, help="More streams of blocks, spreads, pilots and fleets, and 20,000 pairs: hours of CPU."
 )
-@click.option("--vector", type=click.Path(path_type=Path), help="File of up to 16 magnitudes to prove the size on.")
 @click.option("--run", "run_", type=click.Path(path_type=Path), help="Folder of an ended run: its coins are checked.")
 @click.option("--jobs", type=int, help="Processes (default: one a CPU).")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")

@@ -1,7 +1,7 @@
 """Size, ledger and e-process by exhaustion: for given magnitudes every sign vector is tried.
 
-Under the null the coins make all 2^n sign vectors equally likely given the magnitudes, of a built-in kind or the
-caller's own. So chances are shares of them, exactly, with no simulation and no assumption.
+Under the null the coins make all 2^n sign vectors equally likely given the magnitudes. So chances are
+shares of them, exactly, with no simulation and no assumption.
 
 size       the share with a verdict is at most alpha. Every vector goes through the public function, whole; the budget
            is n, at which all of alpha may be spent
@@ -15,11 +15,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 
-from hugewise.errors import UserError
 from hugewise.stats.evidence import EProcess
 from hugewise.stats.method import Numbers
 from tools.verification import independent
@@ -27,7 +25,6 @@ from tools.verification.candidate import Candidate, CheckResult, Task
 from tools.verification.generators import generator
 
 KINDS = ("random", "ties", "zeros", "outliers", "trend", "failures")
-MOST = 16  # 2^16 sign vectors are enumerated
 
 
 def draw(kind: str, pairs: int, seed: int) -> Numbers:
@@ -54,30 +51,6 @@ def signed(vector: Numbers) -> Iterator[Numbers]:
         yield vector * (1 - 2 * (number >> bits & 1))
 
 
-def read(path: Path) -> Numbers:
-    """Read numbers separated by blanks, commas or line ends; signs are ignored. Raises UserError."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: {error}", hint="a text file of numbers is needed") from None
-    values = []
-    for number, line in enumerate(text.splitlines(), 1):
-        for word in line.replace(",", " ").split():
-            try:
-                value = float(word)
-            except ValueError:
-                value = math.nan
-            if math.isnan(value):
-                raise UserError(f"{path}, line {number}: {word} is not a number", hint="for instance: 0.1 0 0.25 1e6")
-            values.append(abs(value))
-    if not 1 <= len(values) <= MOST:
-        raise UserError(
-            f"{path}: {len(values)} numbers, but all 2^n sign vectors are tried",
-            hint=f"give 1 to {MOST} numbers",
-        )
-    return np.array(values)
-
-
 SIZE_ALPHAS = (0.2, 0.05, 0.01)
 
 
@@ -90,11 +63,9 @@ def size(candidate: Candidate, what: str, vector: Numbers, alpha: float) -> Sequ
     return [CheckResult("exhaustive size", case, seen, f"<= {int(most)}", verdicts <= most)]
 
 
-def size_tasks(candidate: Candidate, seed: int, lengths: Sequence[int], own: Numbers | None) -> list[Task]:
-    """Return one task for each vector and alpha: the caller's vector, if any, and the built-in kinds at each length."""
+def size_tasks(candidate: Candidate, seed: int, lengths: Sequence[int]) -> list[Task]:
+    """Return one task for each kind, length and alpha."""
     vectors = [(kind, draw(kind, n, seed)) for n in lengths for kind in KINDS]
-    if own is not None:
-        vectors.insert(0, ("own vector", own))
     return [
         Task(f"exhaustive size: {what}, {len(vector)} pairs", size, (candidate, what, vector, alpha))
         for what, vector in vectors
@@ -134,7 +105,7 @@ def counted(candidate: Candidate, what: str, vector: Numbers, alpha: float) -> S
     return [CheckResult("ledger", case, seen, "counted", apart <= AGREE * alpha)]
 
 
-def ledger_tasks(candidate: Candidate, seed: int, pairs: int, own: Numbers | None) -> list[Task]:
+def ledger_tasks(candidate: Candidate, seed: int, pairs: int) -> list[Task]:
     """Long vectors against the independent ledger (with the budget reached, and with a hundredth of it), short ones
     by counting too.
     """
@@ -144,11 +115,6 @@ def ledger_tasks(candidate: Candidate, seed: int, pairs: int, own: Numbers | Non
         looks = [(alpha, pairs) for alpha in LEDGER_ALPHAS] + [(0.0001, 100 * pairs)]
         found += [Task(f"ledger: {kind}", recomputed, (candidate, kind, long, *look)) for look in looks]
         found.append(Task(f"ledger: {kind}", counted, (candidate, kind, short, 0.05)))
-    if own is not None:
-        found += [
-            Task("ledger: own vector", recomputed, (candidate, "own vector", own, alpha, len(own)))
-            for alpha in LEDGER_ALPHAS
-        ]
     return found
 
 

@@ -22,7 +22,6 @@ from rich.table import Table
 from hugewise.console import TextConsole
 from hugewise.errors import UserError
 from hugewise.processes import spawning
-from hugewise.stats.method import Numbers
 from tools.verification import (
     blocks,
     coverage,
@@ -42,24 +41,24 @@ from tools.verification import (
 )
 from tools.verification.candidate import PUBLIC, Candidate, CheckResult, Task
 
-_TASKS: dict[str, Callable[[Options, Candidate, Numbers | None], list[Task]]] = {
-    "size": lambda of, candidate, own: enumeration.size_tasks(candidate, of.seed, of.lengths, own),
-    "ledger": lambda of, candidate, own: enumeration.ledger_tasks(candidate, of.seed, of.ledger, own),
-    "e-process": lambda of, *_: enumeration.e_process_tasks(of.seed, 10),
-    "replay": lambda of, candidate, _: replay.tasks(candidate, of.seed, of.streams, of.pairs),
-    "coverage": lambda of, *_: coverage.tasks(of.seed, of.repeats),
-    "metamorphic": lambda of, candidate, _: metamorphic.tasks(candidate, of.seed, of.relations),
-    "coins": lambda of, *_: orders.tasks(of.seed, of.run),
-    "self-test": lambda of, candidate, _: selftest.tasks(candidate, of.seed),
-    "blocks": lambda of, *_: blocks.tasks(of.seed, of.blocks * (5 if of.long else 1), long=of.long),
-    "edges": lambda of, *_: edges.tasks(of.seed, 3 * of.blocks // 2 * (5 if of.long else 1)),
-    "stopping": lambda of, *_: stopping.tasks(of.seed, of.stops),
-    "spread": lambda of, *_: dispersion.tasks(of.seed, of.spreads * (4 if of.long else 1)),
-    "planning": lambda of, *_: planning.tasks(of.seed, max(of.pilots, 1000) if of.long else of.pilots),
-    "screening": lambda of, *_: screenings.tasks(of.seed, 2 * of.blocks * (5 if of.long else 1)),
-    "fleet": lambda of, *_: fleets.tasks(of.seed, of.fleets * (10 if of.long else 1)),
-    "reruns": lambda of, *_: reruns.tasks(of.seed, of.reruns * (5 if of.long else 1)),
-    "power": lambda of, candidate, _: power.tasks(candidate, of.seed, of.replays),
+_TASKS: dict[str, Callable[[Options, Candidate], list[Task]]] = {
+    "size": lambda of, candidate: enumeration.size_tasks(candidate, of.seed, of.lengths),
+    "ledger": lambda of, candidate: enumeration.ledger_tasks(candidate, of.seed, of.ledger),
+    "e-process": lambda of, _: enumeration.e_process_tasks(of.seed, 10),
+    "replay": lambda of, candidate: replay.tasks(candidate, of.seed, of.streams, of.pairs),
+    "coverage": lambda of, _: coverage.tasks(of.seed, of.repeats),
+    "metamorphic": lambda of, candidate: metamorphic.tasks(candidate, of.seed, of.relations),
+    "coins": lambda of, _: orders.tasks(of.seed, of.run),
+    "self-test": lambda of, candidate: selftest.tasks(candidate, of.seed),
+    "blocks": lambda of, _: blocks.tasks(of.seed, of.blocks * (5 if of.long else 1), long=of.long),
+    "edges": lambda of, _: edges.tasks(of.seed, 3 * of.blocks // 2 * (5 if of.long else 1)),
+    "stopping": lambda of, _: stopping.tasks(of.seed, of.stops),
+    "spread": lambda of, _: dispersion.tasks(of.seed, of.spreads * (4 if of.long else 1)),
+    "planning": lambda of, _: planning.tasks(of.seed, max(of.pilots, 1000) if of.long else of.pilots),
+    "screening": lambda of, _: screenings.tasks(of.seed, 2 * of.blocks * (5 if of.long else 1)),
+    "fleet": lambda of, _: fleets.tasks(of.seed, of.fleets * (10 if of.long else 1)),
+    "reruns": lambda of, _: reruns.tasks(of.seed, of.reruns * (5 if of.long else 1)),
+    "power": lambda of, candidate: power.tasks(candidate, of.seed, of.replays),
 }
 CHECKS = tuple(_TASKS)
 PieceListener = Callable[[str, int, int], None]
@@ -85,7 +84,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     reruns    sequences of runs begun anew, and overviews, of each case; a third as many couples of runs compared
     long      five times the blocks and reruns, four times the spreads, 1,000 pilots, ten times the fleets and what
               needs 20,000 pairs: hours of CPU
-    vector    a file of magnitudes of the caller's own, for size and ledger
     run       a finished run's folder, for the coins
     jobs      processes; 1: this one
     """
@@ -106,7 +104,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     fleets: int = 100
     reruns: int = 200
     long: bool = False
-    vector: Path | None = None
     run: Path | None = None
     jobs: int = 0
 
@@ -161,10 +158,9 @@ def _tasks(options: Options, candidate: Candidate) -> list[Task]:
     ):
         if getattr(options, name) < 1:
             raise UserError(f"--{name} {getattr(options, name)}: below 1", hint="give a whole number from 1 on")
-    own: Numbers | None = None if options.vector is None else enumeration.read(options.vector)
     if options.run is not None:
         orders.of_run(options.run)  # errors of the folder are reported before minutes have gone by
-    return [task for check in CHECKS if check in options.checks for task in _TASKS[check](options, candidate, own)]
+    return [task for check in CHECKS if check in options.checks for task in _TASKS[check](options, candidate)]
 
 
 def _alone(pieces: Sequence[Task], listener: PieceListener) -> list[Sequence[CheckResult]]:

@@ -5,7 +5,7 @@ that were begun before it and had any of its comparisons, whatever else was meas
 broken off, whatever their design. Of each it keeps the e-values, so that all can be judged together (`together`). The
 pairs of runs on different machines have no spread in common.
 
-What runs have measured of a study's comparisons: the pairs of each, its sessions, and the seconds of an attempt.
+What runs have measured of a study's comparisons: the pairs of each, and the seconds of an attempt.
 
 A forecast is made from these (`forecast`). Runs can be put together where they measured the same on one machine.
 """
@@ -376,11 +376,10 @@ def _kernels(opened: Opened) -> dict[str, str]:
 
 @dataclass
 class Pilot:
-    """Measurements of one cell by the runs; pairs and their groups by arm and metric."""
+    """Measurements of one cell by the runs; pairs by arm and metric."""
 
     record: CellRecord
     pairs: dict[tuple[str, str], Pairs] = field(default_factory=dict)
-    groups: dict[tuple[str, str], dict[tuple[int, int], list[float]]] = field(default_factory=dict)
     spans: float = 0.0  # seconds of complete blocks, from opened to closed
     busy: float = 0.0  # seconds of their attempts
     seconds: dict[str, list[float]] = field(default_factory=dict)  # of attempts, by arm
@@ -401,7 +400,7 @@ def read(study: Study, runs: Sequence[Path]) -> dict[str, Pilot]:
     """Return the pairs of all runs, by cell. Raises UserError, RunError."""
     pilots: dict[str, Pilot] = {}
     first: Opened | None = None
-    for number, path in enumerate(runs):
+    for path in runs:
         run = RunFolder(path).read()
         key = comparable(study, run.study)
         if key is not None:
@@ -425,21 +424,16 @@ def read(study: Study, runs: Sequence[Path]) -> dict[str, Pilot]:
         contrasts = judged_comparisons(study, run.opened.cells)
         for block in run.blocks:
             if block.state == "complete" and block.cell in pilots:
-                _take(pilots[block.cell], block, spans.get(block.number), contrasts, number)
+                _take(pilots[block.cell], block, spans.get(block.number), contrasts)
     if not any(pilot.spans for pilot in pilots.values()):
         raise UserError("the runs have no complete block", hint="resume them, or: hugewise plan STUDY --pilot 20")
     return pilots
 
 
-def _take(pilot: Pilot, block: Block, span: float | None, contrasts: Iterable[Contrast], run: int) -> None:
+def _take(pilot: Pilot, block: Block, span: float | None, contrasts: Iterable[Contrast]) -> None:
     for contrast in contrasts:
         if contrast.cell == block.cell:
-            key = contrast.arm, contrast.metric.name
-            pairs = pilot.pairs.setdefault(key, Pairs(contrast))
-            pair = pairs.take(block)
-            if pair is not None and pair.log_ratio is not None:
-                groups = pilot.groups.setdefault(key, {})
-                groups.setdefault((run, pair.session), []).append(pair.log_ratio)
+            pilot.pairs.setdefault((contrast.arm, contrast.metric.name), Pairs(contrast)).take(block)
     busy = 0.0
     for attempt in block.attempts:
         pilot.seconds.setdefault(attempt.arm, []).append(attempt.ended - attempt.started)

@@ -36,7 +36,6 @@ from hugewise.stats import paired, power, signflip
 from hugewise.stats.family import ComparedCell
 from hugewise.stats.method import Contrast
 from hugewise.stats.pairs import Pair, Pairs
-from hugewise.stats.sessions import components, pairs_per_session
 from hugewise.store.folder import RunFolder
 from hugewise.study.study import Study
 
@@ -50,7 +49,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """The typical ratio of one comparison, which decides when to stop. Spreads are of the log-ratio of a pair (0.01 is
     about 1%), effects |ratio - 1|.
 
-    pairs, failures, sessions   what the runs have of it
+    pairs, failures             what the runs have of it
     sd, sd_low, sd_high         standard deviation of the pair difference, with its 95% interval
     scale                       the deviation that the test sees (outliers count less)
     correlation (low, high)     within pairs, of the logarithms of the two sides, with its 95% interval
@@ -63,7 +62,6 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     budget                      pairs that the declared blocks and time have room for
     smallest                    the effect that these show with 90%
     hidden                      the effect that they show with 10% only: one as small is missed nine times in ten
-    per_session                 pairs per session by the rule of Kalibera and Jones, or None with the reason
     reason                      why there is no forecast, or None
     """
 
@@ -73,7 +71,6 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     metric: str
     pairs: int
     failures: int
-    sessions: int
     sd: float | None = None
     sd_low: float | None = None
     sd_high: float | None = None
@@ -90,8 +87,6 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     budget: int | None = None
     smallest: float | None = None
     hidden: float | None = None
-    per_session: int | None = None
-    per_session_reason: str | None = None
     reason: Reason | None = None
 
 
@@ -101,7 +96,6 @@ class Planner:
 
     declared      the study's blocks
     budget        those of them that its time has room for
-    session_cost  seconds that a new session takes
     """
 
     method: str
@@ -109,7 +103,6 @@ class Planner:
     declared: int
     budget: int
     effect: float
-    session_cost: float
 
     def needed(self, shift: float, freedom: float) -> int | None:
         """Return pairs of the declared ones where these are enough, else the fewest to declare."""
@@ -146,7 +139,6 @@ def made(contrast: Contrast, pilot: Pilot, planner: Planner) -> Row:
         metric=contrast.metric.name,
         pairs=len(known.usable),
         failures=known.failures,
-        sessions=len(pilot.groups.get(key, {})),
         seconds=pilot.cost(contrast.arm) + pilot.cost(contrast.baseline) or None,
         budget=planner.budget,
     )
@@ -159,10 +151,7 @@ def made(contrast: Contrast, pilot: Pilot, planner: Planner) -> Row:
         reason = FewToPlan(empty.pairs, empty.failures, FEWEST)
     if reason is not None or scale is None:
         return msgspec.structs.replace(empty, reason=reason)
-    row = _pairs(_spreads(empty, finite, scale), planner, paired.freedom(len(differences)))
-    if row.reason is not None:
-        return row
-    return _sessions(row, list(pilot.groups[key].values()), planner.session_cost)
+    return _pairs(_spreads(empty, finite, scale), planner, paired.freedom(len(differences)))
 
 
 def _spreads(row: Row, finite: Sequence[Pair], scale: float) -> Row:
@@ -208,19 +197,6 @@ def _effect(shift: float | None, scale: float) -> float | None:
     return None if shift is None else math.expm1(min(700.0, shift * scale))
 
 
-def _sessions(row: Row, groups: Sequence[Sequence[float]], session_cost: float) -> Row:
-    if sum(len(group) > 1 for group in groups) < 2:
-        reason = "the spread between sessions takes two sessions of two pairs: give more runs with --from"
-        return msgspec.structs.replace(row, per_session_reason=reason)
-    between, within = components(groups)
-    if between == 0:
-        reason = f"the {len(groups)} sessions do not differ more than their pairs do: as many as a session has time for"
-        return msgspec.structs.replace(row, per_session_reason=reason)
-    return msgspec.structs.replace(
-        row, per_session=pairs_per_session(between, within, session_cost, row.seconds or 1.0)
-    )
-
-
 class Forecast(msgspec.Struct, frozen=True, kw_only=True):
     """A study's forecast. `level` is each comparison's share of the error rate `alpha`; `least` the fewest pairs after
     which any verdict is possible within the declared `blocks`; `seconds` the whole study's at the pairs needed, None
@@ -241,18 +217,15 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
     time: float | None
     time_blocks: int | None
     least: int | None
-    session_cost: float
     seconds: float | None
     rows: tuple[Row, ...]
 
 
-def forecast(
-    study: Study, runs: Sequence[Path], *, effect: float | None = None, session_cost: float = 60.0
-) -> Forecast:
+def forecast(study: Study, runs: Sequence[Path], *, effect: float | None = None) -> Forecast:
     """Return the forecast of `study` from `runs` of it, for an `effect` as |ratio - 1| (default: the margin).
 
-    `session_cost` is what a new statistical session takes, in seconds. Raises UserError where a run is another study's,
-    there are too few pairs, or the method makes no verdict; RunError where it cannot be read.
+    Raises UserError where a run is another study's, there are too few pairs, or the method makes no verdict; RunError
+    where it cannot be read.
     """
     if study.method == "screening":
         raise UserError(
@@ -270,7 +243,6 @@ def forecast(
         declared=study.budget.blocks,
         budget=min(study.budget.blocks, room) if room is not None else study.budget.blocks,
         effect=effect,
-        session_cost=session_cost,
     )
     rows = tuple(made(contrast, known[contrast.cell], planner) for contrast in judged)
     if not any(row.pairs >= FEWEST for row in rows):
@@ -293,7 +265,6 @@ def forecast(
         time=study.budget.time,
         time_blocks=room,
         least=least_blocks(study, len(judged), study.budget.blocks),
-        session_cost=session_cost,
         seconds=_whole(rows, known),
         rows=rows,
     )

@@ -175,7 +175,6 @@ def audit(**asked: Any) -> None:
 )
 @click.option("--published", help="Plan a published comparison from its figures: redhat-2021.")
 @click.option("--effect", help="The change to detect, such as 1% (default: the study's margin).")
-@click.option("--session-cost", default="1m", show_default=True, help="The time that a new statistical session takes.")
 @click.option("--json", "as_json", is_flag=True, help="Print the forecast as JSON.")
 @options.ANYWAY
 @options.RESULTS

@@ -13,7 +13,7 @@ from hugewise.analysis.calibration import Agreement, Calibrated, CalibrationReco
 from hugewise.analysis.forecast import Reread, replan
 from hugewise.cli import progress
 from hugewise.errors import UserError
-from hugewise.quantity import parse_duration, parse_share
+from hugewise.quantity import parse_share
 from hugewise.report import forecast as told
 from hugewise.report.reasons import worded
 from hugewise.report.terminal import show
@@ -37,7 +37,6 @@ class PlanOptions:
     anyway: bool = False
     published: str | None = None
     effect: str | None = None
-    session_cost: str = "1m"
     as_json: bool = False
     results: Path = Path("results")
     command: Sequence[str] = ()
@@ -62,7 +61,6 @@ def answer(asked: PlanOptions) -> forecast.Forecast | Reread:
             )
         return replan(published.load(asked.published))
     effect = None if asked.effect is None else _value("--effect", asked.effect, _effect)
-    cost = _value("--session-cost", asked.session_cost, parse_duration)
     study = _study(asked)
     runs = list(asked.runs)
     if asked.pilot is not None:
@@ -71,7 +69,7 @@ def answer(asked: PlanOptions) -> forecast.Forecast | Reread:
         planned = feasibility.make_plan(study)
         feasibility.must_have_cells(study, planned)
         raise forecast.missing(study, planned.cells, asked.results)
-    return forecast.forecast(study, runs, effect=effect, session_cost=cost)
+    return forecast.forecast(study, runs, effect=effect)
 
 
 def _study(asked: PlanOptions) -> Study:

@@ -100,8 +100,6 @@ def _remarks(row: Row, name: str) -> Iterator[Line]:
         said.append(f"outliers: the test sees a spread of {_percent(row.scale)}")
     if row.failures and row.reason is None:
         said.append(f"{row.failures} of {row.pairs} pairs have a failure")
-    if row.per_session is not None:
-        said.append(f"{row.per_session} pairs a session")
     if said:
         yield Line(f"{name}: {'; '.join(said)}", quiet=True)
 
@@ -127,11 +125,6 @@ def _whole(forecast: Forecast) -> Iterator[str]:
         most = max(row.needed or 0 for row in forecast.rows)
         more = f"; declare {_brief(most)} blocks" if most > forecast.blocks else ""
         yield f"The whole study at these pairs: {_duration(forecast.seconds)}{more}."
-    reasons = list(dict.fromkeys(row.per_session_reason for row in forecast.rows if row.per_session_reason))
-    for reason in reasons:
-        yield f"Pairs a session: {reason}."
-    if not all(row.per_session is None for row in forecast.rows):
-        yield f"Pairs a session are for sessions that cost {_duration(forecast.session_cost)} each."
 
 
 def _comparison(comparison: Replanned) -> Section:

@@ -73,29 +73,6 @@ def needed(alpha: float) -> int:
     return n
 
 
-def pairs_per_session(
-    variance_between: float, variance_within: float, cost_session: float, cost_pair: float, *, most: int = 1000
-) -> int:
-    """Return pairs per session that make the mean over sessions most precise for its cost.
-
-    Kalibera and Jones 2013, section 6: sqrt(cost_session / cost_pair * variance_within / variance_between), rounded
-    up; between 1 and `most`, which is also the answer where sessions do not differ. Variances are the components of
-    one log-ratio (see `components`), costs are in one unit (seconds): of starting a session, and of one pair.
-
-    Raises ValueError for a negative variance or cost, or a pair without cost.
-    """
-    if variance_between < 0 or variance_within < 0:
-        raise ValueError(f"variances cannot be negative: {variance_between}, {variance_within}")
-    if cost_session < 0 or cost_pair <= 0:
-        raise ValueError(f"costs must be positive: session {cost_session}, pair {cost_pair}")
-    if variance_within == 0 or cost_session == 0:
-        return 1
-    if variance_between == 0:
-        return most
-    best = math.sqrt(cost_session / cost_pair * variance_within / variance_between)
-    return most if best >= most else max(1, math.ceil(best))
-
-
 def components(groups: Sequence[Sequence[float]]) -> tuple[float, float]:
     """Variance between sessions and within them, from the log-ratios of each session.
 
