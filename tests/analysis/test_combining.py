@@ -168,27 +168,6 @@ def test_a_run_without_e_values_of_its_end_points_is_refused_for_these(
     assert in_words(found["thp", "mean"].reason) == "20261120T210001Z-0001 has no e-value: none was kept of its mean"
 
 
-def test_an_arm_without_its_pages_is_refused_in_every_end_point(tmp_path: Path) -> None:
-    of = the_study(end_points=["mean", "slow"])
-    runs = [a_run(tmp_path, seed, of=of) for seed in (1, 2)]
-    for kept in runs[1].rglob("attempt.json"):
-        told = json.loads(kept.read_text())
-        if told["arm"] == "thp":
-            told["delivery"] |= {"delivered": False, "reason": "the pool is short"}
-            kept.write_text(json.dumps(told), encoding="utf-8")
-    rewritten(runs[1])
-    found = combining.answer(runs)
-    lost = [one for one in found.comparisons if one.arm == "thp"]
-    assert [(one.end_point, one.direction, one.verdict) for one in lost] == [
-        (name, "refused", "none") for name in ("typical ratio", "mean", "slow")
-    ]
-    for one in lost:
-        assert "20261120T210002Z-0002 has no e-value: pages of thp not delivered in 12 of 12 attempts" in in_words(
-            one.reason
-        )
-    assert all(one.direction != "refused" for one in found.comparisons if one.arm == "mthp")
-
-
 def test_one_run_is_refused(tmp_path: Path) -> None:
     assert "one run alone" in refused(a_run(tmp_path, 1)).message
 

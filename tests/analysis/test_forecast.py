@@ -140,7 +140,6 @@ def test_a_forecast_from_a_run(tmp_path: Path) -> None:
     assert row.scale is not None and row.needed is not None
     # The level of a block is common to both sides (sd 0.05), the difference is not.
     assert row.correlation == pytest.approx(1 / math.sqrt(1 + 0.02**2 / 0.05**2), abs=0.05)
-    assert row.variance_ratio == pytest.approx(0.02**2 / (2 * 0.05**2 + 0.02**2), rel=0.5)
     shift, freedom = math.log(1.01) / row.scale, paired.freedom(60)
     assert row.needed == power.pairs_for_assurance(shift, freedom, found.level, budget=200)
     plugged = power.pairs_for_assurance(shift, power.KNOWN, found.level, budget=200)

@@ -45,7 +45,7 @@ from hugewise.study.study import Study
 from tests.analysis.test_forecast import cell, write_run
 from tests.build import known
 from tests.build.studies import SIZES, KnobFiles, policies, study_of, workloads
-from tests.build.trials import CONTRAST, HIGHER, LOWER, NEUTRAL, attempt, block, delivery, ends
+from tests.build.trials import CONTRAST, HIGHER, LOWER, NEUTRAL, attempt, block, ends
 from tools.verification import independent
 from tools.verification.block_streams import CONTRAST as STREAM_CONTRAST
 from tools.verification.block_streams import Fate, pair
@@ -213,21 +213,6 @@ def test_the_campaign_average_is_named_from_100_pairs_on() -> None:
     assert average.supported
     assert known(average.high) < 1
     assert found.reach == "campaign average"
-
-
-def test_undelivered_pages_take_the_pair_out_and_above_one_percent_the_verdict() -> None:
-    blocks = pairs(noise(1, 40, mean=-0.3))
-    bad = delivery(False, reason="pool too short")
-    spoilt = [
-        msgspec.structs.replace(
-            b, attempts=tuple(msgspec.structs.replace(a, delivery=bad) if a.arm == "thp" else a for a in b.attempts)
-        )
-        for b in blocks
-    ]
-    found = fed(spoilt, method(planned=20)).comparison()
-    assert (found.verdict, found.n) == ("none", 0)
-    assert "pool too short" in in_words(found.reason)
-    assert found.ratio_all is not None
 
 
 STUDY = """

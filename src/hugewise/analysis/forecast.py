@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import pvariance, stdev
+from statistics import stdev
 
 import msgspec
 
@@ -53,7 +53,6 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     sd, sd_low, sd_high         standard deviation of the pair difference, with its 95% interval
     scale                       the deviation that the test sees (outliers count less)
     correlation (low, high)     within pairs, of the logarithms of the two sides, with its 95% interval
-    variance_ratio              var(D) / (var(arm) + var(baseline)): what pairing leaves of the variance
     needed                      pairs for the asked effect at 90%, averaged over what the pilot leaves open: of the
                                 declared ones where these are enough, else the fewest to declare
     needed_low, needed_high     what would do if the spread were known to be at an end of the sd's interval
@@ -78,7 +77,6 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     correlation: float | None = None
     correlation_low: float | None = None
     correlation_high: float | None = None
-    variance_ratio: float | None = None
     needed: int | None = None
     needed_low: int | None = None
     needed_high: int | None = None
@@ -159,7 +157,6 @@ def _spreads(row: Row, finite: Sequence[Pair], scale: float) -> Row:
     arm = [math.log(pair.arm) for pair in finite if pair.arm is not None]
     baseline = [math.log(pair.baseline) for pair in finite if pair.baseline is not None]
     low, high = paired.deviation_interval(logs) or (None, None)
-    both = pvariance(arm) + pvariance(baseline)
     together = paired.correlated(arm, baseline)
     return msgspec.structs.replace(
         row,
@@ -170,7 +167,6 @@ def _spreads(row: Row, finite: Sequence[Pair], scale: float) -> Row:
         correlation=together[0] if together else None,
         correlation_low=together[1] if together else None,
         correlation_high=together[2] if together else None,
-        variance_ratio=pvariance(logs) / both if both > 0 else None,
     )
 
 

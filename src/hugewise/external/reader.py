@@ -2,7 +2,7 @@
 
 A reader is one file under `readers/`, found by being there: it has
 
-    NAME, DESCRIPTION
+    NAME
     recognises(head: bytes) -> bool            from the first 64 KiB of the file
     read(path: Path, ask: Ask) -> list[Series]  raises DataError
 
@@ -102,7 +102,6 @@ class Reader(Protocol):
     """A module under `readers/`."""
 
     NAME: str
-    DESCRIPTION: str
 
     def recognises(self, head: bytes) -> bool:
         """Return whether a file that begins with `head` is of this format."""

@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import math
 from itertools import count
-from typing import NamedTuple
 
 import msgspec
 
@@ -49,30 +48,9 @@ def boots_needed(alpha: float, *, within: bool = False) -> int:
     return first_crossing(2 * alpha if within else alpha)
 
 
-class Fewest(NamedTuple):
-    """Blocks after which a comparison can have a verdict, at the least.
-
-    differ, equal   of counts that are the same in every boot: that they differ, or lie within the margin
-    varied          of all else, where every pair points the same way; None: the budget is too small for any
-    """
-
-    differ: int
-    equal: int
-    varied: int | None
-
-
-def fewest(alpha: float, planned: int) -> Fewest:
-    """Return what a comparison with this share of the error rate needs of `planned` blocks; each direction has half of
-    it.
-    """
-    half = alpha / 2
-    return Fewest(boots_needed(half), boots_needed(half, within=True), least_pairs(half, planned))
-
-
 def least_budget(alpha: float) -> int:
     """The fewest blocks to declare for a comparison with this share, so that it can be decided in either way."""
-    enough = (blocks for blocks in count(boots_needed(alpha / 2)) if fewest(alpha, blocks).varied)
-    return next(enough)
+    return next(blocks for blocks in count(boots_needed(alpha / 2)) if least_pairs(alpha / 2, blocks) is not None)
 
 
 class Exact(Sequential):

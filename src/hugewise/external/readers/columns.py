@@ -22,7 +22,6 @@ from hugewise.reading import UnreadableError, figure, shown
 from hugewise.stats.method import Numbers
 
 NAME = "columns"
-DESCRIPTION = "CSV or Parquet with one row a measurement (--value COLUMN, --arm-column, --block, --order, --session)"
 
 _PARQUET = b"PAR1"
 _MOST_ROWS = 50_000_000

@@ -14,7 +14,6 @@ from hugewise.model.metric import Direction, Metric
 from hugewise.reading import figure, shown
 
 NAME = "go-benchmark"
-DESCRIPTION = "Go benchmark text (go test -bench), as benchstat reads it"
 
 _BENCHSTAT = re.compile(r"sec/op\s+(vs base|CI|,)|,sec/op,CI|old time/op\s+new time/op|│\s+sec/op", re.MULTILINE)
 _CURE = "give the output of: go test -run=- -bench=. -count=20"

@@ -20,7 +20,6 @@ from hugewise.model.metric import Metric
 from hugewise.reading import shown
 
 NAME = "google-benchmark"
-DESCRIPTION = "google-benchmark's JSON or CSV (--benchmark_out)"
 
 _CURE = "export it again: --benchmark_out=FILE --benchmark_out_format=json --benchmark_repetitions=20"
 _HEADER = "name,iterations,real_time,cpu_time,time_unit"

@@ -17,7 +17,6 @@ from hugewise.model.metric import Metric
 from hugewise.stats.method import Numbers
 
 NAME = "hyperfine"
-DESCRIPTION = "hyperfine --export-json"
 
 _METRIC = Metric("wall_s", "s", "lower", "wall time of each run (hyperfine)")
 _CURE = "export it again: hyperfine --export-json FILE COMMAND..."

@@ -16,7 +16,6 @@ from hugewise.model.metric import Metric
 from hugewise.reading import UnreadableError, figure, number
 
 NAME = "memtier"
-DESCRIPTION = "memtier_benchmark --json-out-file"
 
 _CURE = "write it again: memtier_benchmark --json-out-file FILE, once for each run"
 _RATE = Metric("ops_per_s", "operations/s", "higher", "operations a second of each run (memtier)")

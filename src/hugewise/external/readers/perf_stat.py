@@ -21,7 +21,6 @@ from hugewise.model.metric import Direction, Metric
 from hugewise.reading import UnreadableError
 
 NAME = "perf-stat"
-DESCRIPTION = "perf stat -x, or perf stat -j (also with -I or --append)"
 
 _STARTED = "# started on"
 _CURE = "write it again: LC_ALL=C perf stat -x, -o FILE --append COMMAND"

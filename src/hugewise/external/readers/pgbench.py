@@ -19,7 +19,6 @@ from hugewise.model.metric import Metric
 from hugewise.reading import UnreadableError, figure, shown
 
 NAME = "pgbench"
-DESCRIPTION = "pgbench's summary, its log (-l), or its aggregated log (--aggregate-interval)"
 
 _CURE = "give pgbench's own output, in English (LC_ALL=C): pgbench -l ..., or its summary on stdout"
 _EPOCH = 10**9  # seconds: a column above it is a time, not a count

@@ -15,7 +15,6 @@ from hugewise.external.reader import Ask, DataError, Rows, Series, text_of
 from hugewise.model.metric import Metric
 
 NAME = "sysbench"
-DESCRIPTION = "sysbench's text output, one or more runs in a file"
 
 _MEBIBYTES = Metric("mib_per_s", "MiB/s", "higher", "memory transferred a second in each run (sysbench memory)")
 _MEGABYTES = Metric("mb_per_s", "MB/s", "higher", "memory transferred a second in each run (sysbench 0.4 memory)")
