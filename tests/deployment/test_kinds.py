@@ -44,8 +44,8 @@ def one(files: tuple[DeployedFile, ...], kind: FileKind) -> DeployedFile:
     return found
 
 
-def verified(root: Path, drop_in: DeployedFile) -> str:
-    """What systemd says to a service with that drop-in, below a root folder of its own."""
+def verified(root: Path, drop_in: DeployedFile, service: str = "Type=oneshot\nExecStart=/usr/bin/demo") -> str:
+    """What systemd says to that service with that drop-in, below a root folder of its own."""
     analyze = need_program("systemd-analyze", "systemd")
     for name in ("usr/bin/demo", "usr/local/bin/hugewise-exec"):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -53,7 +53,7 @@ def verified(root: Path, drop_in: DeployedFile) -> str:
         (root / name).chmod(0o755)
     place(drop_in, root)
     unit = root / "etc/systemd/system/demo.service"
-    unit.write_text("[Unit]\nDefaultDependencies=no\n[Service]\nType=oneshot\nExecStart=/usr/bin/demo\n")
+    unit.write_text(f"[Unit]\nDefaultDependencies=no\n[Service]\n{service}\n")
     done = subprocess.run(
         [analyze, "verify", f"--root={root}", "--man=no", "demo.service"], capture_output=True, text=True, check=False
     )

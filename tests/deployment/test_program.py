@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,8 +9,7 @@ import pytest
 from hugewise.deployment.program import BY_HAND, Destination, UnitFacts, UnitStart, completed, for_program, of_unit
 from hugewise.model.pages import PageTarget
 from hugewise.model.policy import DeployedFile, Treatment
-from tests.deployment.test_kinds import ADVISED, OFF, POOL, one, place
-from tests.requirements import need_program
+from tests.deployment.test_kinds import ADVISED, OFF, POOL, one, verified
 
 LAUNCH = '/usr/local/bin/hugewise-exec "--pages" "off" --'
 LAID = Treatment(policy="layout-thp", mechanism="process", target=PageTarget("thp", 2 << 20), layout="thp")
@@ -154,20 +152,6 @@ def test_a_unit_that_may_execute_little_may_execute_the_launcher() -> None:
 def test_any_other_file_is_as_it_is() -> None:
     launcher = one(for_program(OFF, Destination(policy="p")), "launcher")
     assert completed(launcher, start("/usr/bin/demo")) == launcher
-
-
-def verified(root: Path, file: DeployedFile, unit: str) -> str:
-    """What systemd says to that unit with the drop-in, below a root folder of its own."""
-    analyze = need_program("systemd-analyze", "systemd")
-    for name in ("usr/bin/demo", "usr/local/bin/hugewise-exec"):
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text("#!/bin/sh\n")
-        (root / name).chmod(0o755)
-    place(file, root)
-    (root / "etc/systemd/system/demo.service").write_text(f"[Unit]\nDefaultDependencies=no\n[Service]\n{unit}\n")
-    words = [analyze, "verify", f"--root={root}", "--man=no", "demo.service"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    return done.stderr + (f"[{done.returncode}]" if done.returncode else "")
 
 
 @pytest.mark.parametrize("treatment", [OFF, ADVISED, POOL, LAID])

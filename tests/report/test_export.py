@@ -59,12 +59,14 @@ def before(tmp_path: Path) -> Iterator[Path]:
     assert {each.name for each in tmp_path.iterdir()} - {"mine.verdicts.parquet"} == {"mine.parquet"}
 
 
-def test_what_is_there_is_replaced_only_when_asked(run: Path, before: Path) -> None:
-    done = called(run, before)
+@pytest.mark.parametrize("name", ["out.parquet", "out.verdicts.parquet"])
+def test_what_is_there_is_replaced_only_when_asked(run: Path, tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("mine")
+    done = called(run, tmp_path / "out.parquet")
     assert isinstance(done.exception, UserError) and "--force" in (done.exception.hint or "")
-    assert before.read_text() == "mine"
-    assert called(run, before, "--force").exit_code == 0
-    assert before.read_bytes().startswith(b"PAR1")
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["mine"]
+    assert called(run, tmp_path / "out.parquet", "--force").exit_code == 0
+    assert (tmp_path / name).read_bytes().startswith(b"PAR1")
 
 
 def test_a_file_that_comes_meanwhile_is_left(run: Path, before: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,16 +109,6 @@ def test_a_folder_that_others_can_change_is_not_written_in_by_root(run: Path, tm
     (tmp_path / "open").chmod(0o777)
     assert isinstance(called(run, tmp_path / "open" / "out.parquet").exception, UserError)
     assert not list((tmp_path / "open").iterdir())
-
-
-def test_a_second_file_that_is_there_is_replaced_only_when_asked(run: Path, tmp_path: Path) -> None:
-    theirs = tmp_path / "out.verdicts.parquet"
-    theirs.write_text("theirs")
-    assert isinstance(called(run, tmp_path / "out.parquet").exception, UserError)
-    assert theirs.read_text() == "theirs"
-    assert not (tmp_path / "out.parquet").exists()
-    assert called(run, tmp_path / "out.parquet", "--force").exit_code == 0
-    assert theirs.read_bytes().startswith(b"PAR1")
 
 
 def test_every_verdict_is_in_a_second_file(run: Path, tmp_path: Path) -> None:

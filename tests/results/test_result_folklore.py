@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from hugewise.model.results import CellResult, Comparison, Guests, Results, Verdict
+from hugewise.model.results import Guests, Results, Verdict
 from hugewise.published import CommonClaim, claims
 from hugewise.published import TestedBy as By
 from hugewise.report import markdown
@@ -41,16 +41,6 @@ def test_a_page_of_another_scale_counts_by_its_study() -> None:
     assert verdict_on(BY_ID["memcached-large-pages"], page(restated.lpc(), "other")).word == NOT_TESTED
 
 
-class Declared(CellResult, frozen=True, kw_only=True):
-    """A cell of a study that declares further metrics, whichever version of the results has them."""
-
-    declared: tuple[Comparison, ...] = ()
-
-
-def with_declared(cell: CellResult, *more: Comparison) -> CellResult:
-    return Declared(**{**{name: getattr(cell, name) for name in cell.__struct_fields__}, "declared": more})
-
-
 @pytest.mark.parametrize(
     ("verdict", "word"),
     [("equivalent", "confirmed here"), ("worse", "contradicted here"), ("undecided", "not decidable here")],
@@ -61,7 +51,7 @@ def test_a_metric_that_is_declared_beside_the_judged_one_is_looked_up(verdict: V
     judged = next(one for one in first.comparisons if one.arm == "mthp-64k")
     assert verdict_on(FREE, page(results)).word == NOT_TESTED
     memory = replace(judged, metric="footprint_bytes", verdict=verdict)
-    found = page(replace(results, cells=(with_declared(first, memory),)))
+    found = page(replace(results, cells=(replace(first, declared=(memory,)),)))
     assert verdict_on(FREE, found).word == word
     assert "footprint_bytes" in verdict_on(FREE, found).told
 
@@ -74,7 +64,7 @@ def test_memory_speaks_of_no_claim_that_does_not_name_it_and_other_metrics_do(me
     results = restated.lpc()
     first = results.cells[0]
     worse = replace(next(one for one in first.comparisons if one.arm == "thp"), metric=metric, verdict="worse")
-    found = page(replace(results, cells=(with_declared(replace(first, comparisons=()), worse),)))
+    found = page(replace(results, cells=(replace(first, comparisons=(), declared=(worse,)),)))
     assert verdict_on(BY_ID["memcached-large-pages"], found).word == word
 
 
@@ -89,7 +79,7 @@ def test_less_cpu_time_is_not_told_by_transactions_a_second() -> None:
     assert "hugewise run percona-2018-hugepages --only select-only" in found.takes
     first = next(cell for cell in results.cells if any(one.arm == "hugetlb-2m" for one in cell.comparisons))
     judged = next(one for one in first.comparisons if one.arm == "hugetlb-2m")
-    less = with_declared(first, replace(judged, metric="server_cpu_us", verdict="better"))
+    less = replace(first, declared=(replace(judged, metric="server_cpu_us", verdict="better"),))
     assert verdict_on(claim, page(replace(results, cells=(less,)), study.name)).word == "confirmed here"
 
 
