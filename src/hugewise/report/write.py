@@ -63,9 +63,6 @@ def _records(results: Results) -> Iterator[Block]:
         yield from said
 
 
-FIGURES = "figures"
-
-
 def write(results: Results, folder: Path | str) -> dict[str, Path]:
     """Write every report of the run into `folder`, each file whole or not at all.
 
@@ -92,34 +89,28 @@ def write_document(
     from hugewise.report.html import html  # noqa: PLC0415
     from hugewise.report.markdown import markdown  # noqa: PLC0415
 
-    place, several = Path(folder), list(figures(document))
-    with _errors(place), held_folder(place) as held:
-        images.need_room()
-        paths = _written(held, place, data)
-        paths |= _written(held, place, {"markdown": ("report.md", (markdown(document).encode(),))})
-        drawn = {figure.key: images.render(figure.spec) for figure in (*several, *narrow_figures(document))}
-        if several:
-            with _below(held, FIGURES) as below:
-                files = {
-                    f"{figure.key}.svg": (f"{figure.stem}.svg", (images.standalone(drawn[figure.key]).encode(),))
-                    for figure in several
-                }
-                paths |= _written(below, place / FIGURES, files)
-                _sync(below)
-        inline = {
-            figure.key: images.inline(drawn[figure.key], name=f"figure-{figure.key}", title=figure.text)
-            for figure in (*several, *narrow_figures(document))
-        }
-        paths |= _written(held, place, {"html": ("report.html", (html(document, inline).encode(),))})
-        _sync(held)
-        return paths
-
-
-@contextmanager
-def _errors(place: Path) -> Iterator[None]:
-    # an error of the system becomes a StorageError
+    place, several, narrow = Path(folder), list(figures(document)), list(narrow_figures(document))
     try:
-        yield
+        with held_folder(place) as held:
+            images.need_room()
+            paths = _written(held, place, data)
+            paths |= _written(held, place, {"markdown": ("report.md", (markdown(document).encode(),))})
+            drawn = {figure.key: images.render(figure.spec) for figure in (*several, *narrow)}
+            if several:
+                with _below(held, "figures") as below:
+                    files = {
+                        f"{figure.key}.svg": (f"{figure.stem}.svg", (images.standalone(drawn[figure.key]).encode(),))
+                        for figure in several
+                    }
+                    paths |= _written(below, place / "figures", files)
+                    sync(_path(below))
+            inline = {
+                figure.key: images.inline(drawn[figure.key], name=f"figure-{figure.key}", title=figure.text)
+                for figure in (*several, *narrow)
+            }
+            paths |= _written(held, place, {"html": ("report.html", (html(document, inline).encode(),))})
+            sync(_path(held))
+            return paths
     except OSError as error:
         raise StorageError(
             f"{error.filename or place}: the report cannot be written: {error.strerror or error}",
@@ -173,10 +164,6 @@ def _written(folder: DirFd, called: Path, files: Mapping[str, tuple[str, Iterabl
             error.filename = str(paths[key])
             raise
     return paths
-
-
-def _sync(folder: DirFd) -> None:
-    sync(_path(folder))
 
 
 def _path(folder: DirFd) -> Path:
