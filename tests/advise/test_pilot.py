@@ -95,7 +95,7 @@ def test_a_command_that_fails_is_an_error_with_its_reason(tmp_path: Path) -> Non
     with pytest.raises(UserError, match=r"exit status 3; it said: no such table: ") as caught:
         judge_pilot([block(1, bad, ran(1.0, 1, "again"))], tmp_path, 600.0)
     assert "\x1b" not in str(caught.value)
-    late = msgspec.structs.replace(bad, reason="timed out after 150 s")
+    late = msgspec.structs.replace(bad, reason="timed out after 150 s", timed_out=True)
     with pytest.raises(UserError, match="does not end in time") as caught:
         judge_pilot([block(1, late)], tmp_path, 600.0)
     assert "10 min" in (caught.value.hint or "")

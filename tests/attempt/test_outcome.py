@@ -123,6 +123,7 @@ def test_command_is_timed_whole_and_its_faults_fall_back_on_rusage() -> None:
 def test_states(events: list[probe.Event], state: str, said: str | None) -> None:
     found = outcome(events, micro=True, timeout_s=60)
     assert found.state == state
+    assert found.timed_out == ("timed out" in (said or ""))
     assert said in (found.reason or "") if said else found.reason is None
 
 

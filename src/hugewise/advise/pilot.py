@@ -178,7 +178,7 @@ def _most(ended: Sequence[Attempt], name: str) -> int | None:
 
 def _failed(bad: Attempt, seconds: float, what: str, said: str) -> UserError:
     reason = bad.reason or "it failed"
-    if reason.startswith("timed out"):
+    if bad.timed_out:
         hint = f"give more time than {format_duration(seconds)} (--time), or a shorter input: some 25 runs are needed"
         hint += "" if what == "load" else "; of a server, which does not end by itself: --server and --load"
         return UserError(f"the {what} does not end in time: {reason}", hint=hint)

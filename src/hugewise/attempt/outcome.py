@@ -201,6 +201,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     peak_bytes: int | None = None
     exit_code: int | None = None
     signal: int | None = None
+    timed_out: bool = False
 
     @property
     def wall_s(self) -> float | None:
@@ -274,6 +275,7 @@ def outcome(
         peak_bytes=peak,
         exit_code=None if exited is None else exited.code,
         signal=None if exited is None else exited.signal,
+        timed_out=exited is not None and exited.timed_out,
     )
     if state != "accepted" or exited is None:
         return found

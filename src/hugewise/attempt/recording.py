@@ -175,6 +175,7 @@ def stored(group: Group, work: AttemptState) -> Attempt:
         peak_bytes=(sum(driver.peaks) or result.peak_bytes) if work.cgroup_peak is None else work.cgroup_peak,
         pool_bytes=cell.workload.pool(arm.treatment, cell.given(arm)),
         exit_code=result.exit_code,
+        timed_out=result.timed_out,
         signal=result.signal,
         series=() if timeless else driver.reading.series,
         facts=driver.facts(),
@@ -345,7 +346,8 @@ def _outcome(group: Group, work: AttemptState, change: noise.Difference | None, 
         # The emulator is not to blame for what the command had done by then.
         return result.failed(work.broken, "rejected" if work.let_down and not work.events else "failed")
     if group.faults_in_turns and result.state == "accepted" and (result.wall_s or 0.0) > cell.timeout:
-        return result.failed(f"timed out after {cell.timeout:g} s of its turns")
+        late = result.failed(f"timed out after {cell.timeout:g} s of its turns")
+        return msgspec.structs.replace(late, timed_out=True)
     if work.backed.problem is not None and result.state == "accepted":
         return msgspec.structs.replace(result, state="rejected", reason=work.backed.problem)
     return result

@@ -98,6 +98,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     overhead_s  of hugewise: from the first step of the attempt to its record, less the time of its command. Null, as
                 wall_s and cpu_s are, of an emulated guest: its clock is not this host's
+    timed_out   whether its time was over before it had ended; false where nobody told
     series      throughput in each whole second of the measured part, where the workload can say it (work a second)
     facts       what was done besides: hashes of data and work, versions, where the data lay
     begun       what a command began: `forked` processes that went on with a copy of their parent's memory, programs
@@ -148,6 +149,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     pool_bytes: int
     exit_code: int | None
     signal: int | None
+    timed_out: bool = False
     series: tuple[float, ...] = ()
     facts: Mapping[str, str | int | float] = {}
     guest: Mapping[str, str | int | float] = {}
