@@ -159,8 +159,9 @@ and words for the boot loader |
 | services | units of systemd with their drop-ins, in the order of systemd.unit(5): of the system, not of users; \
 systemd itself is not asked |
 | programs | environment and memory of those that run |
-| servers | files and command lines of PostgreSQL, MySQL and MariaDB, redis and valkey, memcached and Java; \
+| servers | files and command lines of PostgreSQL, MySQL and MariaDB, redis and valkey, memcached, MongoDB and Java; \
 command lines also through variables, `sh -c`, a script of a shell and @FILE of java |
+| versions | of MongoDB: the lists of dpkg and RPM, `installed-rpms` and `installed-debs` of a sosreport |
 | virtual machines | domains of libvirt's system daemon, `memory_backing_dir` of qemu.conf |
 
 Of environments, command lines and files only known settings of pages are kept: nothing else of them is printed. A

@@ -376,8 +376,11 @@ def test_the_files_of_a_container_are_not_this_hosts(tree: Tree) -> None:
 
 def test_files_of_servers_at_rest(tree: Tree) -> None:
     tree.put("/etc/memcached.conf", "# x\n-m 64\n-L\n")
+    tree.put(
+        "/etc/mongod.conf", "storage:\n  wiredTiger:\n    engineConfig:\n      cacheSizeGB: 2 # of 8\nsecurity: x y\n"
+    )
     found = {each.kind: {key: one.value for key, one in each.settings.items()} for each in facts(tree).servers}
-    assert found == {"memcached": {"large-pages": "on"}}
+    assert found == {"memcached": {"large-pages": "on"}, "mongodb": {"cacheSizeGB": "2"}}
 
 
 def test_a_pipe_in_the_place_of_a_file_does_not_block(tree: Tree, audit: Audit) -> None:

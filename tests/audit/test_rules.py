@@ -123,6 +123,25 @@ def sized(shared: str) -> Change:
     return put("/etc/postgresql/15/main/postgresql.conf", f"huge_pages = on\nshared_buffers = {shared}\n")
 
 
+REFUSED_SIZES: tuple[str, ...] = (
+    "24 GB",
+    "1.5GB",
+    "'1.5 gb'",
+    "1.5",
+    "24g",
+    "24G",
+    "24K",
+    "24kb",
+    "24kB",
+    "24KB",
+    "1e3",
+    "1e3kB",
+    "8",
+)
+REFUSED_SIZES = (*REFUSED_SIZES, "-5", "''", "512B", "010", "10%", "24GB x", "'24'GB", "128MB; x")
+TAKEN_SIZES = ("24GB", "'24 GB'", "'1.5GB'", "'1e3kB'", "0x30000", "0x30000kB", "'24GB ' # x", "16", "24GB#x", "+64MB")
+
+
 SAME = "<currentMemory unit='GiB'>1</currentMemory>"
 HUGE_2M = "<memoryBacking><hugepages><page size='2048'/></hugepages></memoryBacking>"
 SHARED = "<memoryBacking><source type='memfd'/><access mode='shared'/></memoryBacking>"
@@ -149,6 +168,16 @@ def java(version: str, *options: str) -> Change:
     return both(
         put(f"{home}/release", f'IMPLEMENTOR="x"\nJAVA_VERSION="{version}"\n'),
         lambda tree: tree.process(400, "java", exe=f"{home}/bin/java", argv=["java", *options, "-jar", "a.jar"]),
+    )
+
+
+def mongod(version: str) -> Change:
+    return both(
+        put(
+            "/var/lib/dpkg/status",
+            f"Package: x\nVersion: 1\n\nPackage: mongodb-org-server\nStatus: ok\nVersion: {version}\n",
+        ),
+        lambda tree: tree.process(500, "mongod", argv=["/usr/bin/mongod", "--config", "/etc/mongod.conf"]),
     )
 
 
@@ -239,6 +268,10 @@ CASES: dict[str, tuple[Change, Change]] = {
         program("worker", maps=(f"{LIB}/libtcmalloc.so.4",)),
         both(program("worker", maps=(f"{LIB}/libtcmalloc.so.4",)), ALWAYS),
     ),
+    "program-disables-thp": (
+        program("agent", thp="0"),
+        both(service("MemoryTHP=disable"), lambda t: t.process(100, "app", unit="app.service", thp="0")),
+    ),
     # systemd
     "unit-memorythp-invalid": (service("MemoryTHP=never"), service("MemoryTHP=disable")),
     "unit-memorythp-too-new": (
@@ -293,6 +326,7 @@ CASES: dict[str, tuple[Change, Change]] = {
     "pool-lost-at-boot": (pool(total=8, free=8), both(pool(total=8, free=8), asked(8))),
     # virtual machines
     "vm-ballooned-at-boot": (domain("<currentMemory unit='MiB'>512</currentMemory>"), domain(SAME)),
+    "vm-balloon": (domain("", BALLOON.format("")), domain("", "<memballoon model='none'/>")),
     "vm-free-page-reporting": (
         domain("", BALLOON.format("freePageReporting='on'")),
         domain("", BALLOON.format("freePageReporting='off'")),
@@ -382,6 +416,7 @@ CASES: dict[str, tuple[Change, Change]] = {
         postgres("try", None, settings="huge_page_size = 32MB\n"),
         postgres("try", None, settings="huge_page_size = 2MB\n"),
     ),
+    "server-value-refused": (sized("24gb"), sized("24GB")),
     "mysql-large-pages-short": (
         put("/etc/mysql/my.cnf", "[mysqld]\nlarge-pages\ninnodb_buffer_pool_size = 2G\n"),
         put("/etc/mysql/my.cnf", "[mysql]\nlarge-pages\ninnodb_buffer_pool_size = 2G\n"),
@@ -403,6 +438,8 @@ CASES: dict[str, tuple[Change, Change]] = {
         java("21.0.4", "-XX:+UseTransparentHugePages"),
     ),
     "jvm-thread-stacks": (both(ALWAYS, java("17.0.8")), both(ALWAYS, java("17.0.9"))),
+    "mongodb-before-8-with-thp": (mongod("7.0.14"), mongod("8.0.4")),
+    "mongodb-8-without-thp": (mongod("8.0.4"), both(mongod("8.0.4"), ALWAYS)),
 }
 
 
@@ -705,7 +742,8 @@ def tmpfile(path: str) -> Change:
         ("max-ptes-none-intermediate", both(COLLAPSES, MTHP, kept("khugepaged/max_ptes_none", "0")), False),
         ("max-ptes-none-intermediate", both(COLLAPSES, MTHP), False),
         ("max-ptes-none-intermediate", both(COLLAPSES, NONE_409), False),
-        ("max-ptes-none-advice", program("mongod"), True),
+        ("max-ptes-none-advice", mongod("7.0.1"), False),
+        ("max-ptes-none-advice", mongod("8.0.1"), True),
         ("tunable-malformed", program("app", environ={"GLIBC_TUNABLES": f"{TUNABLE}=thp"}), True),
         ("tunable-malformed", program("app", environ=POOLED), False),
         ("libhugetlbfs-morecore", both(MORECORE, lambda tree: tree.glibc("2.34")), True),
@@ -800,7 +838,41 @@ def tmpfile(path: str) -> Change:
                 ("0x30000", True),
                 ("'1.4 GB'", False),
                 ("1.4GB  # less", False),
+                ("1.5gb", False),
             )
+        ),
+        (
+            "pool-smaller-than-asked",  # a server that cannot start asks for nothing
+            both(postgres("try", None, settings="max_connections = 9kB\n"), asked(400), pool(total=400, free=400)),
+            False,
+        ),
+        # As PostgreSQL 15 answered, asked with -C.
+        *(("server-value-refused", sized(size), True) for size in REFUSED_SIZES),
+        *(("server-value-refused", sized(size), False) for size in TAKEN_SIZES),
+        *(
+            ("server-value-refused", postgres(huge, None), found)
+            for huge, found in (("t", True), ("always", True), ("auto", True), ("'Try'", False), ("1", False))
+        ),
+        *(
+            ("server-value-refused", postgres("on", None, settings=f"{line}\n"), found)
+            for line, found in (
+                ("max_connections = 100kB", True),
+                ("max_connections = 1e2", True),
+                ("max_connections = 99.6", False),
+                ("huge_page_size = 2M", True),
+                ("huge_page_size = 2MB", False),
+                ("wal_buffers = -1", False),
+                ("max_wal_senders = 'ten'", True),
+            )
+        ),
+        # As MariaDB 10.11 and OpenJDK 17 answered.
+        *(
+            ("server-value-refused", put("/etc/mysql/my.cnf", f"[mysqld]\ninnodb_buffer_pool_size = {size}\n"), found)
+            for size, found in (("1.5G", True), ("0x8000000", True), ("128 M", True), ("1GB", False), ("1g", False))
+        ),
+        *(
+            ("server-value-refused", java("17", f"-Xmx{size}"), found)
+            for size, found in (("24gb", True), ("1.5g", True), ("64B", True), ("64m", False), ("0x4000000", False))
         ),
         ("pool-stranded", both(postgres("on", None), pool(total=400, free=400)), False),
         ("pool-stranded", both(postgres("try", None), pool(total=400, free=400)), False),

@@ -188,7 +188,7 @@ def test_a_count_of_part_of_the_time_is_told() -> None:
         ("13-other-tools/excel-de.csv", "row 1 (line 2): Zeit_ms is '1.234,5'", "a comma"),
         ("13-other-tools/excel-de2.csv", "which column", "Lauf, Zeit_ms"),
         ("13-other-tools/excel-en.csv", "row 1 (line 2): time_ms is '1,234.5'", "a comma"),
-        ("20-smaps-capture/smaps.txt", "a capture of /proc/PID/smaps", "hugewise inspect PID"),
+        ("20-smaps-capture/smaps.txt", "a capture of /proc/PID/smaps", "hugewise inspect --smaps"),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_a_cure(name: str, why: str, cure: str) -> None:

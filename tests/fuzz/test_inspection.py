@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from hugewise.errors import UserError
 from hugewise.inspection.allocator import allocator, read_program, tunable
+from hugewise.inspection.captured import inspect_file
 from hugewise.inspection.smaps import backed_mappings
 from hugewise.inspection.targets import subject
 from tests.build.hosts import Files, stat_text
@@ -58,3 +59,25 @@ def test_broken_files_of_processes_name_somebody_or_nobody(
             assert subject(asked, host).processes
         except UserError as error:
             assert error.hint
+
+
+def test_a_captured_smaps_is_read_or_refused(tmp_path: Path) -> None:
+    whole = (
+        b"7f2a00000000-7f2a04000000 rw-p 00000000 00:00 0 \nSize: 65536 kB\nMMUPageSize: 4 kB\nRss: 65536 kB\n"
+        b"Anonymous: 65536 kB\nAnonHugePages: 32768 kB\nTHPeligible: 1\nVmFlags: rd wr hg \n"
+    )
+    path = tmp_path / "smaps"
+
+    @fuzzed(200)
+    @given(st.binary(max_size=60), st.integers(0, len(whole)), st.integers(0, len(whole)))
+    def every(inserted: bytes, at: int, end: int) -> None:
+        path.write_bytes(whole[:at] + inserted + whole[end:])
+        with in_time():
+            try:
+                found = inspect_file(path)
+            except UserError as error:
+                assert str(path) in error.message and error.hint
+            else:
+                assert found.bytes >= 0 and all(one.bytes is None or one.bytes > 0 for one in found.lost)
+
+    every()

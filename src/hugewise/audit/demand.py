@@ -18,8 +18,7 @@ from typing import Any
 
 import msgspec
 
-from hugewise.audit.facts import HostFacts, ServerConfig
-from hugewise.model.guest import Domain
+from hugewise.audit.facts import HostFacts, ServerConfig, ServerKind
 from hugewise.quantity import parse_size
 
 _UNITS = {"": 0, "b": 0, "k": 10, "kb": 10, "m": 20, "mb": 20, "g": 30, "gb": 30, "t": 40, "tb": 40}
@@ -43,6 +42,14 @@ POSTGRESQL_SIZES = {
     "wal_buffers": -1,
     "min_dynamic_shared_memory": 0,
 }
+# PostgreSQL knows these units alone, in these letters (utils/misc/guc.c: memory_unit_conversion_table, parse_int).
+_POSTGRESQL_AMOUNT = re.compile(
+    r"[+-]?(?:0x[\da-fA-F]{1,12}|\d{1,15}(?:\.\d{0,15})?(?:[eE][+-]?\d{1,2})?|\.\d{1,15})\s*(?:B|kB|MB|GB|TB)?"
+)
+_POSTGRESQL_NUMBER = re.compile(r"[+-]?\d{1,15}(?:\.\d{0,15})?(?:[eE][+-]?\d{1,2})?|[+-]?0x[\da-fA-F]{1,12}")
+_POSTGRESQL_AMOUNTS = ("shared_buffers", "huge_page_size", "wal_buffers", "min_dynamic_shared_memory")
+_LEAST_BUFFERS = 16
+SYNTAX_ERROR = "(the line cannot be parsed)"
 
 
 class PageNeed(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +91,39 @@ def amount(text: str, unit: int = 1) -> int | None:
     if match[3] is not None:
         return int(match[3], 16) * unit
     return round(float(match[1]) * (1 << _UNITS[match[2].lower()] if match[2] else unit))
+
+
+def refused(server: ServerConfig) -> tuple[str, ...]:
+    """Return the settings about pages and sizes whose values the server refuses when it starts."""
+    return tuple(key for key, setting in server.settings.items() if _refuses(server.kind, key, setting.value))
+
+
+def _refuses(kind: ServerKind, key: str, value: str) -> bool:
+    if value.endswith(SYNTAX_ERROR):
+        return True
+    if value.startswith("(set"):  # not shown: not known
+        return False
+    match kind:
+        case "postgresql":
+            return _postgresql_refuses(key, value)
+        case "mysql":  # what follows the letter of the unit is passed over
+            return key == "innodb_buffer_pool_size" and re.fullmatch(r"\d+([kmgtpe].*)?", value, re.IGNORECASE) is None
+        case "jvm":
+            sized = ("Xmx", "Xms", "Xss", "LargePageSizeInBytes")
+            return key in sized and re.fullmatch(r"(0x[\da-f]+|\d+)[kmgt]?", value, re.IGNORECASE) is None
+    return False
+
+
+def _postgresql_refuses(key: str, value: str) -> bool:
+    if key == "huge_pages":
+        return value.lower() not in ("try", *ON, *OFF)
+    if key not in POSTGRESQL_SIZES and key not in _POSTGRESQL_AMOUNTS:
+        return False
+    known = _POSTGRESQL_AMOUNT if key in _POSTGRESQL_AMOUNTS else _POSTGRESQL_NUMBER
+    if known.fullmatch(value) is None or (value.startswith("-") and key != "wal_buffers"):
+        return True
+    buffers = amount(value.removeprefix("+"), _BLOCK)
+    return key == "shared_buffers" and buffers is not None and buffers < (_LEAST_BUFFERS - 0.5) * _BLOCK
 
 
 def postgresql_need(facts: HostFacts, server: ServerConfig) -> PageNeed:
@@ -159,8 +199,8 @@ def needs(facts: HostFacts) -> Iterator[PageNeed]:
         need = None
         match server.kind:
             case "postgresql":
-                off = server.value("huge_pages", "try") in OFF
-                need = None if off else postgresql_need(facts, server)
+                without = server.value("huge_pages", "try") in OFF or (not server.pid and refused(server))
+                need = None if without else postgresql_need(facts, server)
             case "mysql":
                 need = mysql_need(facts, server)
             case "jvm":
@@ -168,19 +208,14 @@ def needs(facts: HostFacts) -> Iterator[PageNeed]:
         if need is not None:
             yield need
     for domain in facts.domains:
-        for page, pages in domain_pages(facts, domain).items():
+        wanted: dict[int, int] = {}
+        for node, memory in domain.nodes:
+            if (page := domain.page(node, facts.default_huge_size)) is not None:
+                wanted[page] = wanted.get(page, 0) + -(-memory // page)
+        for page, pages in wanted.items():
             running = domain.name in facts.running
             what, held = f"the virtual machine {domain.name}", pages if running else 0
             yield _exactly(pages, what=what, unit=None, size=page, held=held, running=running, machine=True)
-
-
-def domain_pages(facts: HostFacts, domain: Domain) -> dict[int, int]:
-    """Return pages of pools that a virtual machine has, by their size in bytes."""
-    wanted: dict[int, int] = {}
-    for node, memory in domain.nodes:
-        if (page := domain.page(node, facts.default_huge_size)) is not None:
-            wanted[page] = wanted.get(page, 0) + -(-memory // page)
-    return wanted
 
 
 def waiting(facts: HostFacts, size: int) -> list[PageNeed]:

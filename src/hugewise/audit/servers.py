@@ -1,7 +1,7 @@
 """Servers of a host with their settings about pages: running ones, those of services, those of the usual places.
 
-Files of PostgreSQL, MySQL and MariaDB, redis and valkey, and memcached are read: the last value of each known key;
-other keys may be secrets and are not kept. Included files are followed for some levels. A server in a container
+Files of PostgreSQL, MySQL and MariaDB, redis and valkey, memcached and MongoDB are read: the last value of each known
+key; other keys may be secrets and are not kept. Included files are followed for some levels. A server in a container
 names files that are not this host's: only its command line is read.
 
 Files named by others (in a command line that anybody may have, in a file that includes another) are read only on a file
@@ -24,8 +24,9 @@ from pathlib import Path, PurePosixPath
 
 import msgspec
 
-from hugewise.audit.demand import POSTGRESQL_SIZES
+from hugewise.audit.demand import POSTGRESQL_SIZES, SYNTAX_ERROR
 from hugewise.audit.facts import Placed, ServerConfig, ServerKind
+from hugewise.audit.packages import version_of
 from hugewise.audit.root import Root
 from hugewise.audit.running import Seen, server_kind, shown_value
 from hugewise.audit.systemd import LoadedUnit, words
@@ -46,6 +47,7 @@ class NamedFiles(Root):
 
     def __init__(self, root: Root) -> None:
         super().__init__(root.folder)
+        self.host = root
         self._unread = root._unread
         self._left, self._files = MOST_NAMED, _MOST_NAMED_FILES
         self._kinds: dict[str, str] = {}
@@ -82,9 +84,14 @@ class NamedFiles(Root):
 _DEEPEST = 8
 _MOST_FILES = 200
 _POSTGRESQL = {"huge_pages", "huge_page_size", "shared_buffers", "data_directory", *POSTGRESQL_SIZES}
+_POSTGRESQL_WORD = re.compile(
+    r"[+-]?(?:\d+|0x[\da-f]+)[a-z]*|[+-]?(?=\.?\d)\d*\.\d*(?:e[+-]?\d+)?|[a-z_][\w.:/-]*", re.IGNORECASE
+)
 _MYSQL = {"large_pages", "innodb_buffer_pool_size", "super_large_pages"}
 _REDIS = {"disable-thp", "include"}
+_MONGODB = {"cacheSizeGB", "tcmallocEnableBackgroundThread", "tcmallocReleaseRate"}
 _ASSIGNED = re.compile(r"([A-Za-z_.]{1,64})\s*(?:=|\s)\s*(?:'([^']{0,400})'|([^\s#']{0,400}))")
+_YAML = re.compile(r"\s*([A-Za-z]{1,64})\s*:\s*([\w.+-]{1,64})\s*(?:#.*)?")
 
 MYSQL_GROUPS = re.compile(r"server|mysqld(?:-[\d.]+)?|mariadb(?:-[\d.]+)?|mariadbd(?:-[\d.]+)?")
 
@@ -137,13 +144,24 @@ def postgresql_settings(root: Root, path: str) -> dict[str, Placed]:
                 reading.folder(_beside(file, value), lambda each: read(each, depth + 1), ".conf")
             elif key in _POSTGRESQL:
                 # PostgreSQL's paths are wanted whole.
-                kept = value if key == "data_directory" else shown_value(value.strip())
+                kept = value if key == "data_directory" else _postgresql_value(text, match)
                 reading.found[key] = Placed(key, kept, where)
 
     read(path)
     data = reading.found.get("data_directory")
     read(f"{data.value if data is not None else PurePosixPath(path).parent}/postgresql.auto.conf")
     return reading.found
+
+
+def _postgresql_value(text: str, match: re.Match[str]) -> str:
+    """The value of a line as it may be printed, marked where the server cannot parse the line: without quotes, a value
+    is a word, a whole number with its unit, or a fraction alone.
+    """
+    rest = text[match.end() :].strip()
+    if (match[2] is None and _POSTGRESQL_WORD.fullmatch(match[3]) is None) or (rest and not rest.startswith("#")):
+        written = text[match.start(3) if match[2] is None else match.start(2) - 1 :].partition("#")[0].strip()
+        return f"{shown_value(written)} {SYNTAX_ERROR}"
+    return shown_value(match[3] if match[2] is None else match[2].strip())
 
 
 def mysql_settings(root: Root, paths: Iterable[str]) -> dict[str, Placed]:
@@ -221,6 +239,16 @@ def memcached_settings(root: Root, path: str) -> list[str]:
     return found
 
 
+def mongodb_settings(root: Root, path: str) -> dict[str, Placed]:
+    """mongod.conf, whose known keys stand on lines of their own."""
+    reading = _Reading(root)
+    for text, where in reading.lines(path, 0):
+        match = _YAML.fullmatch(text)
+        if match is not None and match[1] in _MONGODB:
+            reading.keep(match[1], match[2], where)
+    return reading.found
+
+
 _USUAL: Mapping[ServerKind, tuple[str, ...]] = {
     "postgresql": (
         "/etc/postgresql/*/*/postgresql.conf",
@@ -231,6 +259,7 @@ _USUAL: Mapping[ServerKind, tuple[str, ...]] = {
     "mysql": ("/etc/my.cnf", "/etc/mysql/my.cnf"),
     "redis": ("/etc/redis/redis.conf", "/etc/redis.conf", "/etc/valkey/valkey.conf"),
     "memcached": ("/etc/memcached.conf", "/etc/sysconfig/memcached"),
+    "mongodb": ("/etc/mongod.conf",),
 }
 _ON_LINE = "on its command line"
 _JAVA_VARIABLE = re.compile(r"JAVA|JVM|CATALINA_OPTS|(?:^|_)OPTS$", re.IGNORECASE)
@@ -248,6 +277,12 @@ _JVM_FILE = re.compile(r"@(?P<words>/.{1,4096})|-XX:(?:VMOptionsFile|Flags)=(?P<
 _JVM_BEFORE, _JVM_AFTER = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS"), ("_JAVA_OPTIONS",)
 _JVM_SHORT = re.compile(r"-(Xss|Xmx|Xms)(\d[\w.]{0,23})", re.ASCII)
 _JAVA_VERSION = re.compile(r'^JAVA_VERSION="([\w.+-]{1,64})"', re.MULTILINE)
+_MONGODB_PACKAGES = (
+    *("mongodb-org-server", "mongodb-enterprise-server", "mongodb-org-unstable-server", "mongodb-server"),
+    "percona-server-mongodb-server",
+)
+# Settings that came with a version: mongod does not start with one that it does not know.
+_MONGODB_SINCE = {"tcmallocEnableBackgroundThread": "8.0 or newer"}
 
 
 class _Launched(msgspec.Struct, frozen=True, kw_only=True):
@@ -350,6 +385,10 @@ def _configured(root: Root, launched: _Launched) -> ServerConfig:
         case "jvm":
             settings = _java(root, launched)
             version = _java_version(root, launched.argv[0])
+        case "mongodb":
+            path = _option(launched.argv, "--config", "-f")
+            settings = mongodb_settings(root, path) if path else {}
+            version = _mongodb_version(root, settings)
     return ServerConfig(
         kind=launched.kind,
         what=launched.what,
@@ -376,6 +415,7 @@ def _at_rest(root: Root, kind: ServerKind) -> Iterator[ServerConfig]:
     """Yield servers that are not running, by their files."""
     for path in (each for pattern in _USUAL[kind] for each in _matching(root, pattern)):
         settings: dict[str, Placed] = {}
+        version = None
         match kind:
             case "postgresql":
                 settings = postgresql_settings(root, path)
@@ -386,7 +426,12 @@ def _at_rest(root: Root, kind: ServerKind) -> Iterator[ServerConfig]:
                 settings = redis_settings(root, path)
             case "memcached":
                 settings = _memcached(memcached_settings(root, path), path)
-        yield ServerConfig(kind=kind, what=path, settings=settings)
+            case "mongodb":
+                settings = mongodb_settings(root, path)
+                version = _mongodb_version(root, settings)
+            case "jvm":
+                continue
+        yield ServerConfig(kind=kind, what=path, settings=settings, version=version)
 
 
 def _matching(root: Root, pattern: str) -> Iterator[str]:
@@ -520,6 +565,15 @@ def _java_version(root: Root, program: str) -> str | None:
     text = root.text(f"{PurePosixPath(program).parent.parent}/release", 1 << 16)
     match = _JAVA_VERSION.search(text or "")
     return match[1] if match else None
+
+
+def _mongodb_version(root: Root, settings: Mapping[str, Placed]) -> str | None:
+    """Return the version of the package that brought the server; else what a versioned setting tells."""
+    host = root.host if isinstance(root, NamedFiles) else root  # the list is not what somebody named
+    version = None if isinstance(root, _Nothing) else version_of(host, _MONGODB_PACKAGES)
+    if version is not None:
+        return version
+    return next((f"{since}, by {key}" for key, since in _MONGODB_SINCE.items() if key in settings), None)
 
 
 def _option(argv: Sequence[str], *names: str) -> str | None:

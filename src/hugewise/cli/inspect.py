@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import click
 
@@ -13,6 +15,12 @@ from hugewise.visible import say_json
 @click.command("inspect", short_help="Show which page sizes back a running program, and why.")
 @click.argument("pids", nargs=-1, metavar="[PID]...")
 @click.option("--cgroup", metavar="PATH", help="All processes of a control group, v1 or v2.")
+@click.option(
+    "--smaps",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="A captured /proc/PID/smaps, in place of a process.",
+)
 @click.option("--watch", is_flag=True, help="Repeat, and show what has changed; Ctrl-C quits.")
 @click.option(
     "--interval",
@@ -22,32 +30,44 @@ from hugewise.visible import say_json
     help="With --watch: the pause between two looks; at least ten times the duration of a look.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; with --watch, one line for each look.")
-def inspect(pids: Sequence[str], *, cgroup: str | None, watch: bool, interval: str, as_json: bool) -> None:
+def inspect(pids: Sequence[str], *, as_json: bool, watch: bool, **asked: Any) -> None:
     """Show which page sizes back a running program, mapping by mapping, and why not larger ones.
 
     Looks at the processes PID, or at those of --cgroup. Changes and stops nothing. Root gets
-    exact sizes from the kernel's page flags; an ordinary user gets what smaps shows of own processes.
+    exact sizes from the kernel's page flags; an ordinary user gets what smaps shows of own processes. --smaps reads a
+    smaps that was captured elsewhere.
     """
     from hugewise.host.local_host import LocalHost  # noqa: PLC0415  (each verb pays only for what it uses)
     from hugewise.inspection import inspect as inspection  # noqa: PLC0415
     from hugewise.inspection import targets  # noqa: PLC0415
     from hugewise.inspection.inspected import Inspection  # noqa: PLC0415
 
-    if bool(pids) == (cgroup is not None):
-        raise UserError("inspect: name processes in one way", hint="hugewise inspect PID, or --cgroup PATH")
-    pause = _interval(interval)
+    if (bool(pids) + sum(asked[name] is not None for name in ("cgroup", "smaps"))) != 1:
+        raise UserError(
+            "inspect: name processes in one way",
+            hint="hugewise inspect PID, or --cgroup PATH, or --smaps FILE",
+        )
+    if watch and asked["smaps"] is not None:
+        raise UserError("--watch looks at a process that runs", hint="leave --watch out, or --smaps")
+    interval = _interval(asked["interval"])
     host = LocalHost()
 
     def look() -> Inspection:
-        if cgroup is None:
-            return inspection.inspect(targets.of_numbers(pids, host), host)
-        who, group = targets.of_group(cgroup, host)
+        if asked["smaps"] is not None:
+            from hugewise.inspection.captured import inspect_file  # noqa: PLC0415
+
+            return inspect_file(asked["smaps"])
+        group = None
+        if asked["cgroup"] is not None:
+            who, group = targets.of_group(asked["cgroup"], host)
+        else:
+            who = targets.of_numbers(pids, host)
         return inspection.inspect(who, host, group=group)
 
     if watch:
         from hugewise.cli import inspect_show  # noqa: PLC0415
 
-        inspect_show.watch(look, pause, as_json=as_json)
+        inspect_show.watch(look, interval, as_json=as_json)
         return
     found = look()
     if as_json:

@@ -33,7 +33,7 @@ from hugewise.visible import say, say_line
 MAPPINGS = 10
 _PROCESSES = 8
 _NARROW = 88  # columns from which on all states have one of their own
-_SOURCES = {"kpageflags": "the kernel's page flags", "smaps": "smaps"}
+_SOURCES = {"kpageflags": "the kernel's page flags", "smaps": "smaps", "capture": "a captured smaps"}
 _PAGES = {"anon": "anonymous", "shmem": "shared", "file": "file", "hugetlb": "pool", "unproven": "size not known"}
 _STATES = ("pmd", "aligned", "unaligned", "partial")
 _COUNTS = (
@@ -81,7 +81,7 @@ def render(
         charged = readable_size(inspection.group.anonymous_huge)
         said = f"memory.stat of the group: {charged} anonymous huge pages (PMD) charged"
         parts.append(_line(said))
-    if live:
+    if live or inspection.source == "capture":
         return Group(*parts)
     parts += [_title("The kernel, since it was booted (this whole host)"), *_counts(inspection.statistics)]
     parts += [_title("Rules in force now"), *(_line(rule) for rule in inspection.rules)]
@@ -108,7 +108,8 @@ def _head(inspection: Inspection, *, notes: bool) -> Iterator[RenderableType]:
     name = (
         inspection.processes[0].command if len(inspection.processes) == 1 else f"{len(inspection.processes)} processes"
     )
-    said = Text(f"{inspection.subject} ({name}): {readable_size(inspection.bytes)} in memory", style="bold")
+    of = inspection.subject if inspection.source == "capture" else f"{inspection.subject} ({name})"
+    said = Text(f"{of}: {readable_size(inspection.bytes)} in memory", style="bold")
     if inspection.large is None:
         pmd = sum(one.bytes for one in inspection.sizes if one.size is not None and one.size > inspection.base)
         said.append(f", at least {_share(pmd, inspection.bytes)} of it in pages above {format_size(inspection.base)}")
@@ -120,6 +121,10 @@ def _head(inspection: Inspection, *, notes: bool) -> Iterator[RenderableType]:
         said.append(f"; {readable_size(inspection.swapped)} in swap")
     yield said
     took = "" if inspection.scan_s is None else f", {format_duration(inspection.scan_s)} of it the scan"
+    if inspection.source == "capture":
+        yield _line(f"from {_SOURCES[inspection.source]}", "dim")
+        yield from (_line(f"note: {note}", "dim") for note in inspection.notes if notes)
+        return
     yield _line(f"from {_SOURCES[inspection.source]}; the look took {format_duration(inspection.look_s)}{took}", "dim")
     if notes:
         yield from (_line(f"note: {note}", "dim") for note in inspection.notes)

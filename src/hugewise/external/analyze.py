@@ -285,7 +285,7 @@ _KNOWN = (
     (
         r"^[0-9a-f]+-[0-9a-f]+ [r-][w-][x-][ps] [0-9a-f]+ .*\n(Size|Rss):|^(Rss|AnonHugePages): +\d+ kB",
         "a capture of /proc/PID/smaps, which measures no run",
-        "see what backs a running process with: hugewise inspect PID",
+        "read it with: hugewise inspect --smaps FILE",
     ),
 )
 _PATTERNS = [(re.compile(pattern, re.MULTILINE), name, cure) for pattern, name, cure in _KNOWN]

@@ -142,7 +142,8 @@ class Inspection(msgspec.Struct, frozen=True, kw_only=True):
     """The answer.
 
     taken         seconds since 1970
-    source        kpageflags: exact, from physical page flags; smaps: what an ordinary user can know
+    source        kpageflags: exact, from physical page flags; smaps: what an ordinary user can know; capture: a file
+                  (--smaps), of which `processes` and `rules` are empty and the `pid` of each mapping is 0
     once          pages that several of the processes map count once in `sizes` and `kinds`
     sizes, kinds  of all processes together; mappings: of each, the largest first
     lost          why memory is in base pages, over all mappings
@@ -152,7 +153,7 @@ class Inspection(msgspec.Struct, frozen=True, kw_only=True):
     format: int = FORMAT
     subject: str
     taken: float
-    source: Literal["kpageflags", "smaps"]
+    source: Literal["kpageflags", "smaps", "capture"]
     once: bool
     base: int
     bytes: int

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Iterator, Sequence
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 import msgspec
 
@@ -40,6 +41,9 @@ def subject(text: str, host: Host) -> Inspected:
     """Return the processes that a PID or the name of a unit means. Raises UserError where there are none."""
     if text.isascii() and text.isdigit():
         return _process(text, host)
+    if _is_file(text):
+        hint = f"a captured smaps is read by: hugewise inspect --smaps {shlex.quote(text)}"
+        raise UserError(f"{text[:_LONGEST_SHOWN]}: a file is neither a process nor a unit", hint=hint)
     return _unit(unit_name(text), host)
 
 
@@ -106,6 +110,14 @@ _MOST_GROUPS = 100_000
 _FIRST = ("cgroup2", "memory")  # of the hierarchies that have the path, the one that counts memory
 
 
+def _is_file(text: str) -> bool:
+    """Whether somebody has named a file in place of a process."""
+    try:
+        return not _NUMBER.fullmatch(text) and Path(text).is_file()
+    except (OSError, ValueError):
+        return False
+
+
 def of_numbers(texts: Sequence[str], host: Host) -> Inspected:
     """Return the processes of these numbers; of a thread its process. Raises UserError for one that is not there."""
     pids: list[int] = []
@@ -113,8 +125,11 @@ def of_numbers(texts: Sequence[str], host: Host) -> Inspected:
     for text in texts:
         status = text_of(host, f"/proc/{int(text)}/status") if _NUMBER.fullmatch(text) else None
         if status is None:
+            hint = "name one that runs: pgrep -a NAME"
+            if _is_file(text):
+                hint = f"a captured smaps is read by: hugewise inspect --smaps {shlex.quote(text)}"
             shown = text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
-            raise UserError(f"{shown}: there is no such process", hint="name one that runs: pgrep -a NAME")
+            raise UserError(f"{shown}: there is no such process", hint=hint)
         leader = fields(status).get("Tgid", text)
         if leader != str(int(text)) and _NUMBER.fullmatch(leader):
             notes.append(f"{text} is a thread of the process {leader}")

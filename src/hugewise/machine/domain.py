@@ -358,6 +358,7 @@ class _Reader:
         return Balloon(
             line=device.line,
             free_page_reporting=device.attributes.get("freePageReporting") == _ON,
+            deflates=device.attributes.get("autodeflate") == _ON,
         )
 
     def sharers(self) -> Iterator[DomainPart]:

@@ -334,6 +334,7 @@ class Balloon(msgspec.Struct, frozen=True, kw_only=True):
 
     line: int
     free_page_reporting: bool = False
+    deflates: bool = False
 
 
 class MemoryDevice(msgspec.Struct, frozen=True, kw_only=True):

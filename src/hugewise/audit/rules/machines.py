@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hugewise.audit.demand import domain_pages
 from hugewise.audit.facts import HostFacts
-from hugewise.audit.rules import Hit, rule
+from hugewise.audit.rules import Hit, Rule, collected
 from hugewise.model.guest import Domain
 from hugewise.quantity import format_size, readable_size
+
+RULES: list[Rule] = []
+_rule = collected(RULES)
 
 _DOMAIN_XML = "libvirt: Domain XML format"
 _BALLOON = "QEMU: hw/virtio/virtio-balloon.c"
@@ -31,7 +33,7 @@ def _hit(domain: Domain, line: int, said: str) -> Hit:
     return Hit(f"{domain.at(line)}: {domain.name}: {said}")
 
 
-@rule(
+@_rule(
     "vm-ballooned-at-boot",
     "warning",
     "currentMemory below memory: the balloon takes single base pages out of the guest's huge ones",
@@ -52,7 +54,24 @@ def _(facts: HostFacts) -> Iterator[Hit]:
             yield _hit(domain, domain.lines.get("currentMemory", 1), f"{given}{without}")
 
 
-@rule(
+@_rule(
+    "vm-balloon",
+    "note",
+    "a balloon: whoever inflates it splits the guest's huge pages",
+    why="virsh setmem, and every manager that moves memory between guests, has the guest return base pages of 4 KiB."
+    " They split transparent huge pages of the host, which khugepaged makes whole again only when the guest has them"
+    " back. As long as nobody inflates it, it costs nothing, and its statistics are what a host knows of its guests.",
+    sources=(_BALLOON, _DOMAIN_XML),
+    cure="leave memory as it is at boot; where nobody wants its statistics either: <memballoon model='none'/>",
+)
+def _(facts: HostFacts) -> Iterator[Hit]:
+    for domain in facts.domains:
+        if domain.balloon is not None and not domain.balloon.free_page_reporting:
+            more = ", which deflates when the guest runs out of memory" if domain.balloon.deflates else ""
+            yield _hit(domain, domain.balloon.line, f"<memballoon>{more}")
+
+
+@_rule(
     "vm-free-page-reporting",
     "warning",
     "freePageReporting: the host takes back what was preallocated",
@@ -70,7 +89,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
             yield _hit(domain, domain.balloon.line, f"freePageReporting='on'{kept}")
 
 
-@rule(
+@_rule(
     "vm-hotplug",
     "warning",
     "memory that is added while the guest runs finds no huge pages ready",
@@ -93,7 +112,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
                 yield _hit(domain, one.line, f"<memory model='{one.model}'> of {readable_size(one.size)}{block}")
 
 
-@rule(
+@_rule(
     "vm-vfio",
     "warning",
     "a device of the host is passed through: all memory is pinned as it is when the guest starts",
@@ -109,7 +128,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
             yield _hit(domain, device.line, f"{device.what}, and memory that is of no pool")
 
 
-@rule(
+@_rule(
     "vm-shared-memory-not-huge",
     "warning",
     "memory that virtiofs or vhost-user share has base pages, whatever THP is set to",
@@ -127,7 +146,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
             yield _hit(domain, line, f"shared memory of no pool (shmem_enabled is {set_to})")
 
 
-@rule(
+@_rule(
     "vm-shared-memory-on-file",
     "warning",
     "shared memory that is neither of a pool nor of a memfd is a file below memory_backing_dir",
@@ -149,7 +168,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
             )
 
 
-@rule(
+@_rule(
     "vm-sharer-without-shared-memory",
     "error",
     "virtiofs or vhost-user without shared memory: the guest does not start, or the device does not work",
@@ -163,7 +182,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
             yield _hit(domain, device.line, f"{device.what}, and the access of its memory is not shared")
 
 
-@rule(
+@_rule(
     "vm-merged",
     "warning",
     "KSM merges pages of guests, and splits their huge pages for it",
@@ -183,7 +202,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
             yield _hit(domain, domain.lines.get("memoryBacking", domain.lines.get("memory", 1)), said)
 
 
-@rule(
+@_rule(
     "vm-nx-huge-pages",
     "warning",
     "kvm.nx_huge_pages: KVM maps what the guest executes by base pages",
@@ -204,7 +223,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
         yield Hit(f"/sys/module/kvm/parameters/nx_huge_pages is {said}")
 
 
-@rule(
+@_rule(
     "vm-memory-limit",
     "error",
     "a memory limit leaves the guest no room for all of its memory",
@@ -230,7 +249,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
             yield Hit(f"{group.group} has {readable_size(group.limit)}, and its guests {readable_size(together)}")
 
 
-@rule(
+@_rule(
     "vm-not-whole-pages",
     "warning",
     "a node of the guest is not a multiple of the huge page: it, or the node behind it, is not aligned",
@@ -250,7 +269,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
                 yield _hit(domain, lines.get(node, domain.lines.get("memory", 1)), said)
 
 
-@rule(
+@_rule(
     "vm-bare-hugepages",
     "note",
     "<hugepages/> without a size: the host's default decides, and another host decides otherwise",
@@ -266,7 +285,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
                 yield _hit(domain, wish.line, f"<hugepages/> means {format_size(facts.default_huge_size)} here")
 
 
-@rule(
+@_rule(
     "vm-pool-too-small",
     "error",
     "the pool has too few free pages for a guest that is to be started",
@@ -279,7 +298,11 @@ def _(facts: HostFacts) -> Iterator[Hit]:
     for domain in facts.domains:
         if domain.name in facts.running:
             continue
-        for page, pages in domain_pages(facts, domain).items():
+        wanted: dict[int, int] = {}
+        for node, size in domain.nodes:
+            if (page := domain.page(node, facts.default_huge_size)) is not None:
+                wanted[page] = wanted.get(page, 0) + -(-size // page)
+        for page, pages in wanted.items():
             pool = facts.pool(page)
             there = 0 if pool is None else pool.available
             if facts.short(page, pages):

@@ -6,8 +6,11 @@ import re
 from collections.abc import Iterator
 
 from hugewise.audit.facts import Carrier, HostFacts, tunables
-from hugewise.audit.rules import Hit, rule
+from hugewise.audit.rules import Hit, Rule, collected
 from hugewise.quantity import format_size
+
+RULES: list[Rule] = []
+_rule = collected(RULES)
 
 _HUGETLB = "glibc.malloc.hugetlb"
 _MANUAL = "https://sourceware.org/glibc/manual/latest/html_node/Memory-Allocation-Tunables.html"
@@ -39,7 +42,7 @@ def _other(carrier: Carrier) -> str:
     return next((name for name in _OTHERS if name in libraries), "")
 
 
-@rule(
+@_rule(
     "tunable-ignored-secure",
     "error",
     "glibc.malloc.hugetlb is set for a program that runs in secure-execution mode",
@@ -53,7 +56,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
             yield Hit(f"{each.what}: {_HUGETLB}={value}", each.unit)
 
 
-@rule(
+@_rule(
     "tunable-ignored-static",
     "note",
     "glibc.malloc.hugetlb is set for a static program, which may have no malloc that reads it",
@@ -68,7 +71,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
             yield Hit(f"{each.what}: {_HUGETLB}={value}", each.unit)
 
 
-@rule(
+@_rule(
     "tunable-other-allocator",
     "error",
     "glibc.malloc.hugetlb is set for a program that has another allocator",
@@ -82,7 +85,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
             yield Hit(f"{each.what}: {_HUGETLB}={value}, and it has {other}", each.unit)
 
 
-@rule(
+@_rule(
     "tunable-unknown-to-glibc",
     "error",
     "glibc.malloc.hugetlb is set, and this glibc does not know it",
@@ -96,7 +99,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
             yield Hit(f"{each.what}: {_HUGETLB}={value} with glibc {facts.glibc[0]}.{facts.glibc[1]}", each.unit)
 
 
-@rule(
+@_rule(
     "tunable-without-effect",
     "warning",
     "glibc.malloc.hugetlb=1 changes nothing under this setting of the host",
@@ -117,7 +120,7 @@ def _excepted(facts: HostFacts, name: str | None) -> bool:
     return unit is not None and unit.memory_thp is not None and unit.memory_thp.value.lower() == "madvise"
 
 
-@rule(
+@_rule(
     "tunable-under-memorythp-madvise",
     "error",
     "MemoryTHP=madvise and glibc.malloc.hugetlb=1 together give no huge page under enabled = always",
@@ -131,7 +134,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
             yield Hit(f"{each.what}: {_HUGETLB}=1 with MemoryTHP=madvise", each.unit)
 
 
-@rule(
+@_rule(
     "tunable-without-pool",
     "error",
     "glibc.malloc.hugetlb asks for hugetlb pages, and there is no pool of them",
@@ -155,7 +158,7 @@ def _page_size(facts: HostFacts, value: str) -> int | None:
     return facts.default_huge_size if number == 2 else number
 
 
-@rule(
+@_rule(
     "tunable-malformed",
     "error",
     "GLIBC_TUNABLES has a word about huge pages that glibc does not take",
@@ -170,7 +173,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
                 yield Hit(f"{carrier.what}: {name}={value}", carrier.unit)
 
 
-@rule(
+@_rule(
     "glibc-advises-everything",
     "warning",
     "this glibc advises the heap of every program, so madvise means always here",
@@ -189,7 +192,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
         yield Hit(f"glibc {facts.glibc[0]}.{facts.glibc[1]} on aarch64 with enabled = madvise")
 
 
-@rule(
+@_rule(
     "preload-ignored",
     "error",
     "LD_PRELOAD is set for a program that ignores it",
@@ -204,7 +207,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
             yield Hit(f"{carrier.what}: LD_PRELOAD={carrier.environment['LD_PRELOAD'].value}: {why}", carrier.unit)
 
 
-@rule(
+@_rule(
     "preload-missing",
     "error",
     "a service preloads a library that is not there",
@@ -221,7 +224,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
                 yield Hit(f"{unit.name}: {', '.join(lost)} ({one.where})", unit.name)
 
 
-@rule(
+@_rule(
     "libhugetlbfs-morecore",
     "error",
     "libhugetlbfs cannot move the heap of this glibc",
@@ -244,7 +247,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
                 yield Hit(f"{unit.name}: {command.program} is started by hugectl ({command.where})", unit.name)
 
 
-@rule(
+@_rule(
     "tcmalloc-without-always",
     "warning",
     "a program with tcmalloc gets no huge pages under madvise",
@@ -256,3 +259,26 @@ def _(facts: HostFacts) -> Iterator[Hit]:
     for process in facts.processes:
         if "tcmalloc" in (process.libraries or ()) and facts.top == "madvise" and facts.thp_possible:
             yield Hit(f"process {process.pid} ({process.name}) while enabled = madvise", process.unit)
+
+
+@_rule(
+    "program-disables-thp",
+    "note",
+    "a program has turned huge pages off for itself",
+    why="PR_SET_THP_DISABLE holds for the process and all that it starts, over exec too, whatever the host says. redis"
+    " does so by default (disable-thp yes), MariaDB too; so does whatever a launcher or an agent starts.",
+    sources=("Linux: prctl(2), PR_SET_THP_DISABLE", "https://github.com/389ds/389-ds-base/issues/5955"),
+    cure="nothing, where it is meant; else the program's own switch (redis: disable-thp no), and see who started it",
+)
+def _(facts: HostFacts) -> Iterator[Hit]:
+    if not facts.thp_possible:
+        return
+    found: dict[tuple[str, str | None], list[int]] = {}
+    for process in facts.processes:
+        unit = facts.unit(process.unit)
+        meant = unit is not None and unit.memory_thp is not None and unit.memory_thp.value.lower() == "disable"
+        if process.thp_enabled is False and not meant:
+            found.setdefault((process.name, process.unit), []).append(process.pid)
+    for (name, unit_name), pids in found.items():
+        shown = ", ".join(map(str, pids[:5])) + (f" and {len(pids) - 5} more" if len(pids) > 5 else "")
+        yield Hit(f"{name} (process {shown}): THP_enabled is 0", unit_name)

@@ -5,14 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from hugewise.audit.demand import OFF, ON, PageNeed, amount, jvm_need, mysql_need, postgresql_need
+from hugewise.audit.demand import OFF, ON, PageNeed, amount, jvm_need, mysql_need, postgresql_need, refused
 from hugewise.audit.facts import HostFacts, HugePool, ServerConfig, ServerKind
-from hugewise.audit.rules import Hit, rule
+from hugewise.audit.rules import Hit, Rule, collected
 from hugewise.quantity import format_size, readable_size
+
+RULES: list[Rule] = []
+_rule = collected(RULES)
 
 _POSTGRESQL = "https://www.postgresql.org/docs/current/kernel-resources.html#LINUX-HUGE-PAGES"
 _MYSQL = "https://mariadb.com/docs/server/server-management/variables-and-modes/server-system-variables#large_pages"
 _JAVA = "https://docs.oracle.com/en/java/javase/21/docs/specs/man/java.html"
+_MONGODB = "https://www.mongodb.com/docs/manual/tutorial/transparent-huge-pages/"
 _SHARED = "https://github.com/postgres/postgres/blob/REL_17_STABLE/src/backend/storage/ipc/ipci.c"
 _VERSION = re.compile(r"(?:1\.)?(\d{1,4})(?:\.(\d{1,4}))?(?:[._](\d{1,4}))?")
 # First releases with the fix; of 11 the fix came after 11.0.31, and 8 had none in September 2026.
@@ -28,7 +32,7 @@ def _needs(need: PageNeed, pool: HugePool | None) -> str:
     return f"needs {need.said} pages of {format_size(need.size)}; {there}"
 
 
-@rule(
+@_rule(
     "postgresql-fell-back",
     "warning",
     "PostgreSQL tried to have huge pages, and runs on base pages",
@@ -47,7 +51,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
             yield Hit(f"{each.what}: {_needs(need, pool)}", each.unit)
 
 
-@rule(
+@_rule(
     "postgresql-will-not-start",
     "error",
     "PostgreSQL insists on huge pages, and the pool is too small for its next start",
@@ -64,9 +68,9 @@ def _(facts: HostFacts) -> Iterator[Hit]:
 
 
 def _insisting(facts: HostFacts) -> Iterator[tuple[ServerConfig, PageNeed]]:
-    """Yield each PostgreSQL with huge_pages = on that does not run, with its need."""
+    """Yield each PostgreSQL with huge_pages = on that does not run but could, with its need."""
     for each in _of(facts, "postgresql"):
-        if each.value("huge_pages") in ON and not each.pid:
+        if each.value("huge_pages") in ON and not each.pid and not refused(each):
             yield each, postgresql_need(facts, each)
 
 
@@ -74,7 +78,7 @@ def _pool_hit(facts: HostFacts, server: ServerConfig, need: PageNeed) -> Hit:
     return Hit(f"{server.what} ({server.where('huge_pages')}): {_needs(need, facts.pool(need.size))}", server.unit)
 
 
-@rule(
+@_rule(
     "postgresql-need-within-margin",
     "note",
     "PostgreSQL insists on huge pages, and whether the pool is large enough is within the margin of an estimate",
@@ -90,7 +94,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
             yield _pool_hit(facts, each, need)
 
 
-@rule(
+@_rule(
     "postgresql-over-group-limit",
     "error",
     "PostgreSQL needs more huge pages than its cgroup may have",
@@ -112,7 +116,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
                 yield Hit(f"{said}; {group.group} may have {readable_size(min(limits))}", each.unit)
 
 
-@rule(
+@_rule(
     "postgresql-page-size",
     "error",
     "PostgreSQL asks for a size of huge pages that this machine does not have",
@@ -128,7 +132,28 @@ def _(facts: HostFacts) -> Iterator[Hit]:
             yield Hit(f"{each.what}: {said}", each.unit)
 
 
-@rule(
+@_rule(
+    "server-value-refused",
+    "error",
+    "a server refuses a value of its settings: it does not start with it",
+    why="PostgreSQL's units are B, kB, MB, GB and TB in these letters: it refuses 24gb and 24G. There a fraction, or a"
+    " blank before the unit, needs quotes; huge_pages is on, off or try; shared_buffers is at least 128kB. MySQL and"
+    " MariaDB refuse fractions, java also 24GB. A server that runs keeps what it had, and does not start again.",
+    sources=(
+        "https://www.postgresql.org/docs/current/config-setting.html#CONFIG-SETTING-NAMES-VALUES",
+        "https://mariadb.com/docs/server/server-management/variables-and-modes/server-system-variables",
+        _JAVA,
+    ),
+    cure="correct the value: shared_buffers = 24GB or '1.5GB', innodb_buffer_pool_size = 24G, -Xmx24g;"
+    " `postgres -D FOLDER -C shared_buffers` says what PostgreSQL reads",
+)
+def _(facts: HostFacts) -> Iterator[Hit]:
+    for each in facts.servers:
+        for key in refused(each):
+            yield Hit(f"{each.what}: {key} = {each.settings[key].value} ({each.where(key)})", each.unit)
+
+
+@_rule(
     "mysql-large-pages-short",
     "error",
     "MySQL or MariaDB asks for large pages, and the pool cannot hold its buffer pool",
@@ -144,7 +169,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
             yield Hit(f"{each.what} ({each.where('large_pages')}): {_needs(need, pool)}", each.unit)
 
 
-@rule(
+@_rule(
     "redis-thp-fork",
     "warning",
     "redis may have huge pages while it forks to save",
@@ -162,7 +187,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
             yield Hit(f"{each.what}: disable-thp no ({each.where('disable-thp')}) while enabled = always", each.unit)
 
 
-@rule(
+@_rule(
     "memcached-large-pages-off",
     "error",
     "memcached -L asks for huge pages, and the host gives none",
@@ -177,7 +202,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
             yield Hit(f"{each.what}: -L ({each.where('large-pages')}) while enabled = {facts.top}", each.unit)
 
 
-@rule(
+@_rule(
     "jvm-large-pages-short",
     "error",
     "a JVM asks for large pages, and the pool has fewer than its heap needs",
@@ -199,7 +224,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
         yield Hit(f"{each.what}: {said} with {there} of {format_size(need.size)}{heap}{zgc}", each.unit)
 
 
-@rule(
+@_rule(
     "jvm-thp-off",
     "error",
     "a JVM asks for transparent huge pages, and the host gives none",
@@ -214,7 +239,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
             yield Hit(f"{each.what}: {said} while enabled = {facts.top}", each.unit)
 
 
-@rule(
+@_rule(
     "jvm-thread-stacks",
     "warning",
     "the thread stacks of this JVM become huge pages under always",
@@ -230,3 +255,37 @@ def _(facts: HostFacts) -> Iterator[Hit]:
         major, rest = int(match[1]), (int(match[2] or 0), int(match[3] or 0))
         if major < 22 and (major not in _STACKS_FIXED or rest < _STACKS_FIXED[major]):
             yield Hit(f"{each.what}: version {each.version} while enabled = always", each.unit)
+
+
+def _mongodb(facts: HostFacts) -> Iterator[tuple[ServerConfig, int]]:
+    for each in _of(facts, "mongodb"):
+        if match := re.match(r"(\d{1,3})\.", each.version or ""):
+            yield each, int(match[1])
+
+
+@_rule(
+    "mongodb-before-8-with-thp",
+    "note",
+    "MongoDB before 8 with huge pages: its makers advise never",
+    why="Its allocator of then gives memory back in pieces of a huge page.",
+    sources=("https://www.mongodb.com/docs/v7.0/tutorial/transparent-huge-pages/",),
+    cure="measure it both ways; for it alone: MemoryTHP=disable, or a launcher with prctl",
+)
+def _(facts: HostFacts) -> Iterator[Hit]:
+    for each, major in _mongodb(facts):
+        if major < 8 and facts.top != "never" and facts.thp_possible:
+            yield Hit(f"{each.what}: version {each.version} while enabled = {facts.top}", each.unit)
+
+
+@_rule(
+    "mongodb-8-without-thp",
+    "note",
+    "MongoDB 8 without huge pages: its makers advise always, defer+madvise and max_ptes_none = 0",
+    why="From 8.0 on its allocator is laid out for huge pages, and does not advise them.",
+    sources=(_MONGODB, "https://github.com/ansible-collections/community.mongodb/issues/695"),
+    cure="measure it both ways with your own load",
+)
+def _(facts: HostFacts) -> Iterator[Hit]:
+    for each, major in _mongodb(facts):
+        if major >= 8 and facts.top in ("madvise", "never"):
+            yield Hit(f"{each.what}: version {each.version} while enabled = {facts.top}", each.unit)

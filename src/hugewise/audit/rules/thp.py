@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from hugewise.audit.facts import Carrier, HostFacts, jemalloc_options, tunables
-from hugewise.audit.rules import Hit, rule, unit_of
+from hugewise.audit.rules import Hit, Rule, collected, unit_of
 from hugewise.quantity import format_size, readable_size
+
+RULES: list[Rule] = []
+_rule = collected(RULES)
 
 _TRANSHUGE = "Linux: Documentation/admin-guide/mm/transhuge.rst"
 _JEMALLOC = {
@@ -18,7 +22,7 @@ _SHRINKERS = ("shrink_underused", "shrink_underused_thp", "split_underused_thp")
 _NONE = "/sys/kernel/mm/transparent_hugepage/khugepaged/max_ptes_none"
 
 
-@rule(
+@_rule(
     "thp-shrinker-inert",
     "note",
     "the shrinker of underused huge pages is on and can never act",
@@ -33,7 +37,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
         yield Hit(f"{on[0]} = 1 while khugepaged/max_ptes_none = {facts.max_ptes_none}, the largest value")
 
 
-@rule(
+@_rule(
     "free-pages-reported",
     "note",
     "free memory is given back to the host of this virtual machine, in pieces as large as a huge page",
@@ -48,7 +52,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
         yield Hit(f"page_reporting_order = {facts.reported}")
 
 
-@rule(
+@_rule(
     "max-ptes-none-intermediate",
     "warning",
     "max_ptes_none is neither 0 nor the largest value, and khugepaged collapses to mTHP",
@@ -64,7 +68,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
         yield Hit(f"khugepaged/max_ptes_none = {found} with huge pages of {', '.join(smaller)} turned on")
 
 
-@rule(
+@_rule(
     "max-ptes-none-advice",
     "note",
     "programs run here whose makers advise max_ptes_none = 0",
@@ -80,14 +84,19 @@ def _(facts: HostFacts) -> Iterator[Hit]:
 def _(facts: HostFacts) -> Iterator[Hit]:
     if not facts.max_ptes_none or not facts.thp_possible:
         return
+    before_8 = {
+        server.pid
+        for server in facts.servers
+        if re.match(r"[0-7]\.", server.version or "") and server.kind == "mongodb"
+    }
     for process in facts.processes:
-        if process.name == "mongod" or "tcmalloc" in (process.libraries or ()):
+        if (process.name == "mongod" and process.pid not in before_8) or "tcmalloc" in (process.libraries or ()):
             yield Hit(
                 f"process {process.pid} ({process.name}) with max_ptes_none = {facts.max_ptes_none}", process.unit
             )
 
 
-@rule(
+@_rule(
     "defrag-always",
     "warning",
     "a page fault may compact memory before it goes on",
@@ -105,7 +114,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
         yield Hit("defrag = always")
 
 
-@rule(
+@_rule(
     "advising-allocator-stalls",
     "note",
     "an allocator advises huge pages, and advised memory is compacted in the page fault",
@@ -149,7 +158,7 @@ def _jemalloc_advises(carrier: Carrier) -> str:
     return ""
 
 
-@rule(
+@_rule(
     "allocator-advice-without-effect",
     "note",
     "jemalloc is told to advise huge pages, and the program has none",
@@ -171,7 +180,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
             yield Hit(f"{carrier.what}: {said}; {why}", carrier.unit)
 
 
-@rule(
+@_rule(
     "jemalloc-option-invalid",
     "error",
     "jemalloc does not take an option about pages",
@@ -195,7 +204,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
                 yield Hit(f"{carrier.what}: {name} ({one.where}): {', '.join(wrong)}{ends}", carrier.unit)
 
 
-@rule(
+@_rule(
     "thp-top-not-followed",
     "warning",
     "the top-level setting turns huge pages on, and no size follows it",
@@ -209,7 +218,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
         yield Hit(f"enabled = {facts.top}, and hugepages-*kB/enabled = never at every size")
 
 
-@rule(
+@_rule(
     "thp-swap-under-limit",
     "warning",
     "a group with a memory limit holds huge pages and may swap them",
