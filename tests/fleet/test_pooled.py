@@ -263,6 +263,3 @@ def test_json_is_what_python_gives(path: Path) -> None:
         worded(pooled_results(path)), FleetResults
     )
     assert json.loads(done.output)["format"] == 2
-
-
-TWO = (FleetHostMade("a", FAST), FleetHostMade("b", FAST))

@@ -88,11 +88,6 @@ def foreign(path: Path, greeted: HostGreeted | None, others: Mapping[str, str]) 
     return None
 
 
-def seed_hash(path: Path) -> str:
-    """Return the hash of a run's seed. Raises RunError."""
-    return RunFolder(path).opened().seed_hash
-
-
 def calibration_failure(path: Path) -> str | None:
     """Return why a host's comparison of a setting with itself does not pass, or None. Raises RunError."""
     results = analyze(path)
@@ -392,7 +387,7 @@ class Coordinator:
                 files=came.files,
                 size=came.size,
                 foreign=None if why is None else printable(why)[:_LONGEST],
-                seed_hash=seed_hash(came.path),
+                seed_hash=RunFolder(came.path).opened().seed_hash,
             )
         )
         if why is not None:

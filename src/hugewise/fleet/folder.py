@@ -328,7 +328,7 @@ def ship_run(
     HugewiseError.
     """
     manifest = source.manifest()
-    known = ShippedRun(place / manifest.run, digest(manifest), len(manifest.files), manifest.size)
+    known = ShippedRun(place / manifest.run, reading.key_digest(manifest.files), len(manifest.files), manifest.size)
     # Named by its contents: it holds nothing of another manifest.
     final, part = known.path, place / f".{source.assignment.number}-{known.digest[:12]}.part"
     _check(manifest)
@@ -450,8 +450,3 @@ def _matches(path: Path, file: FileEntry) -> bool:
             return reading.digest(held) == file.digest
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError, reading.UnreadableError):
         return False
-
-
-def digest(manifest: ManifestFound) -> str:
-    """Return SHA-256 over a manifest."""
-    return reading.key_digest(manifest.files)

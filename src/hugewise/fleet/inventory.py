@@ -305,10 +305,7 @@ def parse(text: str, file: str, *, fleet: bool = True) -> Inventory:
         raise StudyError(error.reason, file=file, hint="see https://toml.io for the syntax") from None
     place = Place(file)
     inventory = keys.read_table(Inventory, data, place, file=file)
-    names = [entry.name for entry in inventory.client]
-    for number, name in enumerate(names):
-        if name in names[:number]:
-            raise place.at("client").item(number + 1).at("name").wrong("stands twice", name, hint="give it another")
+    place.at("client").once([entry.name for entry in inventory.client])
     if fleet:
         if not inventory.host:
             raise place.at("host").wrong("is missing", hint="name a host: a table [[host]] with a name")
