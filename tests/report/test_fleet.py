@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 import msgspec
-import pytest
 
 from hugewise.model.fleet import (
     FleetComparison,
@@ -175,21 +174,12 @@ def test_the_first_screen_has_no_word_of_statistics() -> None:
     assert "whether thp is better than base on this fleet cannot be told yet" in seen[5]
 
 
-@pytest.mark.parametrize("place", ["host", "class", "arm", "reason"])
-def test_hostile_names_are_text(place: str) -> None:
+def test_hostile_names_are_text() -> None:
     (one,) = results().comparisons
-    match place:
-        case "host":
-            found = changed(
-                one, hosts=(host(HOSTILE), *one.hosts[1:]), strata=(effect(without=(WithoutHost(HOSTILE, 0.9),)),)
-            )
-        case "class":
-            hosts = tuple(msgspec.structs.replace(each, stratum=HOSTILE) for each in one.hosts)
-            found = changed(one, hosts=hosts, strata=(effect(HOSTILE),))
-        case "arm":
-            found = changed(one, arm=HOSTILE)
-        case _:
-            found = results(left_out=(LeftOutHost(host=HOSTILE, why="lost", reason=HOSTILE, run=HOSTILE),))
+    hosts = tuple(host(HOSTILE, stratum=HOSTILE) for _ in one.hosts)
+    strata = (effect(HOSTILE, without=(WithoutHost(HOSTILE, 0.9),)),)
+    evil = msgspec.structs.replace(one, arm=HOSTILE, hosts=hosts, strata=strata)
+    found = results(comparisons=(evil,), left_out=(LeftOutHost(host=HOSTILE, why="lost", reason=HOSTILE, run=HOSTILE),))
     document = fleet.report(found)
     page = scriptless(html(document, {}))
     assert "onerror=" not in page.replace("&", "")

@@ -22,7 +22,7 @@ from hugewise.report.sentences import effect_of, marked
 
 def stand_in_line(cell: CellResult) -> Line | None:
     """Return the cell's own; None where nothing stands in for anything."""
-    return Line(f"Stand-in: {_words(cell.stand_ins)}.") if cell.stand_ins else None
+    return Line(f"Stand-in: {', '.join(cell.stand_ins)}.") if cell.stand_ins else None
 
 
 def stand_ins_of_cells(cells: Iterable[CellResult]) -> list[Line]:
@@ -31,17 +31,13 @@ def stand_ins_of_cells(cells: Iterable[CellResult]) -> list[Line]:
     for cell in cells:
         if cell.stand_ins:
             found.setdefault(cell.stand_ins, []).append(cell.cell)
-    return [Line(f"Stand-in: {_words(words)}, in {', '.join(names)}.") for words, names in found.items()]
+    return [Line(f"Stand-in: {', '.join(words)}, in {', '.join(names)}.") for words, names in found.items()]
 
 
 def behind(measured: Iterable[Measured | None]) -> str:
     """`; MariaDB in place of MySQL`, to follow what was measured; empty where nothing stands in for anything."""
     found = dict.fromkeys(words for one in measured if one is not None for words in one.stand_ins)
-    return f"; {_words(tuple(found))}" if found else ""
-
-
-def _words(stand_ins: tuple[str, ...]) -> str:
-    return ", ".join(stand_ins)
+    return f"; {', '.join(found)}" if found else ""
 
 
 _TITLE = "Published beside measured"
