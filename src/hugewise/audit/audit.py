@@ -101,10 +101,10 @@ def _of_named(shown: Sequence[SettingShown], facts: HostFacts, named: Sequence[s
     for name in named:
         unit = facts.unit(name)
         if unit is not None and unit.masked:
-            kept.append(SettingShown(section="services", name=name, value="masked", where=unit.path, unit=name))
+            kept.append(SettingShown("services", name, "masked", unit.path, name))
         elif not any(one.unit == name and one.section == "services" for one in kept):
             where = "" if unit is None else unit.path
-            kept.append(SettingShown(section="services", name=name, value="nothing of pages", where=where, unit=name))
+            kept.append(SettingShown("services", name, "nothing of pages", where, name))
     return tuple(kept)
 
 

@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from hugewise.audit.facts import HostFacts, ServerConfig, ServerKind
+from hugewise.model.guest import Domain
 from hugewise.quantity import parse_size
 
 _UNITS = {"": 0, "b": 0, "k": 10, "kb": 10, "m": 20, "mb": 20, "g": 30, "gb": 30, "t": 40, "tb": 40}
@@ -208,14 +209,19 @@ def needs(facts: HostFacts) -> Iterator[PageNeed]:
         if need is not None:
             yield need
     for domain in facts.domains:
-        wanted: dict[int, int] = {}
-        for node, memory in domain.nodes:
-            if (page := domain.page(node, facts.default_huge_size)) is not None:
-                wanted[page] = wanted.get(page, 0) + -(-memory // page)
-        for page, pages in wanted.items():
+        for page, pages in domain_pages(facts, domain).items():
             running = domain.name in facts.running
             what, held = f"the virtual machine {domain.name}", pages if running else 0
             yield _exactly(pages, what=what, unit=None, size=page, held=held, running=running, machine=True)
+
+
+def domain_pages(facts: HostFacts, domain: Domain) -> dict[int, int]:
+    """Return pages of pools that a virtual machine has, by their size in bytes."""
+    wanted: dict[int, int] = {}
+    for node, memory in domain.nodes:
+        if (page := domain.page(node, facts.default_huge_size)) is not None:
+            wanted[page] = wanted.get(page, 0) + -(-memory // page)
+    return wanted
 
 
 def waiting(facts: HostFacts, size: int) -> list[PageNeed]:

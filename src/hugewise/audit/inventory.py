@@ -112,7 +112,7 @@ _COUNTERS = ("khugepaged/full_scans", "khugepaged/pages_collapsed")
 _SHRINKERS = ("shrink_underused", "shrink_underused_thp", "split_underused_thp")
 
 
-class SettingShown(msgspec.Struct, frozen=True, kw_only=True):
+class SettingShown(msgspec.Struct, frozen=True):
     """A setting in force: its section, name and value, where it stands, whose service it is (null: the host's)."""
 
     section: str
@@ -167,9 +167,9 @@ def _thp(facts: HostFacts) -> Iterator[SettingShown]:
     if not facts.thp:
         none = "not there: this kernel has none, or hides them"
         value = f"{NOT_KNOWN}: it is not in this folder" if "thp" in facts.hidden else none
-        yield SettingShown(section=section, name="enabled", value=value)
+        yield SettingShown(section, "enabled", value)
         return
-    yield SettingShown(section=section, name="enabled", value=facts.top)
+    yield SettingShown(section, "enabled", facts.top)
     for own in ("enabled", "shmem_enabled"):
         by_value: dict[str, list[int]] = {}
         for key, value in facts.thp.items():
@@ -177,23 +177,23 @@ def _thp(facts: HostFacts) -> Iterator[SettingShown]:
                 by_value.setdefault(value, []).append(int(key.removeprefix("hugepages-").split("kB")[0]) << 10)
         for value, sizes in sorted(by_value.items(), key=lambda each: min(each[1])):
             name = f"{'anonymous' if own == 'enabled' else 'shared'}, {', '.join(map(format_size, sorted(sizes)))}"
-            yield SettingShown(section=section, name=name, value=value)
+            yield SettingShown(section, name, value)
     rest = [key for key in facts.thp if "/" not in key and key not in ("enabled", "hpage_pmd_size", *_SHRINKERS)]
     for key in rest:
-        yield SettingShown(section=section, name=key, value=facts.thp[key])
+        yield SettingShown(section, key, facts.thp[key])
     for key, value in facts.thp.items():
         if key.startswith("khugepaged/") and key not in _COUNTERS:
-            yield SettingShown(section="khugepaged", name=key.removeprefix("khugepaged/"), value=value)
+            yield SettingShown("khugepaged", key.removeprefix("khugepaged/"), value)
     for key in _SHRINKERS:
         if key in facts.thp:
-            yield SettingShown(section="shrinker of underused huge pages", name=key, value=facts.thp[key])
+            yield SettingShown("shrinker of underused huge pages", key, facts.thp[key])
 
 
 def _pools(facts: HostFacts) -> Iterator[SettingShown]:
     section = "hugetlb pools"
     if not facts.pools:
         value = f"{NOT_KNOWN}: they are not in this folder" if "pools" in facts.hidden else "none"
-        yield SettingShown(section=section, name="pools", value=value)
+        yield SettingShown(section, "pools", value)
     for pool in facts.pools:
         value = (
             f"{pool.total} pages: {pool.free} free, {pool.reserved} reserved, {pool.surplus} surplus, "
@@ -203,17 +203,17 @@ def _pools(facts: HostFacts) -> Iterator[SettingShown]:
         value += f"; {pool.own} of a run of hugewise" if pool.own else ""
         value += f"; may grow by {pool.overcommit}" if pool.overcommit else ""
         where = ", ".join(f"{wish.by}: {wish.value}" for wish in pool_wishes(facts, pool.size))
-        yield SettingShown(section=section, name=format_size(pool.size), value=value, where=where)
+        yield SettingShown(section, format_size(pool.size), value, where)
 
 
 def _groups(facts: HostFacts) -> Iterator[SettingShown]:
     for group in facts.hugetlb_groups:
         limit, reserved = ("none" if at is None else readable_size(at) for at in (group.limit, group.reserved_limit))
         yield SettingShown(
-            section="cgroup limits on hugetlb pages",
-            name=f"{group.group}, {format_size(group.size)}",
-            value=f"limit {limit}, of reservations {reserved}",
-            where=f"cgroup version {group.version}",
+            "cgroup limits on hugetlb pages",
+            f"{group.group}, {format_size(group.size)}",
+            f"limit {limit}, of reservations {reserved}",
+            f"cgroup version {group.version}",
         )
 
 
@@ -221,59 +221,45 @@ def _files(facts: HostFacts) -> Iterator[SettingShown]:
     if "cmdline" not in facts.hidden:
         for word in facts.boot:
             name, _, value = word.partition("=")
-            yield SettingShown(section="kernel command line", name=name, value=value)
+            yield SettingShown("kernel command line", name, value)
     for line in facts.boot_lines:
         for word in line.words:
             name, _, value = word.partition("=")
             section = f"tuned ({' '.join(facts.profile)})" if line.by == "tuned" else "files of the boot loader"
             name = f"boot:{name}" if line.by == "tuned" else name
-            yield SettingShown(section=section, name=name, value=value, where=line.where)
+            yield SettingShown(section, name, value, line.where)
     for section, held in (
         ("sysctl.d", facts.sysctl),
         ("tmpfiles.d", facts.tmpfiles),
         (f"tuned ({' '.join(facts.profile)})", facts.tuned),
     ):
         for key, one in held.items():
-            yield SettingShown(section=section, name=key, value=one.value, where=one.where)
+            yield SettingShown(section, key, one.value, one.where)
     if facts.profile and not facts.tuned and not any(line.by == "tuned" for line in facts.boot_lines):
-        yield SettingShown(section="tuned", name="profile", value=f"{' '.join(facts.profile)}: nothing about pages")
+        yield SettingShown("tuned", "profile", f"{' '.join(facts.profile)}: nothing about pages")
     written = {one.key: one for one in facts.written}
     for path in facts.scripts:
         said = written.get(path, Placed(path, "written", ""))
-        yield SettingShown(section="scripts at boot", name=path, value=said.value, where=said.where)
+        yield SettingShown("scripts at boot", path, said.value, said.where)
 
 
 def _units(facts: HostFacts) -> Iterator[SettingShown]:
     for default in facts.defaults:
         name = f"every service: {default.key}"
-        yield SettingShown(section="services", name=name, value=default.value, where=default.where)
+        yield SettingShown("services", name, default.value, default.where)
     for unit in facts.units:
         placed: Sequence[Placed] = [*([unit.memory_thp] if unit.memory_thp else []), *unit.environment, *unit.invented]
         for one in placed:
-            yield SettingShown(
-                section="services",
-                name=f"{unit.name}: {one.key}",
-                value=one.value,
-                where=one.where,
-                unit=unit.name,
-            )
+            yield SettingShown("services", f"{unit.name}: {one.key}", one.value, one.where, unit.name)
         written = {one.key: one for one in unit.writes}
         for path in unit.turned:
             said = written.get(path, Placed(path, "", unit.path))
             value, where = f"{path} = {said.value}" if said.value else path, said.where
-            yield SettingShown(
-                section="services", name=f"{unit.name}: writes", value=value, where=where, unit=unit.name
-            )
+            yield SettingShown("services", f"{unit.name}: writes", value, where, unit.name)
         for command in unit.commands:
             if command.wrappers:
                 value = f"{' '.join(command.wrappers)} before {command.program}"
-                yield SettingShown(
-                    section="services",
-                    name=f"{unit.name}: ExecStart",
-                    value=value,
-                    where=command.where,
-                    unit=unit.name,
-                )
+                yield SettingShown("services", f"{unit.name}: ExecStart", value, command.where, unit.name)
 
 
 def _programs(facts: HostFacts) -> Iterator[SettingShown]:
@@ -286,31 +272,13 @@ def _programs(facts: HostFacts) -> Iterator[SettingShown]:
         said = sorted({f"{one.key}={one.value}" for each in several for one in each.environment})
         libraries = sorted({one for each in several for one in each.libraries or ()} - {"glibc", "jvm"})
         value = "; ".join([pages, *said, *(f"with {library}" for library in libraries)])
-        yield SettingShown(
-            section="programs that run",
-            name=several[0].name,
-            value=value,
-            where=f"process {pids}",
-            unit=unit,
-        )
+        yield SettingShown("programs that run", several[0].name, value, f"process {pids}", unit)
     for claim, process in about(facts):
-        yield SettingShown(
-            section="what their makers say",
-            name=process.name,
-            value=claim.says,
-            where=claim.sources[0],
-            unit=process.unit,
-        )
+        yield SettingShown("what their makers say", process.name, claim.says, claim.sources[0], process.unit)
 
 
 def _servers(facts: HostFacts) -> Iterator[SettingShown]:
     for server in facts.servers:
         for setting in (one for key, one in server.settings.items() if key not in POSTGRESQL_SIZES):
             name = f"{server.what}: {setting.key}"
-            yield SettingShown(
-                section="settings of servers",
-                name=name,
-                value=setting.value,
-                where=setting.where,
-                unit=server.unit,
-            )
+            yield SettingShown("settings of servers", name, setting.value, setting.where, server.unit)

@@ -1,4 +1,4 @@
-"""The rules of the audit, one module a subject, found by being there: each module has its `RULES`. Pure."""
+"""The rules of the audit, one module a subject, found by being there. Pure."""
 
 from __future__ import annotations
 
@@ -46,25 +46,19 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     check: Looking
 
 
-def collected(rules: list[Rule]) -> Callable[..., Callable[[Looking], Looking]]:
-    """Return a decorator that makes a rule of a check, and puts it into `rules`."""
+_RULES: list[Rule] = []
 
-    def declare(
-        id: str,
-        severity: Severity,
-        title: str,
-        *,
-        why: str,
-        sources: tuple[str, ...],
-        cure: str,
-    ) -> Callable[[Looking], Looking]:
-        def take(check: Looking) -> Looking:
-            rules.append(Rule(id=id, title=title, severity=severity, why=why, sources=sources, cure=cure, check=check))
-            return check
 
-        return take
+def rule(
+    id: str, severity: Severity, title: str, *, why: str, sources: tuple[str, ...], cure: str
+) -> Callable[[Looking], Looking]:
+    """Return a decorator that makes a rule of a check."""
 
-    return declare
+    def take(check: Looking) -> Looking:
+        _RULES.append(Rule(id=id, title=title, severity=severity, why=why, sources=sources, cure=cure, check=check))
+        return check
+
+    return take
 
 
 def unit_of(group: str) -> str | None:
@@ -75,8 +69,6 @@ def unit_of(group: str) -> str | None:
 
 def discover() -> dict[str, Rule]:
     """Return all rules by id, in the order of the modules' names and of each module."""
-    found: dict[str, Rule] = {}
-    for module in sorted(info.name for info in pkgutil.iter_modules(__path__) if not info.name.startswith("_")):
-        rules: list[Rule] = importlib.import_module(f"{__name__}.{module}").RULES
-        found.update({rule.id: rule for rule in rules})
-    return found
+    for info in pkgutil.iter_modules(__path__, f"{__name__}."):
+        importlib.import_module(info.name)
+    return {each.id: each for each in sorted(_RULES, key=lambda each: each.check.__module__)}

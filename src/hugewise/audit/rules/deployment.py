@@ -8,12 +8,9 @@ from collections.abc import Iterator
 from hugewise.audit.boot import differing, misread
 from hugewise.audit.facts import NOT_KNOWN, BootLine, HostFacts
 from hugewise.audit.inventory import RequestedValue, knob_wishes, pool_wishes, turned, written_at_boot
-from hugewise.audit.rules import Hit, Rule, collected
+from hugewise.audit.rules import Hit, rule
 from hugewise.model.pages import HUGETLB, THP
 from hugewise.quantity import format_size
-
-RULES: list[Rule] = []
-_rule = collected(RULES)
 
 _TUNED = "tuned.conf(5)"
 _TMPFILES = "tmpfiles.d(5)"
@@ -25,7 +22,7 @@ def _told(wishes: list[RequestedValue]) -> str:
     return ", ".join(f"{wish.by} says {wish.value} ({wish.where})" for wish in wishes)
 
 
-@_rule(
+@rule(
     "tuned-tmpfiles-conflict",
     "warning",
     "tuned and tmpfiles.d set the same knob to different values",
@@ -43,7 +40,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
             yield Hit(f"{key}: {_told(wishes)}; in force: {facts.thp.get(key, NOT_KNOWN)}")
 
 
-@_rule(
+@rule(
     "services-write-differently",
     "warning",
     "a service or a script writes a knob at boot, and another place writes another value to it",
@@ -68,7 +65,7 @@ def _in_force(facts: HostFacts, key: str) -> str:
     return facts.thp.get(key, NOT_KNOWN if pool is None else str(pool.lasting))
 
 
-@_rule(
+@rule(
     "pool-asked-twice",
     "warning",
     "two places ask for different numbers of hugetlb pages",
@@ -83,7 +80,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
             yield Hit(f"pages of {format_size(pool.size)}: {_told(wishes)}; in force: {pool.lasting}")
 
 
-@_rule(
+@rule(
     "boot-value-overwritten",
     "note",
     "the kernel's command line says one thing, and what is applied later another",
@@ -97,7 +94,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
         yield Hit(f"enabled: {_told(wishes)}; in force: {facts.top}")
 
 
-@_rule(
+@rule(
     "setting-not-in-force",
     "warning",
     "a file sets a knob, and the host has another value",
@@ -112,7 +109,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
             yield Hit(f"{key}: {_told(wishes)}; in force: {value}")
 
 
-@_rule(
+@rule(
     "boot-word-unknown",
     "error",
     "a word about pages on the kernel's command line does nothing: the kernel does not know it, or its value",
@@ -136,7 +133,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
             yield Hit(f"{word} ({', '.join(dict.fromkeys(where))}): {why}")
 
 
-@_rule(
+@rule(
     "boot-file-not-in-force",
     "warning",
     "a file of the boot loader asks for pages, and the kernel was booted without that",
@@ -169,7 +166,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
                 yield Hit(f"{line.by} says {name} = {value} ({line.where}); {there}")
 
 
-@_rule(
+@rule(
     "tuned-profile-missing",
     "error",
     "the active profile of tuned is not there",
@@ -193,7 +190,7 @@ def _defaults(facts: HostFacts) -> Iterator[tuple[str, str]]:
             yield key, "inherit" if key == f"hugepages-{facts.pmd >> 10}kB/enabled" else "never"
 
 
-@_rule(
+@rule(
     "thp-lost-at-boot",
     "warning",
     "knobs of huge pages were turned by hand and will be lost at the next boot",
@@ -214,7 +211,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
         yield Hit(", ".join(lost))
 
 
-@_rule(
+@rule(
     "knobs-of-a-run",
     "note",
     "knobs of huge pages have values of a run of hugewise, which puts them back when it ends",
@@ -230,7 +227,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
         yield Hit(f"{', '.join(values)}, by {run.told}")
 
 
-@_rule(
+@rule(
     "pool-lost-at-boot",
     "warning",
     "a pool of hugetlb pages was made by hand and will not be there after the next boot",

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from hugewise.audit.demand import domain_pages
 from hugewise.audit.facts import HostFacts
-from hugewise.audit.rules import Hit, Rule, collected
+from hugewise.audit.rules import Hit, rule
 from hugewise.model.guest import Domain
 from hugewise.quantity import format_size, readable_size
-
-RULES: list[Rule] = []
-_rule = collected(RULES)
 
 _DOMAIN_XML = "libvirt: Domain XML format"
 _BALLOON = "QEMU: hw/virtio/virtio-balloon.c"
@@ -33,7 +31,7 @@ def _hit(domain: Domain, line: int, said: str) -> Hit:
     return Hit(f"{domain.at(line)}: {domain.name}: {said}")
 
 
-@_rule(
+@rule(
     "vm-ballooned-at-boot",
     "warning",
     "currentMemory below memory: the balloon takes single base pages out of the guest's huge ones",
@@ -54,7 +52,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
             yield _hit(domain, domain.lines.get("currentMemory", 1), f"{given}{without}")
 
 
-@_rule(
+@rule(
     "vm-balloon",
     "note",
     "a balloon: whoever inflates it splits the guest's huge pages",
@@ -71,7 +69,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
             yield _hit(domain, domain.balloon.line, f"<memballoon>{more}")
 
 
-@_rule(
+@rule(
     "vm-free-page-reporting",
     "warning",
     "freePageReporting: the host takes back what was preallocated",
@@ -89,7 +87,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
             yield _hit(domain, domain.balloon.line, f"freePageReporting='on'{kept}")
 
 
-@_rule(
+@rule(
     "vm-hotplug",
     "warning",
     "memory that is added while the guest runs finds no huge pages ready",
@@ -112,7 +110,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
                 yield _hit(domain, one.line, f"<memory model='{one.model}'> of {readable_size(one.size)}{block}")
 
 
-@_rule(
+@rule(
     "vm-vfio",
     "warning",
     "a device of the host is passed through: all memory is pinned as it is when the guest starts",
@@ -128,7 +126,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
             yield _hit(domain, device.line, f"{device.what}, and memory that is of no pool")
 
 
-@_rule(
+@rule(
     "vm-shared-memory-not-huge",
     "warning",
     "memory that virtiofs or vhost-user share has base pages, whatever THP is set to",
@@ -146,7 +144,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
             yield _hit(domain, line, f"shared memory of no pool (shmem_enabled is {set_to})")
 
 
-@_rule(
+@rule(
     "vm-shared-memory-on-file",
     "warning",
     "shared memory that is neither of a pool nor of a memfd is a file below memory_backing_dir",
@@ -168,7 +166,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
             )
 
 
-@_rule(
+@rule(
     "vm-sharer-without-shared-memory",
     "error",
     "virtiofs or vhost-user without shared memory: the guest does not start, or the device does not work",
@@ -182,7 +180,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
             yield _hit(domain, device.line, f"{device.what}, and the access of its memory is not shared")
 
 
-@_rule(
+@rule(
     "vm-merged",
     "warning",
     "KSM merges pages of guests, and splits their huge pages for it",
@@ -202,7 +200,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
             yield _hit(domain, domain.lines.get("memoryBacking", domain.lines.get("memory", 1)), said)
 
 
-@_rule(
+@rule(
     "vm-nx-huge-pages",
     "warning",
     "kvm.nx_huge_pages: KVM maps what the guest executes by base pages",
@@ -223,7 +221,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
         yield Hit(f"/sys/module/kvm/parameters/nx_huge_pages is {said}")
 
 
-@_rule(
+@rule(
     "vm-memory-limit",
     "error",
     "a memory limit leaves the guest no room for all of its memory",
@@ -249,7 +247,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
             yield Hit(f"{group.group} has {readable_size(group.limit)}, and its guests {readable_size(together)}")
 
 
-@_rule(
+@rule(
     "vm-not-whole-pages",
     "warning",
     "a node of the guest is not a multiple of the huge page: it, or the node behind it, is not aligned",
@@ -269,7 +267,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
                 yield _hit(domain, lines.get(node, domain.lines.get("memory", 1)), said)
 
 
-@_rule(
+@rule(
     "vm-bare-hugepages",
     "note",
     "<hugepages/> without a size: the host's default decides, and another host decides otherwise",
@@ -285,7 +283,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
                 yield _hit(domain, wish.line, f"<hugepages/> means {format_size(facts.default_huge_size)} here")
 
 
-@_rule(
+@rule(
     "vm-pool-too-small",
     "error",
     "the pool has too few free pages for a guest that is to be started",
@@ -298,11 +296,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
     for domain in facts.domains:
         if domain.name in facts.running:
             continue
-        wanted: dict[int, int] = {}
-        for node, size in domain.nodes:
-            if (page := domain.page(node, facts.default_huge_size)) is not None:
-                wanted[page] = wanted.get(page, 0) + -(-size // page)
-        for page, pages in wanted.items():
+        for page, pages in domain_pages(facts, domain).items():
             pool = facts.pool(page)
             there = 0 if pool is None else pool.available
             if facts.short(page, pages):

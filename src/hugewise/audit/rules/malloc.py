@@ -6,11 +6,8 @@ import re
 from collections.abc import Iterator
 
 from hugewise.audit.facts import Carrier, HostFacts, tunables
-from hugewise.audit.rules import Hit, Rule, collected
+from hugewise.audit.rules import Hit, rule
 from hugewise.quantity import format_size
-
-RULES: list[Rule] = []
-_rule = collected(RULES)
 
 _HUGETLB = "glibc.malloc.hugetlb"
 _MANUAL = "https://sourceware.org/glibc/manual/latest/html_node/Memory-Allocation-Tunables.html"
@@ -42,7 +39,7 @@ def _other(carrier: Carrier) -> str:
     return next((name for name in _OTHERS if name in libraries), "")
 
 
-@_rule(
+@rule(
     "tunable-ignored-secure",
     "error",
     "glibc.malloc.hugetlb is set for a program that runs in secure-execution mode",
@@ -56,7 +53,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
             yield Hit(f"{each.what}: {_HUGETLB}={value}", each.unit)
 
 
-@_rule(
+@rule(
     "tunable-ignored-static",
     "note",
     "glibc.malloc.hugetlb is set for a static program, which may have no malloc that reads it",
@@ -71,7 +68,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
             yield Hit(f"{each.what}: {_HUGETLB}={value}", each.unit)
 
 
-@_rule(
+@rule(
     "tunable-other-allocator",
     "error",
     "glibc.malloc.hugetlb is set for a program that has another allocator",
@@ -85,7 +82,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
             yield Hit(f"{each.what}: {_HUGETLB}={value}, and it has {other}", each.unit)
 
 
-@_rule(
+@rule(
     "tunable-unknown-to-glibc",
     "error",
     "glibc.malloc.hugetlb is set, and this glibc does not know it",
@@ -99,7 +96,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
             yield Hit(f"{each.what}: {_HUGETLB}={value} with glibc {facts.glibc[0]}.{facts.glibc[1]}", each.unit)
 
 
-@_rule(
+@rule(
     "tunable-without-effect",
     "warning",
     "glibc.malloc.hugetlb=1 changes nothing under this setting of the host",
@@ -120,7 +117,7 @@ def _excepted(facts: HostFacts, name: str | None) -> bool:
     return unit is not None and unit.memory_thp is not None and unit.memory_thp.value.lower() == "madvise"
 
 
-@_rule(
+@rule(
     "tunable-under-memorythp-madvise",
     "error",
     "MemoryTHP=madvise and glibc.malloc.hugetlb=1 together give no huge page under enabled = always",
@@ -134,7 +131,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
             yield Hit(f"{each.what}: {_HUGETLB}=1 with MemoryTHP=madvise", each.unit)
 
 
-@_rule(
+@rule(
     "tunable-without-pool",
     "error",
     "glibc.malloc.hugetlb asks for hugetlb pages, and there is no pool of them",
@@ -158,7 +155,7 @@ def _page_size(facts: HostFacts, value: str) -> int | None:
     return facts.default_huge_size if number == 2 else number
 
 
-@_rule(
+@rule(
     "tunable-malformed",
     "error",
     "GLIBC_TUNABLES has a word about huge pages that glibc does not take",
@@ -173,7 +170,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
                 yield Hit(f"{carrier.what}: {name}={value}", carrier.unit)
 
 
-@_rule(
+@rule(
     "glibc-advises-everything",
     "warning",
     "this glibc advises the heap of every program, so madvise means always here",
@@ -192,7 +189,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
         yield Hit(f"glibc {facts.glibc[0]}.{facts.glibc[1]} on aarch64 with enabled = madvise")
 
 
-@_rule(
+@rule(
     "preload-ignored",
     "error",
     "LD_PRELOAD is set for a program that ignores it",
@@ -207,7 +204,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
             yield Hit(f"{carrier.what}: LD_PRELOAD={carrier.environment['LD_PRELOAD'].value}: {why}", carrier.unit)
 
 
-@_rule(
+@rule(
     "preload-missing",
     "error",
     "a service preloads a library that is not there",
@@ -224,7 +221,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
                 yield Hit(f"{unit.name}: {', '.join(lost)} ({one.where})", unit.name)
 
 
-@_rule(
+@rule(
     "libhugetlbfs-morecore",
     "error",
     "libhugetlbfs cannot move the heap of this glibc",
@@ -247,7 +244,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
                 yield Hit(f"{unit.name}: {command.program} is started by hugectl ({command.where})", unit.name)
 
 
-@_rule(
+@rule(
     "tcmalloc-without-always",
     "warning",
     "a program with tcmalloc gets no huge pages under madvise",
@@ -261,7 +258,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
             yield Hit(f"process {process.pid} ({process.name}) while enabled = madvise", process.unit)
 
 
-@_rule(
+@rule(
     "program-disables-thp",
     "note",
     "a program has turned huge pages off for itself",

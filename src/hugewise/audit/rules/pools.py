@@ -8,11 +8,8 @@ from hugewise.audit.boot import pool_words
 from hugewise.audit.demand import PageNeed, waiting
 from hugewise.audit.facts import HostFacts
 from hugewise.audit.inventory import pool_wishes
-from hugewise.audit.rules import Hit, Rule, collected, unit_of
+from hugewise.audit.rules import Hit, rule, unit_of
 from hugewise.quantity import format_size, readable_size
-
-RULES: list[Rule] = []
-_rule = collected(RULES)
 
 _HUGETLBPAGE = "Linux: Documentation/admin-guide/mm/hugetlbpage.rst"
 _PARAMETERS = "Linux: Documentation/admin-guide/kernel-parameters.txt"
@@ -21,7 +18,7 @@ _GIGANTIC = 1 << 30
 _MOST_NAMED = 4
 
 
-@_rule(
+@rule(
     "pool-stranded",
     "warning",
     "a pool holds pages that nobody uses: memory that nothing else can have",
@@ -46,7 +43,7 @@ def _named(asking: Sequence[PageNeed]) -> str:
     return ", ".join(f"{need.what} ({need.said})" for need in asking[:_MOST_NAMED])
 
 
-@_rule(
+@rule(
     "pool-smaller-than-asked",
     "warning",
     "a pool has fewer pages than those who ask for it need: some of them get base pages, or do not start",
@@ -72,7 +69,7 @@ def _tries(facts: HostFacts, need: PageNeed) -> bool:
     return any(server.value("huge_pages", "try") == "try" for server in of)
 
 
-@_rule(
+@rule(
     "pool-of-a-run",
     "note",
     "a pool holds pages of a run of hugewise, which gives them back when it ends",
@@ -88,7 +85,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
             yield Hit(f"{pool.own} of {pool.total} pages of {format_size(pool.size)} are of {run.told}")
 
 
-@_rule(
+@rule(
     "pool-granted-short",
     "error",
     "a pool has fewer pages than were asked for",
@@ -106,7 +103,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
             yield Hit(f"{said} ({wishes[-1].where})")
 
 
-@_rule(
+@rule(
     "gigantic-pool-after-boot",
     "warning",
     "pages of 1 GiB or more are to be made after boot",
@@ -123,7 +120,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
             yield Hit(f"{wishes[-1].value} pages of {format_size(pool.size)} ({wishes[-1].where})")
 
 
-@_rule(
+@rule(
     "boot-hugepages-pairs",
     "error",
     "hugepagesz= on the kernel's command line does not do what it looks like",
@@ -155,7 +152,7 @@ def _absent(facts: HostFacts, size: int) -> bool:
     return facts.pool(size) is None and "thp" not in facts.hidden
 
 
-@_rule(
+@rule(
     "cgroup-hugetlb-sigbus",
     "warning",
     "a group's limit on hugetlb pages ends its programs by SIGBUS",

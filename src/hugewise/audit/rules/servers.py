@@ -7,11 +7,8 @@ from collections.abc import Iterator
 
 from hugewise.audit.demand import OFF, ON, PageNeed, amount, jvm_need, mysql_need, postgresql_need, refused
 from hugewise.audit.facts import HostFacts, HugePool, ServerConfig, ServerKind
-from hugewise.audit.rules import Hit, Rule, collected
+from hugewise.audit.rules import Hit, rule
 from hugewise.quantity import format_size, readable_size
-
-RULES: list[Rule] = []
-_rule = collected(RULES)
 
 _POSTGRESQL = "https://www.postgresql.org/docs/current/kernel-resources.html#LINUX-HUGE-PAGES"
 _MYSQL = "https://mariadb.com/docs/server/server-management/variables-and-modes/server-system-variables#large_pages"
@@ -32,7 +29,7 @@ def _needs(need: PageNeed, pool: HugePool | None) -> str:
     return f"needs {need.said} pages of {format_size(need.size)}; {there}"
 
 
-@_rule(
+@rule(
     "postgresql-fell-back",
     "warning",
     "PostgreSQL tried to have huge pages, and runs on base pages",
@@ -51,7 +48,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
             yield Hit(f"{each.what}: {_needs(need, pool)}", each.unit)
 
 
-@_rule(
+@rule(
     "postgresql-will-not-start",
     "error",
     "PostgreSQL insists on huge pages, and the pool is too small for its next start",
@@ -78,7 +75,7 @@ def _pool_hit(facts: HostFacts, server: ServerConfig, need: PageNeed) -> Hit:
     return Hit(f"{server.what} ({server.where('huge_pages')}): {_needs(need, facts.pool(need.size))}", server.unit)
 
 
-@_rule(
+@rule(
     "postgresql-need-within-margin",
     "note",
     "PostgreSQL insists on huge pages, and whether the pool is large enough is within the margin of an estimate",
@@ -94,7 +91,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
             yield _pool_hit(facts, each, need)
 
 
-@_rule(
+@rule(
     "postgresql-over-group-limit",
     "error",
     "PostgreSQL needs more huge pages than its cgroup may have",
@@ -116,7 +113,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
                 yield Hit(f"{said}; {group.group} may have {readable_size(min(limits))}", each.unit)
 
 
-@_rule(
+@rule(
     "postgresql-page-size",
     "error",
     "PostgreSQL asks for a size of huge pages that this machine does not have",
@@ -132,7 +129,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
             yield Hit(f"{each.what}: {said}", each.unit)
 
 
-@_rule(
+@rule(
     "server-value-refused",
     "error",
     "a server refuses a value of its settings: it does not start with it",
@@ -153,7 +150,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
             yield Hit(f"{each.what}: {key} = {each.settings[key].value} ({each.where(key)})", each.unit)
 
 
-@_rule(
+@rule(
     "mysql-large-pages-short",
     "error",
     "MySQL or MariaDB asks for large pages, and the pool cannot hold its buffer pool",
@@ -169,7 +166,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
             yield Hit(f"{each.what} ({each.where('large_pages')}): {_needs(need, pool)}", each.unit)
 
 
-@_rule(
+@rule(
     "redis-thp-fork",
     "warning",
     "redis may have huge pages while it forks to save",
@@ -187,7 +184,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
             yield Hit(f"{each.what}: disable-thp no ({each.where('disable-thp')}) while enabled = always", each.unit)
 
 
-@_rule(
+@rule(
     "memcached-large-pages-off",
     "error",
     "memcached -L asks for huge pages, and the host gives none",
@@ -202,7 +199,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
             yield Hit(f"{each.what}: -L ({each.where('large-pages')}) while enabled = {facts.top}", each.unit)
 
 
-@_rule(
+@rule(
     "jvm-large-pages-short",
     "error",
     "a JVM asks for large pages, and the pool has fewer than its heap needs",
@@ -224,7 +221,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
         yield Hit(f"{each.what}: {said} with {there} of {format_size(need.size)}{heap}{zgc}", each.unit)
 
 
-@_rule(
+@rule(
     "jvm-thp-off",
     "error",
     "a JVM asks for transparent huge pages, and the host gives none",
@@ -239,7 +236,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
             yield Hit(f"{each.what}: {said} while enabled = {facts.top}", each.unit)
 
 
-@_rule(
+@rule(
     "jvm-thread-stacks",
     "warning",
     "the thread stacks of this JVM become huge pages under always",
@@ -263,7 +260,7 @@ def _mongodb(facts: HostFacts) -> Iterator[tuple[ServerConfig, int]]:
             yield each, int(match[1])
 
 
-@_rule(
+@rule(
     "mongodb-before-8-with-thp",
     "note",
     "MongoDB before 8 with huge pages: its makers advise never",
@@ -277,7 +274,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
             yield Hit(f"{each.what}: version {each.version} while enabled = {facts.top}", each.unit)
 
 
-@_rule(
+@rule(
     "mongodb-8-without-thp",
     "note",
     "MongoDB 8 without huge pages: its makers advise always, defer+madvise and max_ptes_none = 0",

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from hugewise.audit.facts import HostFacts
-from hugewise.audit.rules import Hit, Rule, collected
+from hugewise.audit.rules import Hit, rule
 from hugewise.model.pages import THP
-
-RULES: list[Rule] = []
-_rule = collected(RULES)
 
 _EXEC = "systemd 260: systemd.exec(5), MemoryTHP="
 _MERGED = "https://github.com/systemd/systemd/pull/39085"
@@ -18,7 +15,7 @@ _FIRST = 260
 _SYSCTLS = ("vm.nr_hugepages", "vm.nr_hugepages_mempolicy", "vm.nr_overcommit_hugepages", "vm.hugetlb_shm_group")
 
 
-@_rule(
+@rule(
     "unit-memorythp-invalid",
     "error",
     "a unit has a value of MemoryTHP= that systemd does not take",
@@ -28,13 +25,18 @@ _SYSCTLS = ("vm.nr_hugepages", "vm.nr_hugepages_mempolicy", "vm.nr_overcommit_hu
     cure="write inherit, disable (no huge pages), madvise (where the program advises) or system",
 )
 def _(facts: HostFacts) -> Iterator[Hit]:
+    yield from _memory_thp(facts, lambda value: value not in _VALUES)
+
+
+def _memory_thp(facts: HostFacts, chosen: Callable[[str], bool], more: str = "") -> Iterator[Hit]:
+    """Yield the units with such a value of MemoryTHP=."""
     for unit in facts.units:
         said = unit.memory_thp
-        if said is not None and said.value.lower() not in _VALUES:
-            yield Hit(f"{unit.name}: MemoryTHP={said.value} ({said.where})", unit.name)
+        if said is not None and chosen(said.value.lower()):
+            yield Hit(f"{unit.name}: MemoryTHP={said.value} ({said.where}){more}", unit.name)
 
 
-@_rule(
+@rule(
     "unit-memorythp-too-new",
     "error",
     "a unit has MemoryTHP=, and this systemd does not know it",
@@ -43,14 +45,11 @@ def _(facts: HostFacts) -> Iterator[Hit]:
     cure="start the program through a launcher that calls prctl(PR_SET_THP_DISABLE), in ExecStart=",
 )
 def _(facts: HostFacts) -> Iterator[Hit]:
-    for unit in facts.units if facts.systemd is not None and facts.systemd < _FIRST else ():
-        said = unit.memory_thp
-        if said is not None and said.value.lower() in _VALUES:
-            where = f"({said.where}), systemd {facts.systemd}"
-            yield Hit(f"{unit.name}: MemoryTHP={said.value} {where}", unit.name)
+    if facts.systemd is not None and facts.systemd < _FIRST:
+        yield from _memory_thp(facts, lambda value: value in _VALUES, f", systemd {facts.systemd}")
 
 
-@_rule(
+@rule(
     "unit-memorythp-madvise-kernel",
     "error",
     "a unit has MemoryTHP=madvise, and this kernel cannot do it",
@@ -60,13 +59,11 @@ def _(facts: HostFacts) -> Iterator[Hit]:
     cure="MemoryTHP=disable, or a kernel that has it",
 )
 def _(facts: HostFacts) -> Iterator[Hit]:
-    for unit in facts.units if facts.except_advised is False else ():
-        said = unit.memory_thp
-        if said is not None and said.value.lower() == "madvise":
-            yield Hit(f"{unit.name}: MemoryTHP=madvise ({said.where}), kernel {facts.kernel}", unit.name)
+    if facts.except_advised is False:
+        yield from _memory_thp(facts, lambda value: value == "madvise", f", kernel {facts.kernel}")
 
 
-@_rule(
+@rule(
     "cgroup-thp-invented",
     "error",
     "a setting of huge pages for a cgroup that does not exist",
@@ -84,7 +81,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
             yield Hit(f"{path} ({one.where})")
 
 
-@_rule(
+@rule(
     "sysctl-thp-invented",
     "error",
     "a sysctl for huge pages that does not exist",
@@ -100,7 +97,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
             yield Hit(f"{key} = {one.value} ({one.where})")
 
 
-@_rule(
+@rule(
     "setting-without-knob",
     "error",
     "a file sets a knob of huge pages that this kernel does not have",

@@ -6,11 +6,8 @@ import re
 from collections.abc import Iterator
 
 from hugewise.audit.facts import Carrier, HostFacts, jemalloc_options, tunables
-from hugewise.audit.rules import Hit, Rule, collected, unit_of
+from hugewise.audit.rules import Hit, rule, unit_of
 from hugewise.quantity import format_size, readable_size
-
-RULES: list[Rule] = []
-_rule = collected(RULES)
 
 _TRANSHUGE = "Linux: Documentation/admin-guide/mm/transhuge.rst"
 _JEMALLOC = {
@@ -22,7 +19,7 @@ _SHRINKERS = ("shrink_underused", "shrink_underused_thp", "split_underused_thp")
 _NONE = "/sys/kernel/mm/transparent_hugepage/khugepaged/max_ptes_none"
 
 
-@_rule(
+@rule(
     "thp-shrinker-inert",
     "note",
     "the shrinker of underused huge pages is on and can never act",
@@ -37,7 +34,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
         yield Hit(f"{on[0]} = 1 while khugepaged/max_ptes_none = {facts.max_ptes_none}, the largest value")
 
 
-@_rule(
+@rule(
     "free-pages-reported",
     "note",
     "free memory is given back to the host of this virtual machine, in pieces as large as a huge page",
@@ -52,7 +49,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
         yield Hit(f"page_reporting_order = {facts.reported}")
 
 
-@_rule(
+@rule(
     "max-ptes-none-intermediate",
     "warning",
     "max_ptes_none is neither 0 nor the largest value, and khugepaged collapses to mTHP",
@@ -68,7 +65,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
         yield Hit(f"khugepaged/max_ptes_none = {found} with huge pages of {', '.join(smaller)} turned on")
 
 
-@_rule(
+@rule(
     "max-ptes-none-advice",
     "note",
     "programs run here whose makers advise max_ptes_none = 0",
@@ -96,7 +93,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
             )
 
 
-@_rule(
+@rule(
     "defrag-always",
     "warning",
     "a page fault may compact memory before it goes on",
@@ -114,7 +111,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
         yield Hit("defrag = always")
 
 
-@_rule(
+@rule(
     "advising-allocator-stalls",
     "note",
     "an allocator advises huge pages, and advised memory is compacted in the page fault",
@@ -158,7 +155,7 @@ def _jemalloc_advises(carrier: Carrier) -> str:
     return ""
 
 
-@_rule(
+@rule(
     "allocator-advice-without-effect",
     "note",
     "jemalloc is told to advise huge pages, and the program has none",
@@ -180,7 +177,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
             yield Hit(f"{carrier.what}: {said}; {why}", carrier.unit)
 
 
-@_rule(
+@rule(
     "jemalloc-option-invalid",
     "error",
     "jemalloc does not take an option about pages",
@@ -204,7 +201,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
                 yield Hit(f"{carrier.what}: {name} ({one.where}): {', '.join(wrong)}{ends}", carrier.unit)
 
 
-@_rule(
+@rule(
     "thp-top-not-followed",
     "warning",
     "the top-level setting turns huge pages on, and no size follows it",
@@ -218,7 +215,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
         yield Hit(f"enabled = {facts.top}, and hugepages-*kB/enabled = never at every size")
 
 
-@_rule(
+@rule(
     "thp-swap-under-limit",
     "warning",
     "a group with a memory limit holds huge pages and may swap them",
