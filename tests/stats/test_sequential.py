@@ -25,7 +25,6 @@ from hugewise.plan.plan import plan
 from hugewise.report.reasons import in_words
 from hugewise.report.summary import summary
 from hugewise.report.terminal import show
-from hugewise.stats.end_points import EndPoint
 from hugewise.stats.evidence import EProcess
 from hugewise.stats.family import conclude, methods_for
 from hugewise.stats.method import Contrast, Method
@@ -268,14 +267,6 @@ def test_a_mean_below_100_pairs_says_so() -> None:
     _, mean, _ = family(noise(9, 50, mean=-0.05, sd=0.3))
     assert mean.verdict == "undecided"
     assert "needs 100 pairs" in in_words(mean.reason)
-
-
-def test_an_arm_with_many_slow_runs_is_worse_in_the_tail() -> None:
-    rng = np.random.default_rng(10)
-    slow = EndPoint("slow", CONTRAST, planned=300, alpha=0.01, margin=0.005)
-    for each in pairs(np.where(rng.random(300) < 0.3, 1.0, 0.0) + rng.normal(0, 0.02, 300)):
-        slow.observe(each)
-    assert slow.comparison().verdict == "worse"
 
 
 @pytest.mark.parametrize(("asked", "few"), [(0.05, 24), pytest.param(0.03, 60, marks=pytest.mark.soak)])

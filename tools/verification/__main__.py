@@ -44,8 +44,7 @@ def verify_statistics(checks: Sequence[str], power: bool, as_json: bool, **optio
     given = {name.rstrip("_"): value for name, value in options.items() if value is not None}
     if power or checks:
         given["checks"] = (*checks, *(["power"] if power else []))
-    with suite.progress(sys.stderr) as listener:
-        found = suite.verify(suite.Options(**given), listener)
+    found = suite.verify(suite.Options(**given), suite.progress(sys.stderr))
     if as_json:
         say_json(found)
     else:

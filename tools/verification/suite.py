@@ -8,15 +8,13 @@ from __future__ import annotations
 import multiprocessing
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
 import msgspec
 from rich import box
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from hugewise.console import TextConsole
@@ -213,20 +211,13 @@ def show(report: SuiteReport, file: TextIO | None = None) -> None:
     console.print(f"{total} findings, {outcome} (seed {report.seed}, {report.seconds:.0f} s)", soft_wrap=True)
 
 
-@contextmanager
-def progress(file: TextIO) -> Iterator[PieceListener]:
-    """Yield a listener that draws a bar on a terminal; elsewhere it prints a line for every tenth of the work."""
+def progress(file: TextIO) -> PieceListener:
+    """Return a listener that prints a line for every tenth of the work."""
     console = TextConsole(file)
-    if not console.is_terminal:
 
-        def tenth(name: str, done: int, of: int) -> None:
-            if done * 10 // of > (done - 1) * 10 // of:
-                console.print(f"{done} of {of} done, {name} the last", soft_wrap=True)
-                file.flush()
+    def tenth(name: str, done: int, of: int) -> None:
+        if done * 10 // of > (done - 1) * 10 // of:
+            console.print(f"{done} of {of} done, {name} the last", soft_wrap=True)
+            file.flush()
 
-        yield tenth
-        return
-    columns = (BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
-    with Progress(*columns, console=console, transient=True) as bar:
-        shown = bar.add_task("", total=None)
-        yield lambda name, done, of: bar.update(shown, completed=done, total=of, description=name)
+    return tenth
