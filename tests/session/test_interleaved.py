@@ -445,8 +445,9 @@ def have_their_own_time(one: Attempt, other: Attempt, diary: Diary) -> None:
 
 def test_a_command_with_a_socket_is_refused_with_the_cure(tmp_path: Path) -> None:
     code = "import socket, time\na, b = socket.socketpair()\ntime.sleep(1)"
-    asked = two(command(code)) | {"attempt": {"retries": 0}}
-    with pytest.raises(HugewiseError, match="blocks in a row do not count") as error:
+    # Time enough for every block that is tried before the run gives up.
+    asked = two(command(code)) | {"attempt": {"retries": 0}, "budget": {"blocks": 5, "time": "10m"}}
+    with pytest.raises(HugewiseError, match="5 blocks in a row do not count") as error:
         run(asked, tmp_path)
     for said in ("has a socket: who is at its other end may not wait", '[design] kind = "sequential"'):
         assert said in error.value.message
