@@ -89,8 +89,8 @@ def test_the_password_is_in_private_files_alone(name: str, given: Mapping[str, A
     assert all(write.private for write in writes)
     workload = workloads.discover()[name]
     assert isinstance(workload, Parted)
-    # What is told to be exposed has no password, and only that.
-    assert (workload.exposed(values(name, **given)) is None) == bool(writes)
+    # Servers that anybody reaches without a password are named, and only those.
+    assert (workload.unprotected_access(values(name, **given)) is None) == bool(writes)
     assert PASSWORD not in repr(PLACES)
 
 

@@ -32,7 +32,7 @@ _LEAST_SCANNED, _GROWN = 4 << 20, 1.25
 class ArmInTurns:
     """One arm's processes, as a `turns.Player`.
 
-    groups   its servers' before its client's: who is asked goes on before who asks, and stands still after
+    groups   its servers' before its client's: servers are thawed before their client, and frozen after it
     launcher of its timed command, which is in none of the groups; None before it is started
     turn     turns the page settings to those of the arm, before each turn; raises Disturbed, SettingError
     rests    when it was frozen: begin and end of each time, in seconds of CLOCK_MONOTONIC

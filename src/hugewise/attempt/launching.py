@@ -23,7 +23,7 @@ from hugewise.attempt.context import AttemptState, Group
 from hugewise.attempt.driver import AttemptDriver, Surroundings
 from hugewise.errors import AttemptLostError, ProbeError, StorageError
 from hugewise.files import RESUME, storing
-from hugewise.host.local_machine import cleans_ipc, groups_of
+from hugewise.host.local_machine import groups_of, removes_ipc
 from hugewise.machine import probe
 from hugewise.machine.machine import Machine, Meeting, read_events, run_launchers
 from hugewise.machine.noise import Snapshot
@@ -172,7 +172,7 @@ def untimed_spec(
         cpus=cpus,
         timeout_s=timeout,
         limits=probe.Limits(rooms=(cwd,)),
-        own_ipc=cleans_ipc(machine, account),
+        own_ipc=removes_ipc(machine, account),
         groups=groups_of(machine, account),
     )
 
@@ -273,7 +273,7 @@ def _spec(
         source=work.site.source,
         barrier=None if meeting is None else meeting.barrier,
         limits=probe.Limits(rooms=(cwd,)),
-        own_ipc=cleans_ipc(work.site.machine, cell.account),
+        own_ipc=removes_ipc(work.site.machine, cell.account),
         groups=groups_of(work.site.machine, cell.account),
     )
     if start.stdin:

@@ -122,7 +122,7 @@ def judge_delivery(
     thp_disabled: bool | None = None,
     problem: str | None = None,
 ) -> Delivery:
-    """Hold `coverage` (bytes by `kind:page size`) against `target`.
+    """Compare `coverage` (bytes by `kind:page size`) with `target`.
 
     Delivered means: at least `share` of the bytes at the promised size; for base pages at most `base_above` of the
     bytes above the base size. What cannot be told apart counts for neither side: where it could decide, the delivery
@@ -458,7 +458,7 @@ def coverage_proof(
     if twin is not None and _broken_off(twin, success):
         # A twin that did not run to its end did not use the memory that the attempt used.
         found, problem = {}, problem or "its untimed twin did not run to its end"
-    elif twin is not None and (apart := _apart(events, twin, sum(found.values()) / base_size)) is not None:
+    elif twin is not None and (apart := _twin_differs(events, twin, sum(found.values()) / base_size)) is not None:
         found, problem = {}, problem or apart
     elif by_counters is not None and (proof == "counters" or given_back):
         found, source, named = by_counters, "counters", "counters"
@@ -485,7 +485,7 @@ def _broken_off(events: Sequence[probe.Event], success: Sequence[int]) -> bool:
     return exited is not None and (exited.timed_out or bool(exited.exceeded) or exited.code not in success)
 
 
-def _apart(events: Sequence[probe.Event], twin: Sequence[probe.Event], pages: float) -> str | None:
+def _twin_differs(events: Sequence[probe.Event], twin: Sequence[probe.Event], pages: float) -> str | None:
     """Return why the twin does not stand for the attempt (the page faults of their trees differ), or None.
 
     `pages`: base pages of the memory that the twin was seen with.
@@ -510,9 +510,10 @@ def gave_back(events: Sequence[probe.Event], found: Mapping[str, int]) -> bool:
 
 
 def pool_unseen(found: Mapping[str, int], target: PageTarget, share: float) -> bool:
-    """Return whether a command may have given back pages of its pool before the scan at its exit that `found` these
-    bytes, less than the promised `share` of them in the pool: the peak that the kernel keeps (ru_maxrss) leaves out
-    pages of pools.
+    """Return whether a command may have given back pages of its pool before the scan at its exit.
+
+    The scan `found` these bytes, and less than the promised `share` of them in the pool. The peak that the kernel keeps
+    (ru_maxrss) leaves out pages of pools.
     """
     pool, least = found.get(f"hugetlb:{target.size}", 0), share or _WHOLE_POOL
     return target.kind == "hugetlb" and pool < least * sum(found.values())

@@ -29,7 +29,7 @@ from hugewise.attempt import outcome
 from hugewise.attempt.under_test import UnderTest
 from hugewise.errors import HugewiseError, ProbeError
 from hugewise.files import storing
-from hugewise.host.local_machine import LocalMachine, cleans_ipc
+from hugewise.host.local_machine import LocalMachine, removes_ipc
 from hugewise.host.network import ListeningSocket, listening
 from hugewise.machine import probe
 from hugewise.machine.machine import ClientSite, Contained, Machine, Running, Serving, read_events, run_launchers
@@ -545,7 +545,7 @@ class ProcedureRunner:
             source=self.source,
             announce=announce,
             limits=probe.Limits(rooms=(self.places.data, self.places.run)),
-            own_ipc=cleans_ipc(self.machine, self.account),
+            own_ipc=removes_ipc(self.machine, self.account),
         )
 
     @property

@@ -263,14 +263,14 @@ def needs_twin(group: Group, work: AttemptState) -> bool:
     if outcome.pool_unseen(seen, work.arm.treatment.target, group.cell.threshold(work.arm).share):
         return True
     given_back = outcome.gave_back(work.events, seen)
-    return given_back and _judged(group, work, work.driver.coverage, work.change).delivered is not True
+    return given_back and _delivery_of(group, work, work.driver.coverage, work.change).delivered is not True
 
 
 def _backed(group: Group, work: AttemptState, change: noise.Difference | None) -> Delivery:
     # an attempt that took turns is judged both before and after them
     if work.driver.filled is None:
-        return _judged(group, work, work.driver.coverage, change)
-    before, after = (_judged(group, work, seen, change) for seen in (work.driver.filled, work.driver.coverage))
+        return _delivery_of(group, work, work.driver.coverage, change)
+    before, after = (_delivery_of(group, work, seen, change) for seen in (work.driver.filled, work.driver.coverage))
     if before.delivered is not True:
         return msgspec.structs.replace(before, reason=f"before its turns: {before.reason}")
     demanded, first, last = group.cell.threshold(work.arm).share > 0, before.share or 0.0, after.share or 0.0
@@ -280,7 +280,7 @@ def _backed(group: Group, work: AttemptState, change: noise.Difference | None) -
     return after
 
 
-def _judged(
+def _delivery_of(
     group: Group, work: AttemptState, seen: Sequence[probe.Coverage], change: noise.Difference | None
 ) -> Delivery:
     """Return the proof by what was `seen` of the servers, or by the attempt's own events."""

@@ -409,8 +409,8 @@ def recheck(group: Group) -> None:
         work.cgroup_peak = work.leaf.peak_bytes()
 
 
-def prove(group: Group) -> None:
-    """Prove the pages; by an untimed twin of the attempt where its own scan cannot."""
+def prove_by_twin(group: Group) -> None:
+    """Run an untimed twin where the attempt's own scan is no proof of its pages. `recording` judges the delivery."""
     for work in group.works:
         work.driver.conclude()
         if work.driver.problem is not None:
@@ -474,7 +474,7 @@ STEPS: tuple[Callable[[Group], None], ...] = (
     serve,
     launch,
     recheck,
-    prove,
+    prove_by_twin,
     dismiss,
     leave,
     store,

@@ -24,7 +24,7 @@ class Player(Protocol):
         ...
 
     def freeze(self) -> None:
-        """Stand still; nothing happens where it does already."""
+        """Freeze the participant; a frozen one stays so."""
         ...
 
     def wait(self, until: float) -> bool:

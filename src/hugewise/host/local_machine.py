@@ -169,9 +169,10 @@ def groups_of(machine: Machine, who: pwd.struct_passwd | None) -> tuple[int, ...
     return (groups(who) or msgspec.UNSET) if isinstance(machine, LocalMachine) else msgspec.UNSET
 
 
-def cleans_ipc(machine: Machine, who: pwd.struct_passwd | None) -> bool | msgspec.UnsetType:
-    """Return whether System V IPC objects of the account go with its program: not of the caller, whose programs share
-    them.
+def removes_ipc(machine: Machine, who: pwd.struct_passwd | None) -> bool | msgspec.UnsetType:
+    """Return whether the account's System V IPC objects are removed when its program ends.
+
+    Those of the caller's account are not: other programs of the caller may use them.
     """
     return True if isinstance(machine, LocalMachine) and not is_caller(who) else msgspec.UNSET
 

@@ -33,7 +33,7 @@ from hugewise.machine.machine import Drift
 from hugewise.model.host import Host
 from hugewise.model.pages import HUGETLB
 
-Where = tuple[int, int | None]  # pages of a size in bytes, on one NUMA node or (None) on any
+Where = tuple[int, int | None]  # page size in bytes, and NUMA node; node None: the whole machine
 
 _TRIES = 3
 _PATIENCE_S = 5.0
@@ -98,7 +98,7 @@ class Pools:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._host = settings.host
-        self._granted: dict[Where, int] = {}  # None: on all nodes together
+        self._granted: dict[Where, int] = {}  # node None: on all nodes together
         self.others: dict[int, int] = {}  # pages that others had mapped or reserved when the pool was filled
 
     def fill(self, plan: Mapping[int, int]) -> dict[int, int]:
@@ -119,6 +119,7 @@ class Pools:
         return granted
 
     def _reserve(self, size: int, wanted: Mapping[int | None, int]) -> dict[Where, int]:
+        """Add pages of one size where root may; return how many can be mapped, by size and node."""
         host = self._host
         for node in (None, *wanted):
             if not host.writable(f"{pool_folder(size, node)}/nr_hugepages"):

@@ -20,7 +20,7 @@ import msgspec
 
 from hugewise import reading
 from hugewise.host.local_host import account
-from hugewise.machine.loader import UntoldError, executed, gains, interpreter, needed
+from hugewise.machine.loader import UntoldError, executed, gains, interpreter, needed_libraries
 
 NEEDLES = {
     "tunable": b"glibc.malloc.hugetlb",
@@ -166,7 +166,7 @@ def allocator_of(command: Sequence[str], environment: Mapping[str, str] | None =
     except (OSError, UntoldError, reading.UnreadableError):
         return None
     preloaded = [] if secure else found.environment.get("LD_PRELOAD", "").replace(":", " ").split()
-    names = [os.path.realpath(found.path), *(f"/lib/{name}" for name in needed(data))]
+    names = [os.path.realpath(found.path), *(f"/lib/{name}" for name in needed_libraries(data))]
     names += [name if name.startswith("/") else f"/lib/{name}" for name in preloaded]
     names += [str(Path(names[0]).parent.parent / place) for place in _JVM if _launches_jvm(names[0], place)]
     file = read_program(io.BytesIO(data))

@@ -83,7 +83,7 @@ def _contents(data: bytes, header: Mapping[str, Any]) -> bytes:
     return data[offset : offset + size]
 
 
-def needed(data: bytes) -> tuple[str, ...]:
+def needed_libraries(data: bytes) -> tuple[str, ...]:
     """Return the libraries in an ELF file's DT_NEEDED; none where it is static, broken or no ELF file."""
     from elftools.elf.dynamic import DynamicSegment  # noqa: PLC0415  (slow to load)
     from elftools.elf.elffile import ELFFile  # noqa: PLC0415

@@ -370,6 +370,6 @@ class Parted(Staged, Protocol):
         """Return the programs needed on the clients' host; the load generator comes with hugewise."""
         ...
 
-    def exposed(self, values: Mapping[str, ParameterValue]) -> str | None:
-        """Return what anybody can do without a password who reaches the servers' address; None with a password."""
+    def unprotected_access(self, values: Mapping[str, ParameterValue]) -> str | None:
+        """Return what a host that reaches the servers' address can do without a password, or None."""
         ...

@@ -266,7 +266,7 @@ def draw_turns(seed: bytes, block: int, places: int) -> str:
 def draw_some(seed: bytes, block: int, arms: Sequence[str], count: int) -> list[str]:
     """Return `count` of the arms that take part in block `block`, where not all can at once: each equally probable.
 
-    Like `order` it depends on the seed, the block's number and the set of arms alone.
+    Like `draw_order` it depends on the seed, the block's number and the set of arms alone.
     """
     return _permuted(_words(_SOME, seed, block), sorted(arms))[:count]
 

@@ -34,7 +34,7 @@ _GIVEN = ("always", "force")  # modes in which a program need not advise
 
 
 class AsIs:
-    """Turns nothing."""
+    """Changes no setting."""
 
     name = "as-is"
     description = "the machine's page settings as they were found"

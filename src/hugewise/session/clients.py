@@ -68,16 +68,16 @@ class Reached:
         from hugewise.clients.host import ClientsHost  # noqa: PLC0415  (knows ssh)
 
         wanted: dict[str, None] = {}
-        exposed: dict[str, None] = {}
+        accesses: dict[str, None] = {}
         for cell in cells:
             assert isinstance(cell.workload, Parted)
             wanted |= dict.fromkeys(cell.workload.far_programs(cell.values))
-            if (why := cell.workload.exposed(cell.values)) is not None:
-                exposed[why] = None
+            if (why := cell.workload.unprotected_access(cell.values)) is not None:
+                accesses[why] = None
         self._reached = ClientsHost(self.host, tuple(wanted))
         say(f"reaching the host of clients {self.host.name}")
         self._reached.open()
-        told = (str(self._reached), *exposed)
+        told = (str(self._reached), *accesses)
         for text in told:
             say(text)
         return told

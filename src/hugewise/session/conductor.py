@@ -1,7 +1,7 @@
 """One run, block after block, to its last record, whatever happens.
 
-The conductor decides the order of blocks and attempts. It asks `coin` for block k when block k-1 is closed, the runner
-for one attempt at a time, and the methods for the comparisons that remain. All state is in the run's folder, and
+The conductor decides the order of blocks and attempts. It calls `draw_order` for block k when block k-1 is closed, the
+runner for one attempt at a time, and the methods for the comparisons that remain. All state is in the run's folder, and
 resuming reads it.
 
 A comparison has no verdict before a number of pairs that follows from its share of the error rate (`stats.power`).

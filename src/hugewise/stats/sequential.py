@@ -359,7 +359,7 @@ class Sequential:
     def _equivalent(self) -> tuple[Verdict, Reason, Reach | None]:
         mean = self._average.bounded(self._edge)
         unseen = campaign.unseen(len(self.pairs.usable), self.alpha)
-        reason = WithinMargin(self._margin, mean, self._apart(), unseen)
+        reason = WithinMargin(self._margin, mean, self._left_out(), unseen)
         return "equivalent", reason, "campaign average" if mean else "this campaign"
 
     def _open(self) -> Reason:
@@ -387,14 +387,14 @@ class Sequential:
     def _fits(self, low: float, high: float) -> bool:
         return self.usable.fits(low, high)
 
-    def _apart(self) -> LeftOut | None:
+    def _left_out(self) -> LeftOut | None:
         return self.pairs.left_out() if self.pairs.apart else None
 
     def _crossed(self) -> tuple[Verdict, Reason, Reach | None]:
         sign = self.usable.test.sign
         average = self._campaign_interval()
         verdict: Verdict = "better" if (sign > 0) == (self.contrast.metric.better == "higher") else "worse"
-        at, apart = self.usable.test.crossed_at, self._apart()
+        at, apart = self.usable.test.crossed_at, self._left_out()
         if average is None:
             return verdict, Crossed(at, None, apart), "this campaign"
         low, high = average

@@ -200,7 +200,7 @@ _PLAIN: Mapping[object, Callable[[], KeyKind]] = {bool: flag, str: text}
 
 
 def integer(low: int = 0, high: int = _LARGEST, *, few: str = "") -> KeyKind:
-    """Return the kind of a whole number within `low` and `high`; `few` tells why `low` are needed."""
+    """Return the kind of a whole number within `low` and `high`; `few` is the reason for `low`."""
 
     def read(value: object, place: Place) -> int:
         if isinstance(value, bool) or not isinstance(value, int):

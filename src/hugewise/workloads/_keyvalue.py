@@ -288,7 +288,7 @@ class KeyValue(PartedWorkload):
     def told(self, said: list[str], values: Values) -> Reading:
         raise NotImplementedError
 
-    def dictated(self, places: Places) -> str | None:
+    def statistics_stdin(self, places: Places) -> str | None:
         """Return the file of the command of `ask`, where its words must not be seen."""
         return None
 
@@ -326,7 +326,9 @@ class KeyValue(PartedWorkload):
         count = _count(values, places)
         servers = tuple(self.server(number, treatment, values, places) for number in range(count))
         after = tuple(
-            Step(name=f"told-{number}", argv=self.ask(number, places), stdin=self.dictated(places), timeout=60.0)
+            Step(
+                name=f"told-{number}", argv=self.ask(number, places), stdin=self.statistics_stdin(places), timeout=60.0
+            )
             for number in range(count)
         )
         return Procedure(

@@ -133,5 +133,5 @@ class PartedWorkload(StagedWorkload):
     def far_programs(self, values: Values) -> tuple[str, ...]:
         return self.client_programs
 
-    def exposed(self, values: Values) -> str | None:
+    def unprotected_access(self, values: Values) -> str | None:
         return None

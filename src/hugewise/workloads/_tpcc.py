@@ -147,7 +147,7 @@ _EVERY = "SELECT sum(pg_prewarm(oid::regclass)) FROM pg_class WHERE relkind IN (
 def postgres_settings(values: Values) -> dict[str, str]:
     """Return PostgreSQL's settings, except those of pages."""
     buffers, connections, given = integer(values, "buffers"), integer(values, "connections"), str(values["settings"])
-    chosen = _postgres.between_checkpoints(float_value(values, "duration"))
+    chosen = _postgres.without_page_images(float_value(values, "duration"))
     return _postgres.settings(buffers, connections, given, chosen)
 
 

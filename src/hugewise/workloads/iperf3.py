@@ -84,7 +84,7 @@ class Iperf3(PartedWorkload):
         # beside a guest the two are apart already
         return 'peer = "host" is beside a guest: leave it out' if values["peer"] == "host" else None
 
-    def exposed(self, values: Values) -> str | None:
+    def unprotected_access(self, values: Values) -> str | None:
         # iperf3's RSA authentication (iperf3(1)) has the client take the password from its environment or a terminal,
         # and no file: the password would lie in the run's records
         return "the server of iperf3 takes transfers of whoever reaches its address"

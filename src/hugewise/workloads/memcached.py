@@ -101,7 +101,7 @@ class Memcached(KeyValue):
             ready=Step(
                 name="ready",
                 argv=self.ask(number, places),
-                stdin=self.dictated(places),
+                stdin=self.statistics_stdin(places),
                 expects="version",
                 timeout=10.0,
             ),
@@ -117,7 +117,7 @@ class Memcached(KeyValue):
             return (program("perl"), "-MIO::Socket::IP", "-e", _TALK, places.far.at(number))
         return (program("memcached-tool"), self.socket(places, number), "stats")
 
-    def dictated(self, places: Places) -> str | None:
+    def statistics_stdin(self, places: Places) -> str | None:
         return None if places.far is None else f"{places.data}/{_ASK}"
 
     def guards(self, far: RemoteEndpoint) -> tuple[Write, ...]:

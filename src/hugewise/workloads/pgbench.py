@@ -333,7 +333,7 @@ class Pgbench(PartedWorkload):
     def _settings(self, values: Values) -> dict[str, str]:
         buffers, given = integer(values, "shared_buffers"), str(values["settings"])
         work = _share(values) * _clients(values)
-        chosen = _postgres.between_checkpoints(float_value(values, "duration"))
+        chosen = _postgres.without_page_images(float_value(values, "duration"))
         chosen |= _postgres.calm(work * _WAL_PER_TRANSACTION, buffers) if work else {}
         chosen |= SETTINGS if _analyses(values) else {}
         return _postgres.settings(buffers, _clients(values), given, chosen)

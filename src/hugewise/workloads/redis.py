@@ -143,7 +143,7 @@ class Redis(KeyValue):
     def ask(self, number: int, places: Places) -> tuple[str, ...]:
         return _argv(self.socket(places, number), "INFO", places)
 
-    def dictated(self, places: Places) -> str | None:
+    def statistics_stdin(self, places: Places) -> str | None:
         return _stdin("INFO", places)
 
     def guards(self, far: RemoteEndpoint) -> tuple[Write, ...]:

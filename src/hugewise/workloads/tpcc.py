@@ -173,7 +173,7 @@ class Tpcc(PartedWorkload):
             bytes=integer(values, "warehouses") * BYTES_PER_WAREHOUSE + _BYTES_OF_EMPTY + LOG,
         )
 
-    def exposed(self, values: Values) -> str | None:
+    def unprotected_access(self, values: Values) -> str | None:
         """MariaDB knows go-tpc by its address, as that would tell a password on its command line."""
         if values["server"] != "mariadb":
             return None
