@@ -89,6 +89,7 @@ BY_PATH = {
     "a disk of the user's, opened to be read, and closed": ("guests/disks",),
     "an archive in memory": ("workloads/build",),
     "the checkout itself, by whom it belongs to: root has no need of it": (
+        "tools/faults",
         "tools/reference",
         "tools/wheel",
     ),
@@ -103,6 +104,7 @@ BY_PATH = {
 }
 PROGRAMS = {
     "hugewise itself, pytest and the package's builder, from the checkout": (
+        "tools/faults",
         "tools/torture/cases",
         "tools/torture/context",
         "tools/torture/subject",

@@ -124,6 +124,7 @@ def test_states(events: list[probe.Event], state: str, said: str | None) -> None
     found = outcome(events, micro=True, timeout_s=60)
     assert found.state == state
     assert found.timed_out == ("timed out" in (said or ""))
+    assert not found.failed("server: it ended").timed_out, "why it had no end is another reason"
     assert said in (found.reason or "") if said else found.reason is None
 
 

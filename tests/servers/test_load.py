@@ -177,6 +177,35 @@ def test_a_server_that_ends_while_another_is_asked_is_noticed() -> None:
         assert two.address in error.message
 
 
+def test_nothing_is_timed_before_the_gate_and_connections_are_held_after_it(server: Running) -> None:
+    options = ("--preload", "--touch", "--lead", "0.05", "--operations", "1000", "--gate", "--hold")
+    with subprocess.Popen(command([server], *options), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        lines = [known(process.stdout).readline()]
+        known(process.stdin).write(b"g")
+        known(process.stdin).flush()
+        while b'"held"' not in lines[-1]:
+            lines.append(known(process.stdout).readline())
+            assert lines[-1], "it ended without holding"
+        connected = "connected_clients" if server.protocol == "redis" else "curr_connections"
+        assert server.stat(connected) >= 8
+        assert process.poll() is None
+        known(process.stdin).close()
+        assert process.wait(60) == 0
+    phases = [event for event in probe.decode(lines) if isinstance(event, probe.Phase)]
+    assert [phase.name for phase in phases] == ["ready", "setup", "preload", "touch", "lead", "timed", "held"]
+    times = [phase.t_ns for phase in phases]
+    assert times[1:] == sorted(times[1:])
+    assert times[4] < times[0] < times[5]
+
+
+def test_a_lead_does_not_change_what_is_timed() -> None:
+    with redis() as server:
+        load([server], "--preload")
+        bare, led = (timed([server], "--operations", "5000", *more) for more in ((), ("--lead", "0.05")))
+    assert (bare.sequence, bare.sets, bare.hits) == (led.sequence, led.sets, led.hits)
+    assert bare.sequence is not None
+
+
 def test_a_server_that_is_not_there_is_named_with_the_cure() -> None:
     with redis() as server:
         gone = server

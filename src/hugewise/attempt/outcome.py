@@ -210,7 +210,9 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
     def failed(self, reason: str, state: AttemptState = "failed") -> Outcome:
         """Return the outcome without its numbers, for that reason."""
-        return msgspec.structs.replace(self, state=state, reason=reason, metrics={}, absent={}, cpu_s=None)
+        return msgspec.structs.replace(
+            self, state=state, reason=reason, metrics={}, absent={}, cpu_s=None, timed_out=False
+        )
 
     def adding(self, values: Mapping[str, float | None], why: Mapping[str, str] | str = "") -> Outcome:
         """Return the outcome with these metrics added or replaced; `why` gives the reason for those that are None, for
