@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import pytest
@@ -155,15 +156,24 @@ def test_programs_are_looked_at_and_scripts_are_not_known(tree: Tree) -> None:
     tree.program("/usr/bin/up", mode=0o4755)
     tree.program("/usr/bin/go", static=True)
     tree.put("/usr/bin/script", "#!/bin/sh\n", 0o755)
-    for name in ("up", "go", "script", "gone"):
+    whole = tree.at("/usr/bin/up").read_bytes()
+    name_at_end, table_at_end = bytearray(whole), bytearray(whole[:64])  # where patchelf puts them
+    struct.pack_into("<Q", name_at_end, 64 + 56 + 8, 8192)
+    struct.pack_into("<Q", table_at_end, 32, 8192)
+    tree.put("/usr/bin/name", bytes(name_at_end), 0o755)
+    tree.put("/usr/bin/table", bytes(table_at_end.ljust(8192, b"\0")) + whole[64:], 0o755)
+    names = ("up", "go", "name", "table", "script", "gone")
+    for name in names:
         tree.service(name, f"ExecStart=+/usr/bin/{name}")
     assert {
         name: (command.setuid, command.static)
-        for name in ("up", "go", "script", "gone")
+        for name in names
         for command in unit(tree, f"{name}.service").commands
     } == {
         "up": (True, False),
         "go": (False, True),
+        "name": (False, False),
+        "table": (False, None),
         "script": (False, None),
         "gone": (None, None),
     }

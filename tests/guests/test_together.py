@@ -95,7 +95,7 @@ def folder(x86: Bootable, tmp_path_factory: pytest.TempPathFactory) -> RunFolder
     study = runs.write(place, STUDY.replace("SOURCE", str(source(place))))
     state, before = page_state(), runs.left()
     try:
-        # Attempts that run at once are observed together, those of iperf3 each for itself.
+        # Attempts that run at once board together, those of iperf3 each for itself.
         done = drive("run", study, place / "results", "--at", "board", "--nth", "5", "--do", "interrupt")
         assert done.returncode == 0, done.stdout + done.stderr
         assert runs.not_as(state) == {}

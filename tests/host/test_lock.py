@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import pwd
 import re
@@ -400,3 +401,41 @@ def test_an_account_never_keeps_root_from_restoring(unchanged: None, queue: int 
     name = boot_id(LocalHost())
     with as_nobody(lambda: bound(name, queue=queue)):
         assert journal.restore() == ["nothing to restore"]
+
+
+def mounted(monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
+    """Have /proc/self/mountinfo say so, and the kernel mount nothing."""
+
+    def refuse(kind: str) -> int:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(lock, "kernel_text", lambda path: "".join(f"{line}\n" for line in lines))
+    monkeypatch.setattr(lock, "_mounted_nowhere", refuse)
+
+
+def line(folder: Path, *, kind: str = "debugfs", root: str = "/", minor: int = 0) -> str:
+    device = folder.stat().st_dev
+    return f"22 1 {os.major(device)}:{os.minor(device) + minor} {root} {folder} rw shared:2 - {kind} none rw"
+
+
+def test_what_cannot_be_mounted_is_opened_where_it_is_mounted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container that may write sysfs and not mount has root's lock in common with the host."""
+    need_root()
+    part, over, other, whole = (tmp_path / name for name in ("part", "over", "other", "whole"))
+    for folder in (part, over, other, whole):
+        folder.mkdir(mode=0o700)
+    none = (line(part, root="/part"), line(over, minor=1), line(other, kind="tracefs"))  # the second is mounted over
+    debugfs = next(place for place in lock.PLACES if place.name == "debugfs")
+    before = sorted(Path("/proc/self/fd").iterdir())
+    mounted(monkeypatch, *none, line(whole))
+    descriptor = debugfs.open()
+    assert Path(f"/proc/self/fd/{descriptor}").readlink() == whole
+    os.close(descriptor)
+    mounted(monkeypatch, *none)
+    with pytest.raises(FileNotFoundError):
+        debugfs.open()
+    whole.chmod(0o755)
+    mounted(monkeypatch, line(whole))
+    with pytest.raises(PermissionError, match="others can open it too"):
+        debugfs.open()
+    assert sorted(Path("/proc/self/fd").iterdir()) == before

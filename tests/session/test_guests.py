@@ -31,7 +31,6 @@ from hugewise.session.conductor import Conductor
 from hugewise.session.steps import Session
 from hugewise.store.folder import RunFolder
 from hugewise.store.records import Noted
-from hugewise.study.guest import GuestUse
 from hugewise.study.load import parse
 from hugewise.study.study import Study
 from tests.build.calibrations import calibrated
@@ -55,7 +54,6 @@ class Guests:
     inside: list[bool] = field(default_factory=list)
     memory: int = 1 << 30
     emulated: bool = True
-    use: GuestUse = field(default_factory=GuestUse)
 
     def versions(self) -> Mapping[str, str]:
         return self.found
@@ -219,12 +217,6 @@ def test_one_run_has_one_accelerator(tmp_path: Path) -> None:
     guest_session.check(tmp_path, tcg, guests(other))  # why may change
     with pytest.raises(RunError, match="ran under tcg, and would run under kvm now"):
         guest_session.check(tmp_path, tcg, guests(kvm))
-
-
-def test_a_run_of_an_earlier_version_whose_guest_stayed_is_not_resumed(tmp_path: Path) -> None:
-    stayed: Any = Guests({"accelerator": "tcg"}, use=GuestUse(resident=True))
-    with pytest.raises(RunError, match="one guest stayed for all its attempts"):
-        guest_session.check(tmp_path, {"accelerator": "tcg"}, stayed)
 
 
 @pytest.mark.parametrize("name", ["initramfs 16k", "kernel 16k", "qemu"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from hugewise.session.steps import Session
 from hugewise.store import folder
 from hugewise.store.folder import RunFolder
 from hugewise.store.records import BlockClosed, BlockOpened, Closed, Run
+from hugewise.study.guest import GuestUse
 from tests.analysis.test_combining import a_run
 from tests.analysis.test_forecast import cell, normal, the_study, write_run
 from tests.build.hosts import FakeHost, Unheld
@@ -145,6 +147,19 @@ def test_an_attempt_that_was_added_is_seen_without_a_record(broken_off: RunFolde
     again = broken_off.read(known)
     assert again.left_open is not None
     assert {one.arm for one in again.left_open.attempts} == {"thp", "base"}
+
+
+def test_a_run_whose_study_has_keys_that_are_gone_is_read_and_not_resumed(tmp_path: Path) -> None:
+    """Attempts of now would not be like those before."""
+    study = the_study()
+    between = replace(study.between, compact=True, drop_caches=True)
+    sampling, guest = replace(study.sampling, idle=20.0), GuestUse(resident=True)
+    old = replace(study, covariate="canary", between=between, sampling=sampling, guest=guest)
+    folder = RunFolder(write_run(tmp_path, old, normal(0.02, 3), cells=(cell("chase", "thp"),)))
+    assert folder.read().study == old
+    names = "resident of [guest], covariate, compact of [between], drop_caches of [between], idle of [sampling]"
+    with pytest.raises(RunError, match=re.escape(f"its study has {names}, which this version does not offer")):
+        session.resume(folder.path)
 
 
 def test_a_moved_run_looks_for_no_earlier_runs_and_keeps_nothing_elsewhere(

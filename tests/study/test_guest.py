@@ -237,6 +237,20 @@ def work(**more: Any) -> dict[str, Any]:
         (guest(counting=True, accelerator="kvm"), "guest.accelerator", "exactly", '"tcg"'),
         (guest(counting=True, network="user"), "guest.network", "from outside", '"none"'),
         (guest(counting=True, packages=["gcc"]), "guest.packages", "no disk", "counting = false"),
+        (guest(counting=True, image="/d.qcow2"), "guest.image", "no disk", "counting = false"),
+        (guest(counting=True, disk=[{"path": "/d.img"}]), "guest.disk", "no disk", "counting = false"),
+        (
+            guest(counting=True, memory="512m", node=[{"memory": "256m", "cpus": 0}, {"memory": "256m"}]),
+            "guest.node",
+            "has one node",
+            "remove them",
+        ),
+        (
+            guest(cpus=2, node=[{"memory": "524289k", "cpus": 0}, {"memory": "524287k", "cpus": 1}]),
+            "guest.node[1].memory",
+            "whole MiB",
+            "",
+        ),
         (large(counting=True, sources=["lua5.4"]), "scales.large.guest.sources", "no disk", "remove it"),
         (
             work(name="command", parameters={"argv": ["cat"], "stdin": "/numbers"}),

@@ -9,8 +9,8 @@ Sources: systemd.syntax(7), systemd.unit(5), systemd.service(5), systemd.exec(5)
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Iterable, Iterator, Mapping
-from io import BytesIO
 from pathlib import PurePosixPath
 
 import msgspec
@@ -19,7 +19,7 @@ from hugewise.audit import running, shell
 from hugewise.audit.facts import Placed, UnitCommand, UnitConfig
 from hugewise.audit.root import Root
 from hugewise.deployment.program import UnitStart
-from hugewise.machine.loader import MAGIC, interpreter
+from hugewise.machine.loader import MAGIC
 
 _SECTION = re.compile(r"\[([^\]]{1,256})\]")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "s": " ", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
@@ -134,6 +134,9 @@ _ALONE = re.compile(r"\$(\w{1,64})")
 _BRACED = re.compile(r"\$(?:\{(\w{1,64})\}|\$)")
 _UNKNOWN = re.compile(r"\$\{?\w{1,64}\}?")
 _MOST_SCRIPT = 1 << 16
+_ELF64 = struct.Struct("<4sBB10xHHIQQQIHHH")
+_SEGMENT = struct.Struct("<I52x")
+_INTERPRETER = 3
 
 
 class LoadedUnit(msgspec.Struct, frozen=True):
@@ -409,9 +412,13 @@ def elf_facts(root: Root, program: str) -> tuple[bool | None, bool | None]:
         return None, None
     setuid = bool(status.st_mode & 0o6000)
     head = root.data(program, 4096, whole=False)
-    if head is None or not head.startswith(MAGIC + b"\x02\x01"):
+    if head is None or len(head) < _ELF64.size or not head.startswith(MAGIC + b"\x02\x01"):
         return setuid, None  # a script, or a file of another word length or byte order
-    return setuid, interpreter(BytesIO(head)) is None
+    begin, size, count = (_ELF64.unpack_from(head)[at] for at in (7, 11, 12))
+    if size != _SEGMENT.size or begin + size * count > len(head):
+        return setuid, None  # patchelf puts the headers, and the interpreter's name, at the file's end
+    kinds = {_SEGMENT.unpack_from(head, begin + size * number)[0] for number in range(count)}
+    return setuid, _INTERPRETER not in kinds
 
 
 _TUNABLES = "GLIBC_TUNABLES"

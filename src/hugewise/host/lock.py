@@ -16,6 +16,7 @@ Folders of which the whole host has one, and which only its root can open: root'
 
 The kernel has one debugfs and one tracefs, whatever mount, network or user namespaces there are, and their roots are
 0700. fsopen(2) and fsmount(2) give their root without mounting them anywhere; the root of a user namespace may not.
+Who may not mount takes the root that is mounted already, where it is to be seen.
 A lock there (flock(2)) is seen by every root of this kernel and given back by the kernel when its holder dies.
 """
 
@@ -43,6 +44,7 @@ from typing import NamedTuple
 
 from hugewise import processes
 from hugewise.errors import LockedError, UserError
+from hugewise.machine.proc import kernel_text
 from hugewise.model.host import Host
 from hugewise.quantity import format_duration
 from hugewise.visible import printable
@@ -80,6 +82,14 @@ def lock_holder(descriptor: int) -> int | None:
 
 
 def _one_of_the_kernel(kind: str) -> int:
+    try:
+        found = _mounted_nowhere(kind)
+    except OSError:
+        found = _mounted_here(kind)
+    return _of_root_alone(found)
+
+
+def _mounted_nowhere(kind: str) -> int:
     context = _call(_FSOPEN, kind.encode(), _CLOEXEC)
     try:
         _call(_FSCONFIG, context, _CREATE, None, None, 0)
@@ -87,9 +97,23 @@ def _one_of_the_kernel(kind: str) -> int:
     finally:
         os.close(context)
     try:
-        return _of_root_alone(os.open(".", _FOLDER, dir_fd=mount))
+        return os.open(".", _FOLDER, dir_fd=mount)
     finally:
         os.close(mount)
+
+
+def _mounted_here(kind: str) -> int:
+    # Root of a container may write sysfs and see the mounted root, and not be allowed to mount.
+    for line in filter(None, kernel_text(Path("/proc/self/mountinfo")).split("\n")):
+        before, _, after = line.partition(" - ")
+        _, _, device, root, where, *_ = before.split(" ")
+        if after.startswith(f"{kind} ") and root == "/":
+            descriptor = os.open(where, _FOLDER)
+            status = os.fstat(descriptor)
+            if f"{os.major(status.st_dev)}:{os.minor(status.st_dev)}" == device:
+                return descriptor
+            os.close(descriptor)  # something else is mounted over it
+    raise FileNotFoundError(kind)
 
 
 def _file(path: Path) -> int:

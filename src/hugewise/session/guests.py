@@ -57,11 +57,6 @@ def check(folder: Path, before: Mapping[str, str], guests: GuestResources | None
     """
     if guests is None:
         return
-    if guests.use.resident:
-        raise RunError(
-            f"{folder}: one guest stayed for all its attempts, which this version does not offer",
-            hint="start a new run of the study, without resident in [guest]; the run's report can be read",
-        )
     now = guests.versions()
     began, here = (found.get("accelerator", "").partition(":")[0] for found in (before, now))
     if began != here:

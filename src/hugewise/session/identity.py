@@ -122,6 +122,24 @@ def versions() -> dict[str, str]:
     }
 
 
+def check_study(path: Path, study: Study) -> None:
+    """Raise RunError where the study of the run in the folder `path` has a key of earlier versions that changes what is
+    measured: attempts of now would not be like those before.
+    """
+    of_before = (
+        ("resident of [guest]", study.guest is not None and study.guest.resident),
+        ("covariate", study.covariate is not None),
+        ("compact of [between]", study.between.compact),
+        ("drop_caches of [between]", study.between.drop_caches),
+        ("idle of [sampling]", study.sampling.idle > 0),
+    )
+    if names := [name for name, said in of_before if said]:
+        raise RunError(
+            f"{path}: its study has {', '.join(names)}, which this version does not offer",
+            hint="start a new run of the study without it; the run's report can be read",
+        )
+
+
 def check_host(path: Path, opened: Opened, host: Host) -> None:
     """Raise RunError where machine, kernel or mechanism are not those at the run's begin.
 

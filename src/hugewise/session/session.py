@@ -84,6 +84,7 @@ def resume(
     study, seed = run.study, folder.seed(run)
     with files.storing(f"the run's folder {path}"):
         folder.hold()
+    identity.check_study(path, study)
     identity.check_host(path, run.opened, LocalHost())
     guests = provide(study, lambda text: listener(progress.Message(text)))
     plan = make_plan(study, guests=guests, in_turns=identity.in_turns(run.opened))

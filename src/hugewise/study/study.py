@@ -198,7 +198,7 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     whole: Study | None = None
     file: str = ""
     not_worse: bool = False
-    covariate: None = None
+    covariate: str | None = None
 
     @property
     def compared_with(self) -> str:
