@@ -166,9 +166,7 @@ def test_programs_are_looked_at_and_scripts_are_not_known(tree: Tree) -> None:
     for name in names:
         tree.service(name, f"ExecStart=+/usr/bin/{name}")
     assert {
-        name: (command.setuid, command.static)
-        for name in names
-        for command in unit(tree, f"{name}.service").commands
+        name: (command.setuid, command.static) for name in names for command in unit(tree, f"{name}.service").commands
     } == {
         "up": (True, False),
         "go": (False, True),
