@@ -93,6 +93,21 @@ def test_the_live_view_shows_what_has_changed_and_leaves_the_terminal_as_it_was(
     os.close(theirs)
 
 
+def test_the_live_view_ends_with_its_terminal() -> None:
+    """Also one that no SIGHUP reaches, as under setsid: it would look for ever."""
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "40"}
+    command = [*HUGEWISE, "inspect", str(os.getpid()), "--watch", "--interval", "100ms"]
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, env=environment, start_new_session=True) as looking:
+        try:
+            os.close(theirs)
+            _read(ours, b"Mappings by kind")
+            os.close(ours)
+            looking.wait(timeout=120)
+        finally:
+            looking.kill()
+
+
 def _read(descriptor: int, until: bytes) -> bytes:
     seen, end = b"", time.monotonic() + 120
     while until not in seen and time.monotonic() < end:

@@ -259,7 +259,7 @@ def pause(asked: float, look: float) -> float:
 
 
 def watch(look: Callable[[], Inspection], interval: float, *, as_json: bool) -> None:
-    """Look until Ctrl-C, or until the processes have ended. Raises UserError where the first look does."""
+    """Look until Ctrl-C, or until processes or terminal are gone. Raises UserError where the first look does."""
     found, before = look(), None
     console = TextConsole()
     live = Live(console=console, screen=True, auto_refresh=False) if console.is_terminal and not as_json else None
@@ -268,6 +268,8 @@ def watch(look: Callable[[], Inspection], interval: float, *, as_json: bool) -> 
             if as_json:
                 say_line(found)
             elif live is not None:
+                if not console.is_terminal:
+                    return  # it was closed: rich writes nothing, and reports no error
                 live.update(_screen(found, before, console, interval), refresh=True)
             else:
                 since = None if before is None else changed(found.statistics, before.statistics)
