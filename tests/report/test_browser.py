@@ -196,6 +196,13 @@ def test_a_page_keeps_the_rules(shown: Browser, pages: Pages, name: str, dark: b
     assert violations(shown) == []
 
 
+def test_a_fault_that_is_planted_is_found(shown: Browser, pages: Pages) -> None:
+    """By axe, of which a page without faults says nothing."""
+    shown.open(pages.of("deployed").path)
+    shown.evaluate("document.querySelector('h1').style.color = '#ddd'")
+    assert any(each.startswith("color-contrast: h1") for each in violations(shown, "h1"))
+
+
 A4, MARGIN = (8.27, 11.69), 0.4  # inches; the margin that browsers leave
 PAPER = round((A4[0] - 2 * MARGIN) * 96)  # CSS pixels across a sheet
 

@@ -211,6 +211,14 @@ def test_two_blocks_do_not_set_the_scale() -> None:
     low, high = effect["spec"]["layer"][0]["encoding"]["x"]["scale"]["domain"]
     assert 0.3 < low < high < 4
     assert any("triangle-" in str(layer["mark"]) for layer in effect["spec"]["layer"])
+    largest = max(arm.mean for one in results.cells for arm in one.arms if arm.mean is not None)
+    (group,) = groups(results.cells)
+    spec = lines(group, "clients", colours(results), 0.99)
+    assert spec is not None
+    for panel in spec.get("concat", [spec]):
+        rows = panel["data"]["values"]
+        assert all(0 <= one["low"] <= one["mean"] <= one["high"] <= 2 * largest for one in rows)
+        assert any("triangle-" in str(layer["mark"]) for layer in panel["layer"])
 
 
 @pytest.fixture(scope="module")

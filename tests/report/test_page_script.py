@@ -176,3 +176,21 @@ def test_names_with_markup_stay_names(shown: Browser, tmp_path: Path) -> None:
     assert set(off) == {name}
     assert shown.evaluate("document.scripts.length") == 1
     assert shown.complaints == []
+
+
+@pytest.mark.parametrize(
+    ("text", "heard"),
+    [
+        ("<script>null.x</script>", "TypeError"),
+        ("<script>console.error('so')</script>", "so"),
+        (
+            "<meta http-equiv=Content-Security-Policy content=\"default-src 'none'\"><script>1</script>",
+            "Security Policy",
+        ),
+    ],
+)
+def test_what_a_page_complains_of_is_heard(shown: Browser, tmp_path: Path, text: str, heard: str) -> None:
+    """Else no test would see that a report's script fails, or that it loads something."""
+    (tmp_path / "page.html").write_text(f"<!DOCTYPE html><title>x</title>{text}", encoding="utf-8")
+    shown.open(tmp_path / "page.html")
+    assert heard in shown.complaints[0]

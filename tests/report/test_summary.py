@@ -205,6 +205,11 @@ def test_a_long_reason_is_cut_and_the_notes_that_are_left_out_are_counted() -> N
     assert " more notes, in the report)" in shown
 
 
+def test_what_was_noticed_is_told_with_its_count() -> None:
+    noisy = replace(plain(), disturbances=tuple(f"disturbance {number}" for number in range(40)))
+    assert "Noticed: disturbance 0 (and 39 more, in the report)" in flat(noisy)
+
+
 def test_control_characters_of_names_and_reasons_are_escaped() -> None:
     whole = example()
     (evil,) = (cell for cell in whole.cells if cell.cell == HOSTILE)

@@ -23,8 +23,6 @@ from tools.results.overview import programs as by_programs
 from tools.results.page import document
 from tools.results.programs import by_program, in_a_table, in_short
 
-OWN_CLIENT = "hugewise's own load generator in place of memtier_benchmark"
-
 
 def page(*runs: Results) -> PageData:
     """The runs, the newest first, each with the evidence of its verdicts."""

@@ -111,17 +111,15 @@ def the_stall_is_where_it_was_planted(attempt: Attempt, begin: float, end: float
 
 
 def what_is_kept_is_whole(folder: Path, attempt: Attempt) -> None:
-    """The series of the whole attempt, its filling too; each operation in the histogram, and in a second."""
+    """The series of the whole attempt, its filling too; each operation in a second."""
     series = samples(folder, attempt)
     assert attempt.unsampled == ""
     assert series is not None
-    assert series.latency is not None
     assert series.seconds is not None
     assert series.t_s[0] < -0.1
     assert series.t_s[-1] > series.length_s
-    assert sum(series.latency.counts) == attempt.facts["operations"] == sum(series.seconds.operations)
+    assert attempt.facts["operations"] == sum(series.seconds.operations)
     assert max(each or 0 for each in series.column("vmstat.pgfault") or ()) > 0
-    assert attempt.metrics["p50_us"] == quantile(series.latency.up_to_ns, series.latency.counts, 0.5)
     assert attempt.metrics.get("p9999_us") is not None or "too few" in attempt.absent["p9999_us"]
     worst = max(attempt.stalls, key=lambda each: each.latency_s)
     second = series.seconds.max_ns[int(worst.at_s + worst.latency_s)]
@@ -152,13 +150,3 @@ def what_was_altered_is_told_and_not_shown(folder: Path) -> None:
     again = hugewise.open_results(folder)
     assert [one.arm for one in again.cells[0].over_time] == ["base"]
     assert any("what thp did over time is not shown" in disturbance for disturbance in again.disturbances)
-
-
-def quantile(up_to: tuple[int, ...], counts: tuple[int, ...], share: float) -> float:
-    """An HDR histogram's own rule, written once more."""
-    wanted, seen = share * sum(counts), 0
-    for value, count in zip(up_to, counts, strict=True):
-        seen += count
-        if seen >= wanted:
-            return value / 1e3
-    raise AssertionError

@@ -85,7 +85,7 @@ def over_time(
     )
     record = SampleSeries(length_s=since(end), base_size=base_size, stalls=stalls)
     if timed is not None:
-        record = msgspec.structs.replace(record, latency=timed.buckets, seconds=timed.seconds)
+        record = msgspec.structs.replace(record, seconds=timed.seconds)
     if series is not None:
         record = msgspec.structs.replace(
             record,

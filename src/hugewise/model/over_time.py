@@ -113,7 +113,6 @@ class SampleSeries(msgspec.Struct, frozen=True, kw_only=True):
     constant: Mapping[_Text, _Natural] = {}
     changed: Mapping[_Text, tuple[_Natural | None, ...]] = {}
     absent: Mapping[_Text, _Text] = {}
-    latency: Buckets | None = None
     seconds: LatencySeconds | None = None
     stalls: tuple[Stall, ...] = ()
 
