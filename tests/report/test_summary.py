@@ -206,7 +206,8 @@ def test_a_long_reason_is_cut_and_the_notes_that_are_left_out_are_counted() -> N
 
 
 def test_what_was_noticed_is_told_with_its_count() -> None:
-    noisy = replace(plain(), disturbances=tuple(f"disturbance {number}" for number in range(40)))
+    many = tuple(f"disturbance {number}" for number in range(40))
+    noisy = replace(plain(), disturbances=many, attempts=(), earlier=(), left_out=())
     assert "Noticed: disturbance 0 (and 39 more, in the report)" in flat(noisy)
 
 
