@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -211,3 +212,28 @@ def test_beside_the_host_s_process_nothing_is_read_that_it_turns() -> None:
         (f"{THP}/hugepages-64kB/enabled", False),  # that it is there says which sizes there are
     ):
         assert (TURNED.fullmatch(path) is not None) == turned, path
+
+
+def test_one_process_does_all_of_a_group(tmp_path: Path) -> None:
+    """By the versions of pytest and xdist that are installed: some have no groups, and say nothing of it."""
+    (tmp_path / "test_it.py").write_text(
+        "import os, time, pytest\n"
+        "@pytest.mark.parametrize('number', range(12))\n"
+        "def test_free(number):\n"
+        "    time.sleep(0.05)\n"
+        "@pytest.mark.xdist_group('host')\n"
+        "@pytest.mark.parametrize('number', range(12))\n"
+        "def test_it(number):\n"
+        "    time.sleep(0.05)\n"
+        f"    with open({str(tmp_path / 'pids')!r}, 'a') as file:\n"
+        "        file.write(f'{os.getpid()}\\n')\n",
+        encoding="utf-8",
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "xdist.plugin", "-n", "2", "--dist", "loadgroup"]
+    command += ["-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path)]
+    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # no other plugin is of use here
+    done = subprocess.run(command, check=False, cwd=tmp_path, capture_output=True, env=environment)
+    assert done.returncode == 0, done.stdout.decode()
+    pids = (tmp_path / "pids").read_text().split()
+    assert len(pids) == 12
+    assert len(set(pids)) == 1
