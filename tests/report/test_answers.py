@@ -532,6 +532,13 @@ def test_whom_a_setting_reaches_and_what_the_program_needs_for_it_is_said() -> N
         assert f"; {said[0].lower()}{said[1:].rstrip('.')}" in told
 
 
+def test_what_the_verdicts_share_is_told_where_their_reading_is() -> None:
+    results = judged(("better", 0.6), ("better", 0.61))
+    told = words(page(results))
+    assert "1 answer rests on 2 comparisons: the chance that any of their verdicts is wrong is at most 5%." in told
+    assert "2 comparisons share the error rate of 5%" in told
+
+
 def test_that_the_best_was_chosen_is_said_where_there_was_a_choice() -> None:
     several, alone = judged(("better", 0.6), ("better", 0.7)), judged(("better", 0.6))
     assert sum("expect a little less" in one for one in caveats(several)) == 1

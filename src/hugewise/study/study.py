@@ -45,7 +45,7 @@ def _or_off(low: float) -> KeyKind:
 
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The kernel's counters over time (docs/concepts/over-time.md). `idle`, of earlier versions, is no key."""
+    """The kernel's counters over time (docs/concepts/over-time.md)."""
 
     period: Annotated[
         float,
@@ -57,7 +57,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             'period = "1s"',
         ),
     ] = 1.0
-    idle: float = 0.0
+    idle: float = 0.0  # a key of earlier versions: stored studies have it
 
 
 class StudyScale(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
