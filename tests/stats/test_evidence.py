@@ -101,6 +101,10 @@ def test_a_refused_comparison_still_counts_in_the_family() -> None:
     assert in_words(both[1].reason) == "a has no e-value: pages not delivered"
 
 
+def test_what_only_one_run_has_is_no_combination() -> None:
+    assert combine([source("a", carried(1, 1)), source("b", carried(1, 1, arm="other"))], 0.01) == ()
+
+
 def test_the_same_coins_twice_are_refused() -> None:
     first = source("a", carried(1, 1))
     assert not_separate([first, source("b")]) is None

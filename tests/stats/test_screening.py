@@ -11,6 +11,7 @@ import pytest
 from hugewise.model.reason import BestEstimate, InFront, NotClearlyBeaten, NothingChosen, NotJudged
 from hugewise.model.trial import Block
 from hugewise.report.reasons import in_words
+from hugewise.stats import signflip
 from hugewise.stats.family import conclude
 from hugewise.stats.method import Contrast
 from hugewise.stats.screening import Screened, Screening
@@ -57,6 +58,19 @@ def test_who_is_beaten_drops_out_and_the_best_goes_on() -> None:
     assert "is better" in in_words(made.dropped["b"])
     assert "a" not in made.dropped
     assert "base" not in made.dropped, "it is in every block all the same"
+
+
+@pytest.mark.parametrize("arms", [ARMS[:2], ARMS])
+def test_the_rivals_of_an_arm_share_the_error_rate(arms: Sequence[str]) -> None:
+    """One-sided, as the best alone can be passed over: each of its tests has 2 alpha over the number of its rivals."""
+    rising = [1 + 0.01 * number for number in range(60)]
+    blocks = [
+        block(number, {arm: 100 * math.exp(-gain if arm == "a" else 0.0) for arm in arms})
+        for number, gain in enumerate(rising, 1)
+    ]
+    share = 2 * 0.1 / (len(arms) - 1)
+    assert fed(screening(arms, planned=60), blocks) == signflip.run(rising, share, 60).crossed_at
+    assert signflip.run(rising, 2 * share, 60).crossed_at != signflip.run(rising, share, 60).crossed_at
 
 
 def test_of_those_that_are_alike_the_first_in_the_study_goes_on() -> None:

@@ -676,6 +676,40 @@ def test_equivalent_needs_the_kept_in_pairs_too() -> None:
     assert played(late, planned=400).decision().verdict == "undecided"
 
 
+def test_an_estimate_outside_its_interval_is_no_verdict() -> None:
+    """+10% in the first 60 pairs and -4% in the 240 that follow: the test has crossed, and no one effect is left."""
+    differences = [
+        effect + noised for effect, noised in zip([0.1] * 60 + [-0.04] * 240, noise(6, 300, sd=0.002), strict=True)
+    ]
+    found = fed(
+        pairs(differences), Sequential(CONTRAST, planned=300, alpha=0.05, margin=0.005, width=1e-4)
+    ).comparison()
+    assert found.verdict == "undecided"
+    assert "the effect changed in the course of the run" in in_words(found.reason)
+
+
+def test_an_average_on_the_other_side_keeps_the_verdict_back() -> None:
+    """9 in 10 pairs are 3% slower and the tenth takes a third of the time: the typical pair is slower, the average
+    faster. `width` is what has the comparison go on until there is an average.
+    """
+    differences = [(-1.0 if n % 10 == 0 else 0.03) + noised for n, noised in enumerate(noise(1, 300, sd=0.002), 1)]
+    found = fed(
+        pairs(differences), Sequential(CONTRAST, planned=300, alpha=0.01, margin=0.005, width=1e-4)
+    ).comparison()
+    assert (found.verdict, found.reach) == ("undecided", None)
+    assert "the average over the run says the opposite" in in_words(found.reason)
+    assert known(found.low) > 1
+
+
+def test_equivalence_is_held_against_the_average_too() -> None:
+    """+3% in 62% of pairs and -3% in the others: the typical pair is near 0, and the average is not."""
+    up = np.random.default_rng(5).random(300) < 0.62
+    made = played(
+        [pair(n, 0.03 if more else -0.03, 0.0) for n, more in enumerate(up.tolist())], planned=300, alpha=0.05
+    )
+    assert made.decision().verdict != "equivalent"
+
+
 def test_after_a_difference_the_two_tests_go_on_alike() -> None:
     """An undelivered pair with the same difference as its neighbour: two walks, of 60 and of 59 pairs."""
     values = noise(1, 60, 0.02)

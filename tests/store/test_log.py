@@ -328,6 +328,19 @@ def test_a_stored_study_says_nothing_that_a_file_may_not(run: Path, said: dict[s
         analysis.analyze(run)
 
 
+def test_a_run_of_a_study_with_a_covariate_says_that_it_is_judged_without(run: Path) -> None:
+    before = analysis.analyze(run)
+    path = run / "study.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"covariate": "canary"}))
+    rewritten(run, lambda records: [records[0] | {"digest": stored_digest(path.read_bytes())}, *records[1:]])
+    after = analysis.analyze(run)
+    assert after.cells == before.cells
+    assert [line for line in after.disturbances if line not in before.disturbances] == [
+        "the study's covariate canary was of an earlier version: it is not taken out any more, and verdicts and"
+        " intervals may differ from those of then"
+    ]
+
+
 def test_all_written_anew_is_consistent_and_not_what_was_noted(run: Path) -> None:
     noted = RunFolder(run).read().hash
     assert analysis.analyze(run, expect=noted).integrity == Integrity(state="unaltered", hash=noted)

@@ -590,13 +590,19 @@ def described(treatment: Treatment) -> str:
 
 
 def _options(study: Study) -> dict[str, object]:
-    told = msgspec.to_builtins(study) | {"between": {"settle": study.between.settle}}
+    told = msgspec.to_builtins(study)
+    told["between"] = {key: value for key, value in told["between"].items() if value is not False}  # keys that are gone
     named = ("scale", "method", "window", "budget", "between", "validity", "attempt", "policies", "file")
     return {key: told[key] for key in named}
 
 
 def _disturbances(run: Run, attempts: Sequence[Attempt]) -> tuple[str, ...]:
     said = [record.text for record in run.records if isinstance(record, Noted)]
+    if run.study.covariate is not None:
+        said.append(
+            f"the study's covariate {run.study.covariate} was of an earlier version: it is not taken out any more, and"
+            " verdicts and intervals may differ from those of then"
+        )
     said += [f"block {one.number} ({one.cell}): {one.state}: {one.reason}" for one in run.blocks if one.reason]
     for attempt in attempts:
         where = f"block {attempt.block} ({attempt.cell}), {attempt.arm}"

@@ -81,7 +81,7 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     Durations are in seconds, sizes in bytes, shares of one. `scale` is the one that was chosen (`at_scale`), `cells`
     those that were chosen by name of their workloads (`part`), `whole` the study with guests that this is a part of,
     `file` where the study came from; none is a key. `not_worse` and `covariate` were keys of earlier versions: stored
-    studies have them, and nothing reads them.
+    studies have them, and no verdict rests on them.
     """
 
     format: Annotated[int, keys.integer(1), Key("The version of this format: 1.", "format = 1")]
