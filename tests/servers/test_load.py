@@ -122,6 +122,18 @@ def test_the_server_counts_what_the_client_counts(server: Running) -> None:
     assert (server.stat(names[0]), server.stat(names[1])) == (found.hits, found.misses)
 
 
+def test_an_open_loop_says_whether_it_kept_the_rate() -> None:
+    with redis() as server:
+        load([server], "--preload")
+        found = timed([server], "--rate", "2000", "--duration", "1.5")
+        assert found.rate_met is (abs(found.achieved_rate / 2000 - 1) <= 0.01)
+        assert found.operations + found.unsent == 3000
+        beyond = timed([server], "--rate", "50000000", "--duration", "0.02", "--connections", "1")
+        assert beyond.rate_met is False
+        assert beyond.achieved_rate < 0.99 * 50_000_000
+        assert beyond.operations + beyond.unsent == 1_000_000
+
+
 def test_a_stop_of_the_server_shows_in_the_open_loop(server: Running) -> None:
     load([server], "--preload")
     rate, duration = 1000, 2.0

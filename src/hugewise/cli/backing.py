@@ -89,7 +89,16 @@ _MOST_PROCESSES = 10
 _SOURCES = {"kpageflags": "the kernel's page flags", "smaps": "smaps"}
 
 
-@click.command("verify", cls=options.Dashed, short_help="Check that a running program has the promised pages.")
+class _Dashed(click.Command):
+    # a command stands behind `--` alone
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        place = args.index("--") if "--" in args else len(args)
+        left = super().parse_args(ctx, args[:place])
+        ctx.params["command"] = tuple(args[place + 1 :])
+        return left
+
+
+@click.command("verify", cls=_Dashed, short_help="Check that a running program has the promised pages.")
 @click.argument("who", metavar="[PID|UNIT|DOMAIN] [-- COMMAND...]", required=False)
 @click.option("--policy", metavar="NAME", help="The promised policy, such as thp.")
 @click.option("--share", help="The share of memory that must have the pages (default: 95%).")

@@ -15,16 +15,6 @@ def script(cli: click.Command, shell: str) -> str:
     return made(cli, {}, "hugewise", "_HUGEWISE_COMPLETE").source()
 
 
-class Dashed(click.Command):
-    """A command whose last argument, `command`, stands behind `--` alone."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        place = args.index("--") if "--" in args else len(args)
-        left = super().parse_args(ctx, args[:place])
-        ctx.params["command"] = tuple(args[place + 1 :])
-        return left
-
-
 STUDY = click.argument("study", required=False, type=click.Path(path_type=Path))
 RUN = click.argument("run_", metavar="RUN", type=click.Path(path_type=Path))
 
