@@ -251,8 +251,9 @@ fn what_the_server_does_wrong_is_said() {
 #[test]
 fn wrong_options_are_refused() {
     let server = Server::start(Manner::Plain);
-    let cases: [&[&str]; 10] = [
+    let cases: [&[&str]; 11] = [
         &[],
+        &["--operations", "5", "--cpus", "5000"],
         &["--operations", "5", "--hit-ratio", "1.5"],
         &["--operations", "5", "--rate", "-1"],
         &["--operations", "5", "--key-name", "none"],

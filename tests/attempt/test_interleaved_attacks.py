@@ -193,8 +193,9 @@ def test_the_kernels_work_for_all_arms_is_no_figure_of_one(tmp_path: Path) -> No
 
 def test_a_timed_command_that_was_ended_had_the_time_of_all_turns(tmp_path: Path) -> None:
     late = [msgspec.structs.replace(each, timed_out=True) if isinstance(each, probe.Exit) else each for each in EVENTS]
-    reasons = {attempt.reason for attempt in recorded(tmp_path, Filled([], []), Filled([], []), events=late)}
-    assert reasons == {"timed out after 75 s"}  # 30 s of the cell, two arms, and a fifth washed out
+    found = recorded(tmp_path, Filled([], []), Filled([], []), events=late)
+    told = {(attempt.reason, attempt.timed_out) for attempt in found}
+    assert told == {("timed out after 75 s", True)}  # 30 s of the cell, two arms, and a fifth washed out
 
 
 def test_a_command_has_its_timeout_of_its_own_turns(tmp_path: Path) -> None:
@@ -207,7 +208,7 @@ def test_a_command_has_its_timeout_of_its_own_turns(tmp_path: Path) -> None:
             for each in EVENTS
         ]
         found = recorded(tmp_path / state, Filled([], []), Filled([], []), events=events)
-        assert {attempt.state for attempt in found} == {state}
+        assert {(attempt.state, attempt.timed_out) for attempt in found} == {(state, state == "failed")}
     assert {attempt.reason for attempt in found} == {"timed out after 30 s of its turns"}
 
 
