@@ -164,7 +164,8 @@ def test_without_a_pmu_the_reason_is_the_probes() -> None:
 
 
 def test_modes_are_weighted_by_their_time_and_faults_are_added() -> None:
-    found = of("Skylake server", faults=FaultTime(faults=9, low=0.01, typical=0.02, high=0.03))
+    price = FaultTime(faults=9, low=0.02, typical=0.04, high=0.06)
+    found = of("Skylake server", times=(1.8, 0.2), faults=price)  # seconds, of which the parts are shares
     assert found.parts["walks in user mode"] == pytest.approx(0.9 * 0.3)
     assert found.parts["hits in user mode"] == pytest.approx(0.9 * 0.182)
     assert found.parts["walks in the kernel"] == pytest.approx(0.1 * 0.01)
