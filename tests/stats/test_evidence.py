@@ -101,6 +101,25 @@ def test_a_refused_comparison_still_counts_in_the_family() -> None:
     assert in_words(both[1].reason) == "a has no e-value: pages not delivered"
 
 
+def test_the_end_points_of_one_metric_are_comparisons_of_their_own() -> None:
+    """Typical ratio and mean disagree: neither enters the other's product, and both share the error rate."""
+    made = [carried(0.01, 20.0), carried(30.0, 0.01, end_point="mean"), carried(1.0, 1.0, end_point="slow")]
+    found = combine([source(name, *made) for name in "ab"], 0.01)
+    assert [one.end_point for one in found] == ["typical ratio", "mean", "slow"]
+    assert [one.key[-1] for one in found] == ["typical ratio", "mean", "slow"]
+    assert [(one.larger, one.smaller) for one in found] == [
+        pytest.approx(each) for each in ((1e-4, 400.0), (900.0, 1e-4), (1.0, 1.0))
+    ]
+    assert [(one.direction, one.verdict) for one in found] == [
+        ("undecided", "undecided"),
+        ("larger", "worse"),
+        ("undecided", "undecided"),
+    ]
+    assert found[0].adjusted == pytest.approx((400 + 1 + 1 + 2e-4) / 5)
+    (alone,) = combine([source(name, made[0]) for name in "ab"], 0.01)
+    assert alone.verdict == "better"
+
+
 def test_what_only_one_run_has_is_no_combination() -> None:
     assert combine([source("a", carried(1, 1)), source("b", carried(1, 1, arm="other"))], 0.01) == ()
 

@@ -194,6 +194,17 @@ def test_metrics_that_are_judged_beside_the_first_have_shares_of_the_same_error_
     assert known(conclude(alone, 0.99, 0.01)[0].alpha) == pytest.approx(3 * known(shares[0]))
 
 
+@pytest.mark.parametrize("method", ["sequential", "exact", "fixed-n"])
+def test_each_of_three_comparisons_has_a_third_of_the_error_rate(method: str) -> None:
+    asked = msgspec.structs.replace(study_of(), method=method)
+
+    def level(*arms: str) -> float:
+        first = methods_for(asked, [cell("chase", *arms)])[0]
+        return first._level if isinstance(first, FixedN) else first.alpha  # type: ignore[attr-defined, no-any-return]
+
+    assert level("thp", "mthp", "other") == pytest.approx(level("thp") / 3)
+
+
 def test_a_screening_chooses_by_the_first_metric_alone() -> None:
     asked = msgspec.structs.replace(study_of(), method="screening")
     record = cell("chase", "thp", also=(Metric("cost", "us", "lower", ""),))
