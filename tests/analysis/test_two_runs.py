@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from hugewise.analysis import analysis
+from hugewise.analysis import analysis, combining
 from hugewise.analysis.combining import compared
 from hugewise.cli import compare as verb
 from hugewise.cli.main import cli
@@ -68,6 +68,21 @@ def test_an_effect_that_differs_is_told_with_its_interval_and_one_that_does_not_
     said = flat(called(one, other).output)
     assert "mthp against base, ns_per_load: second over first -3" in said and "in these two runs alone" in said
     assert "higher in the second" not in said and "lower in the second" not in said
+
+
+def test_the_comparisons_that_both_runs_have_share_the_error_rate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    levels: list[float] = []
+    both = combining._both
+
+    def noted(*given: Any) -> Any:
+        levels.append(given[-1])
+        return both(*given)
+
+    monkeypatch.setattr(combining, "_both", noted)
+    found = compared(a_run(tmp_path, 1), a_run(tmp_path, 2))
+    assert levels == pytest.approx([(1 - found.confidence) / 2] * 2)
 
 
 def kinds(results: Path, *runs: tuple[str, float], **of: Any) -> list[Path]:
