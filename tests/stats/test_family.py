@@ -17,6 +17,7 @@ from hugewise.stats.family import conclude, holm, methods_for
 from hugewise.stats.fixed import FixedN
 from hugewise.stats.method import Contrast
 from hugewise.stats.paired import Student
+from hugewise.stats.sequential import Sequential
 from hugewise.stats.signflip import chance
 from tests.analysis.test_forecast import cell
 from tests.build import known
@@ -200,7 +201,8 @@ def test_each_of_three_comparisons_has_a_third_of_the_error_rate(method: str) ->
 
     def level(*arms: str) -> float:
         first = methods_for(asked, [cell("chase", *arms)])[0]
-        return first._level if isinstance(first, FixedN) else first.alpha  # type: ignore[attr-defined, no-any-return]
+        assert isinstance(first, Sequential | FixedN)
+        return first._level if isinstance(first, FixedN) else first.alpha
 
     assert level("thp", "mthp", "other") == pytest.approx(level("thp") / 3)
 
