@@ -29,6 +29,7 @@ from hugewise.report.sections.answer import caveats, terms, top
 from hugewise.report.write import report
 from hugewise.stats.end_points import END_POINTS
 from tests.build.results import comparison, plain
+from tests.report.test_sentences import FAULTS_CAUSE
 from tests.report.told import blocks, page, terminal, text
 from tools.results.data import read
 
@@ -537,6 +538,15 @@ def test_what_the_verdicts_share_is_told_where_their_reading_is() -> None:
     told = words(page(results))
     assert "1 answer rests on 2 comparisons: the chance that any of their verdicts is wrong is at most 5%." in told
     assert "2 comparisons share the error rate of 5%" in told
+
+
+def test_what_stands_behind_a_verdict_and_in_for_a_program_is_told_and_what_was_not_compared() -> None:
+    results = judged(("better", 0.6), ("better", 0.61))
+    cell = replace(results.cells[0], causes=(FAULTS_CAUSE,), stand_ins=("a client of ours",))
+    told = words(page(replace(results, cells=(cell,))))
+    assert "The gain is mostly page faults" in told
+    assert "Stand-in: a client of ours." in told
+    assert " were each compared with base, not with one another" in told
 
 
 def test_that_the_best_was_chosen_is_said_where_there_was_a_choice() -> None:
