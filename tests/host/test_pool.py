@@ -210,6 +210,13 @@ def test_an_ordinary_user_gets_what_is_free() -> None:
     assert pools.restore() == []
 
 
+def test_reserved_pages_are_not_available() -> None:
+    host = FakeHost()
+    host.turn(PATH, "50")
+    host.numbers[f"{HUGETLB}/hugepages-2048kB/resv_hugepages"] = 45
+    assert (available(host, SMALL), in_use(host, SMALL)) == (5, 45)
+
+
 @pytest.mark.parametrize("nodes", [True, False])
 def test_works_without_nodes_surplus_and_overcommit(nodes: bool) -> None:
     host = FakeHost(nodes=nodes)
