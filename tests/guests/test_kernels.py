@@ -656,6 +656,11 @@ def test_a_symbol_that_the_source_drops_is_named(tmp_path: Path, cached: Path) -
     assert not [path for path in cached.iterdir() if path.is_dir()]
 
 
+def test_a_build_that_no_guest_could_boot_is_refused() -> None:
+    with pytest.raises(UserError, match=r"cannot be a guest's: it lacks .*VIRTIO_CONSOLE"):
+        build.check_config(Recipe(name="s", arch="arm64", texts=()), "CONFIG_NET=y\n")
+
+
 def test_a_build_that_fails_says_the_logs_last_lines(tmp_path: Path, cached: Path) -> None:
     with pytest.raises(HugewiseError, match="error: 'x' undeclared") as raised:
         provided(linux(tmp_path, "echo \"init/main.c:7: error: 'x' undeclared\"; exit 1"), recipe(), print)
