@@ -595,3 +595,12 @@ def test_records_that_are_whole_are_told_behind_a_line_and_others_at_once() -> N
     assert "feed5eed" not in of(whole)
     assert "feed5eed" in page(whole)
     assert "feed5eed" in of(replace(whole, state="interrupted"))
+
+
+def test_cells_of_servers_tell_tails_stalls_pages_the_memory_s_age_and_what_reading_counters_cost() -> None:
+    servers = read(RESULTS / "mthp-pressure.parquet").runs[0].results
+    captions = {one.caption.partition(":")[0] for one in blocks(report(servers), doc.Table)}
+    assert {"the tail", "the worst stalls, of different attempts", "share of the named memory by page size"} <= captions
+    assert {"memory that has aged", "ledger of alpha"} <= captions
+    assert "| p99.9 |" in text(servers)
+    assert "Reading the machine's counters over time took " in text(servers)
