@@ -81,6 +81,14 @@ def randomised(path: Path, confidence: float = 0.99, margin: float = 0.02) -> Ex
     return only(analyze([path], ask=ask, plan=plan))
 
 
+def test_the_comparisons_of_all_arms_share_the_error_rate(tmp_path: Path) -> None:
+    path = tmp_path / "arms.csv"
+    rows = (f"{arm},{1 + number / 100}" for number in range(12) for arm in ("base", "thp", "mthp"))
+    path.write_text("\n".join(("arm,seconds", *rows)) + "\n")
+    results = analyze([path], ask=Ask(value="seconds", unit="s", better="lower"), plan=AnalysisPlan(confidence=0.9))
+    assert [one.confidence for one in results.metrics[0].comparisons] == pytest.approx([0.95, 0.95])
+
+
 def test_blocks_of_elsewhere_are_judged_as_those_of_a_run(tmp_path: Path) -> None:
     """Values, intervals, tiers and reason of the method of a run after the same blocks."""
     rng = np.random.default_rng(5)
