@@ -8,11 +8,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hugewise.analysis.pooling import HostSummary, MeasuredHost, compared, summarised
+from hugewise.analysis.pooling import HostSummary, MeasuredHost, _with_lost, compared, summarised
 from hugewise.errors import UserError
 from hugewise.model.fleet import FleetComparison
 from hugewise.report.reasons import in_words
-from hugewise.stats.pooling import HostEstimate
+from hugewise.stats.pooling import Held, HostEstimate
 from hugewise.store.records import CellRecord
 from tests.analysis.test_combining import a_run
 from tests.analysis.test_forecast import cell
@@ -134,3 +134,10 @@ def test_what_is_neither_good_high_nor_low_is_shown_and_never_judged(tmp_path: P
     (only,) = pooled(summaries, "aaaaa").strata
     assert only.verdict == "none" and only.next_good is None and only.confidence is None
     assert "never judged" in in_words(only.reason)
+
+
+@pytest.mark.parametrize(("lost", "verdict"), [(0, "equivalent"), (1, "undecided")])
+def test_hosts_without_a_run_are_no_evidence_of_equivalence(lost: int, verdict: str) -> None:
+    """They count as hosts without any effect, which would speak for it."""
+    held = Held("equivalent", -0.001, 0.001, 0.99, 0.5, 0.5, 8)
+    assert known(_with_lost(held, lost)).verdict == verdict
