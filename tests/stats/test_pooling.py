@@ -179,6 +179,11 @@ def test_few_hosts_say_little() -> None:
     assert one.typical() is None and one.tau() is None and one.tau_interval() is None
 
 
+def test_leaving_one_out_leaves_the_others() -> None:
+    left = Hosts([0.1, 0.2, 0.3], [0.01, 0.02, 0.03]).without(1)
+    assert (left.estimates.tolist(), left.errors.tolist()) == ([0.1, 0.3], [0.01, 0.03])
+
+
 def test_what_is_no_number_is_refused() -> None:
     for estimates, errors in (([], []), ([0.1], [0.1, 0.2]), ([math.nan], [0.1]), ([0.1], [-1.0]), ([0.1], [math.inf])):
         with pytest.raises(ValueError, match="error"):
