@@ -198,8 +198,8 @@ def test_a_service_that_gains_is_told_what_to_set(tmp_path: Path) -> None:
     assert last is not None
     assert last.verdict == "better", last.reason
     assert known(last.ratio) < 1
-    assert last.design == "sequential", "there is no calibration of it"
-    assert "  ".join(details(found)).count("Design: sequential, its arms one after the other.") == 1
+    assert last.design == "interleaved"
+    assert "  ".join(details(found)).count("Design: interleaved, ") == 1
     again, _ = phases.resume(folder)
     assert again.confirmed == last
 
