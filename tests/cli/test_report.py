@@ -81,7 +81,7 @@ def test_a_torn_last_line_is_passed_over(call: Call, copy: Path) -> None:
     status, out, _ = call("report", copy)
     assert status == 0
     assert "(interrupted)" in out.splitlines()[0]
-    assert ", interrupted: 2 blocks complete" in (copy / "report.md").read_text(encoding="utf-8")
+    assert "Interrupted: 2 blocks complete" in (copy / "report.md").read_text(encoding="utf-8")
 
 
 def flat(text: str) -> str:

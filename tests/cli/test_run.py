@@ -262,7 +262,7 @@ def test_a_signal_ends_a_run_in_good_order(call: Call, tmp_path: Path, number: s
 def assert_finished(folder: Path, out: str) -> None:
     """With both blocks complete, as the report has it."""
     assert "(finished)" in out.splitlines()[0]
-    assert ", finished: 2 blocks complete, 0 incomplete" in (folder / "report.md").read_text(encoding="utf-8")
+    assert "Finished: 2 blocks complete, 0 incomplete" in (folder / "report.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.usefixtures("unchanged")
@@ -422,6 +422,6 @@ def test_only_what_is_missing_is_made_again(call: Call, copy: Path) -> None:
     status, out, err = call("resume", copy)
     assert status == 0, err
     assert "(finished)" in out.splitlines()[0]
-    assert ", finished: 2 blocks complete, 0 incomplete" in (copy / "report.md").read_text(encoding="utf-8")
+    assert "Finished: 2 blocks complete, 0 incomplete" in (copy / "report.md").read_text(encoding="utf-8")
     assert (copy / "attempts.parquet").read_bytes() == before
     assert not [*copy.glob("attempts/*/attempt.json")]

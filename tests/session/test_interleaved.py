@@ -480,7 +480,7 @@ def test_commands_take_their_memory_in_turns_each_under_its_own_knobs(tmp_path: 
     asked = keys({**command(TOUCHES), "delivery": {"share": 0.5}}, arms)
     khugepaged = Path(THP, "khugepaged")
     meanwhile: list[str] = []
-    before = [(khugepaged / name).read_text() for name in ("pages_collapsed", "full_scans", "scan_sleep_millisecs")]
+    before = (khugepaged / "scan_sleep_millisecs").read_text()
     results = run(asked, tmp_path, lambda: meanwhile.append((khugepaged / "scan_sleep_millisecs").read_text().strip()))
     found = accepted(results, arms)
     small = f"{THP}/hugepages-64kB/enabled"
@@ -493,8 +493,7 @@ def test_commands_take_their_memory_in_turns_each_under_its_own_knobs(tmp_path: 
     for arm, size in (("base", 4096), ("mthp-64k", 65536), ("thp", 2 << 20)):
         assert found[arm].delivery.coverage[f"anon:{size}"] > 32 << 20, found[arm].delivery
     assert meanwhile == [str((1 << 32) - 1)]
-    after = [(khugepaged / name).read_text() for name in ("pages_collapsed", "full_scans", "scan_sleep_millisecs")]
-    assert (after[0], after[2]) == (before[0], before[2])
+    assert (khugepaged / "scan_sleep_millisecs").read_text() == before
 
 
 # -- what goes wrong meanwhile

@@ -23,6 +23,12 @@ def escape(text: str) -> str:
     return _SPECIAL.sub(r"\\\1", printable(text))
 
 
+def _sentence(text: str) -> str:
+    """Return the text with its names as code."""
+    parts = enumerate(doc.NAMED.split(printable(text)))
+    return "".join(f"`{part}`" if place % 2 else escape(part) for place, part in parts)
+
+
 def markdown(document: doc.Document, *, figures: str = "figures") -> str:
     """Return the report's text; `figures` is the folder that its figures are linked in."""
     parts = [f"# {escape(document.title)}", *_blocks(document.top), *_blocks(document.lead)]
@@ -60,14 +66,14 @@ def _blocks(blocks: Iterable[doc.Block]) -> Iterator[str]:
 def _text(block: doc.Block) -> str:
     match block:
         case doc.Line(text):
-            return escape(text)
+            return _sentence(text)
         case doc.Headline(verdict, text, lines):
-            head = f"**{VERDICTS[verdict].symbol} {escape(text)}**"
-            return "\n\n".join(filter(None, (head, "\n".join(f"- {escape(line)}" for line in lines))))
+            head = f"**{VERDICTS[verdict].symbol} {_sentence(text)}**"
+            return "\n\n".join(filter(None, (head, "\n".join(f"- {_sentence(line)}" for line in lines))))
         case doc.Points(lines):
-            return "\n".join(f"- {escape(line)}" for line in lines)
+            return "\n".join(f"- {_sentence(line)}" for line in lines)
         case doc.Note(text):
-            return f"**Note**: {escape(text)}"
+            return f"**Note**: {_sentence(text)}"
         case doc.Heading(text):
             return f"### {escape(text)}"
         case doc.Verdicts(verdicts):
@@ -80,12 +86,12 @@ def _text(block: doc.Block) -> str:
 def _verdict(verdict: doc.Verdict) -> Iterator[str]:
     facts = "; ".join(f"{name} {value}" for name, value in verdict.facts)
     told = f" {facts[0].upper()}{facts[1:]}." if facts else ""
-    yield f"- **{marked(verdict.verdict)}**: {escape(verdict.text)}{escape(told)}"
+    yield f"- **{marked(verdict.verdict)}**: {_sentence(verdict.text)}{escape(told)}"
     for finding in verdict.findings:
-        text = escape(finding.text)
+        text = _sentence(finding.text)
         yield f"  - **Finding**: {f'**{text}**' if finding.leads else text}"
     if verdict.cause:
-        yield f"  - **Why**: {escape(verdict.cause)}"
+        yield f"  - **Why**: {_sentence(verdict.cause)}"
 
 
 def _table(table: doc.Table) -> str:
