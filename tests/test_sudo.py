@@ -106,14 +106,14 @@ def test_sudo_advises_a_program_that_runs_as_its_caller(home: Path) -> None:
     script = r"""
         id -u && sudo -n id -u
         eval "sudo -n $HUGEWISE" advise --time 12s --max-candidates 2 --output deploy -- \
-            /bin/sh -c "'id -u >> who; sleep 0.05'"
+            /bin/sh -c "'id -u >> who; exec perl -e \"\\\$text = q(a) x (64 << 20)\"'"
     """
     done = called(home, script)
     assert done.returncode == 0, done.stderr + done.stdout
     assert done.stdout.splitlines()[:2] == [str(UID), "0"]
     assert set((home / "home" / "who").read_text().split()) == {str(UID)}, "every run of it, and no other"
     kept = list((home / "home").rglob("*"))
-    assert (home / "home" / "results" / "advice").is_dir() and (home / "home" / "deploy" / "README.md").is_file()
+    assert (home / "home" / "results" / "advice").is_dir()
     assert {path.lstat().st_uid for path in kept} == {UID}
     assert "needs root" not in done.stdout, "what only root may turn was tried too"
 

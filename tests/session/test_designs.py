@@ -285,6 +285,4 @@ def test_what_is_calibrated_for_a_design_that_is_left_open_counts_for_it(tmp_pat
     assert (found.kind, found.arm, found.slice, found.wash_out) == ("interleaved", "off", 0.02, 0.2)
     resident = msgspec.structs.replace(asked, design=msgspec.structs.replace(asked.design, kind="interleaved"))
     said = withheld(resident, make_plan(resident), tmp_path / "calibration", LocalHost(), lambda _: None)
-    # By its figures it may agree or not, and A/A is called different once in a hundred times: that is all it says.
-    why = found.reason if cell.passed else "failed"
-    assert said == {} if cell.passed and found.agrees else why in said["command"]
+    assert said == {}, "turns need no calibration; one that was made is told beside the verdict"
