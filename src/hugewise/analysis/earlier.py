@@ -5,7 +5,7 @@ that were begun before it and had any of its comparisons, whatever else was meas
 broken off, whatever their design. Of each it keeps the e-values, so that all can be judged together (`together`). The
 pairs of runs on different machines have no spread in common.
 
-What runs have measured of a study's comparisons: the pairs of each, and the seconds of an attempt.
+`read` collects the pairs of each comparison of a study, and the seconds of an attempt, from runs of that study.
 
 A forecast is made from these (`forecast`). Runs can be put together where they measured the same on one machine.
 """

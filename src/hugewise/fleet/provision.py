@@ -146,7 +146,7 @@ def _install(inventory: Inventory, entry: HostEntry, wheels: Sequence[HostWheel]
         pip += ["install", "--quiet", "--no-input", "--no-index"]
         own = next(wheel.path.name for wheel in wheels if wheel.path.name.startswith("hugewise-"))
         run(*pip, "--find-links", below, f"{below}/{own}{extra}", timeout=_SLOW_S)
-        # One of the same version may be there with other files.
+        # An installed hugewise of the same version may have other files.
         run(*pip, "--no-deps", "--force-reinstall", f"{below}/{own}", timeout=_SLOW_S)
     finally:
         run("rm", "-r", "-f", "--", below)

@@ -5,9 +5,9 @@ which share sysfs, are kept out too. Accounts exclude each other, and root where
 socket named with the boot id. The kernel gives both back when their holder dies, however it dies.
 
 Anybody can bind that socket. So it never keeps root from `hugewise restore`, and from a run only until root says
-`--anyway`: what is told then is whose socket it is (SO_PEERCRED), not that it is a run of hugewise. Of one that does
-not answer nothing is told. Abstract names belong to a network namespace; accounts in another one see root's runs by its
-journal. See unix(7), flock(2).
+`--anyway`: what is told then is whose socket it is (SO_PEERCRED), not that it is a run of hugewise. Nothing is told of
+a socket that does not answer. Abstract names belong to a network namespace; accounts in another one see root's runs by
+its journal. See unix(7), flock(2).
 
 A holder tells when it expects to be over in the name of a second such socket. It counts only from the process that
 holds the host. The user and the command line of that process are read from /proc.
@@ -16,7 +16,7 @@ Folders of which the whole host has one, and which only its root can open: root'
 
 The kernel has one debugfs and one tracefs, whatever mount, network or user namespaces there are, and their roots are
 0700. fsopen(2) and fsmount(2) give their root without mounting them anywhere; the root of a user namespace may not.
-Who may not mount takes the root that is mounted already, where it is to be seen.
+A process that may not mount takes the lock on the debugfs or tracefs that is mounted already, where it sees one.
 A lock there (flock(2)) is seen by every root of this kernel and given back by the kernel when its holder dies.
 """
 
