@@ -40,6 +40,7 @@ from tests.build.services import service
 from tests.build.studies import as_toml, study_data, study_of
 from tests.drive import drive, words
 from tests.requirements import need, need_program
+from tests.servers.test_build import archive
 from tests.servers.trying import need_pages
 from tests.state import run_folders
 from tests.wait import until
@@ -494,6 +495,46 @@ def test_commands_take_their_memory_in_turns_each_under_its_own_knobs(tmp_path: 
         assert found[arm].delivery.coverage[f"anon:{size}"] > 32 << 20, found[arm].delivery
     assert meanwhile == [str((1 << 32) - 1)]
     assert (khugepaged / "scan_sleep_millisecs").read_text() == before
+
+
+def test_a_build_takes_turns_process_by_process_and_makes_the_same_objects(tmp_path: Path, diary: Diary) -> None:
+    """All compilers of an arm stand still while the other arm works. What is made is held against the reference."""
+    need_program("make", "make")
+    need_program("gcc", "gcc")
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as place:
+        Path(place).chmod(0o755)
+        source = str(archive(Path(place), functions=3000))
+        workload = {"name": "build", "parameters": {"project": "make", "source": source}, "delivery": {"share": 0.3}}
+        results = run(keys(workload, ["base", "mthp-64k"]), tmp_path)
+    found = accepted(results, ("base", "mthp-64k"))
+    names_its_design(results)
+    one, other = found.values()
+    have_their_own_time(one, other, diary)
+    assert {one.delivery.proof, other.delivery.proof} == {"twin"}  # compilers end before make does
+    for each in (one, other):
+        worked = known(each.metrics["user_s"]) + known(each.metrics["system_s"])
+        assert 0 < worked <= known(each.wall_s) * (os.cpu_count() or 1)
+        assert known(each.metrics["page_faults"]) > 1000
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("name", "parameters"), [("x264", {"length": 0.2}), ("integer-set", {"program": "xz", "size": 0.5})]
+)
+def test_a_workload_without_servers_takes_turns(
+    kept: Path, diary: Diary, name: str, parameters: Mapping[str, Any]
+) -> None:
+    need_program("ffmpeg", "ffmpeg")
+    # What so short a run promises is not asserted: of clips of some frames thp has two thirds.
+    results = run(keys({"name": name, "parameters": parameters, "delivery": {"share": 0.3}}, ["base", "thp"]), kept)
+    found = accepted(results, ("base", "thp"))
+    one, other = found.values()
+    have_their_own_time(one, other, diary)
+    for each in found.values():
+        assert each.delivery.coverage
+    if name == "x264":  # its rate is by the time of its turns
+        rates = [known(each.metrics["files_per_s"]) * known(each.wall_s) for each in found.values()]
+        assert rates == pytest.approx([4 * (os.cpu_count() or 1)] * 2, rel=0.1)
 
 
 # -- what goes wrong meanwhile

@@ -28,8 +28,9 @@ use crate::common::size;
 use crate::machine::pages;
 use crate::protocol::event::{Event, emit};
 
-/// Of <asm-generic/mman-common.h>; the libc crate has no name for it with musl.
-const MADV_COLLAPSE: libc::c_int = 25;
+/// Collapse a range into huge pages, whatever the settings in sysfs are. Of <asm-generic/mman-common.h>; the libc crate
+/// has no name for it with musl.
+pub const MADV_COLLAPSE: libc::c_int = 25;
 
 const BATCH: usize = 64; // blocks taken at a time: one look at all CPUs' lists each
 const ROUNDS: u32 = 24; // of compaction, until nothing comes of it

@@ -154,10 +154,12 @@ pub enum Event {
         tlbs: Vec<Tlb>,
         reason: Option<String>,
     },
-    /// `hugewise-probe touch`: so much memory was touched once and given back.
+    /// `hugewise-probe touch`: so much memory was touched once and given back. `blocks_ns`: the time of each block of
+    /// the PMD size.
     Touched {
         bytes: u64,
         wall_ns: u64,
+        blocks_ns: Vec<u64>,
     },
     /// `hugewise-probe fragment`: so much memory is free, so much of it in blocks that a huge page fits into, and so many
     /// blocks have a page of the probe's that cannot be moved, after `rounds` of compaction.

@@ -97,7 +97,7 @@ fn following(event: &Event) -> Option<Event> {
             }],
             reason: None,
         },
-        Event::Cpu { .. } => Event::Touched { bytes: 1_073_741_824, wall_ns: 300_000_000 },
+        Event::Cpu { .. } => Event::Touched { bytes: 4_194_304, wall_ns: 1_300_000, blocks_ns: vec![270_000, 900_000] },
         Event::Touched { .. } => Event::Fragmented {
             free_bytes: 21_474_836_480,
             huge_bytes: 4_194_304,

@@ -1,7 +1,8 @@
 """One arm of an interleaved block: the processes of the arm are frozen while other arms have their turns.
 
-An arm with servers has them and a client; else it is a command. An arm whose server or client has ended has failed, and
-takes no more turns; a command that holds something that must not be frozen cannot take turns.
+An arm with servers has them and a client; any other arm is a timed command and its processes. An arm whose server or
+client has ended has failed, and takes no more turns; a command that holds something that must not be frozen cannot take
+turns.
 """
 
 from __future__ import annotations
@@ -70,8 +71,13 @@ class ArmInTurns:
         self.work.leaf.kill()
 
     @property
+    def served(self) -> bool:
+        """True if servers are under test; else the timed command is."""
+        return self.work.driver.served
+
+    @property
     def driver(self) -> ServiceDriver | None:
-        """Driver of an arm with servers, else None."""
+        """Driver of a staged workload's arm, else None."""
         return self.work.driver if isinstance(self.work.driver, ServiceDriver) else None
 
     def freeze(self) -> None:
@@ -81,7 +87,7 @@ class ArmInTurns:
                 group.freeze()
         if self.frozen is None:
             self.frozen = time.monotonic()
-            if self.driver is None:
+            if not self.served:
                 self._scan()
 
     def _scan(self) -> None:
@@ -179,7 +185,7 @@ class ArmInTurns:
         """
         if self.running.poll() is not None:
             return True
-        return any(map(probe.has_executed, (self.work.leaf if self.driver is None else self.work.client).processes()))
+        return any(map(probe.has_executed, (self.work.client if self.served else self.work.leaf).processes()))
 
 
 class CannotTakeTurnsError(ProcedureError):

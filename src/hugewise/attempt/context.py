@@ -28,6 +28,7 @@ from hugewise.attempt.ageing import Ageing
 from hugewise.attempt.driver import AttemptDriver
 from hugewise.beneath import DirFd
 from hugewise.errors import StorageError
+from hugewise.host.backing import Backing
 from hugewise.host.knob import Settings
 from hugewise.host.scratch import fresh
 from hugewise.machine import noise, probe
@@ -266,6 +267,7 @@ class RunContext:
     pools: Mapping[int, int]  # pages that this session reserved, by page size in bytes
     on_step: Callable[[str], None] = lambda _: None
     ageing: Ageing | None = None  # where a cell of the run asks for aged memory
+    backing: Backing | None = None  # where the host of this virtual machine takes back free memory
     counting: CounterPlan = field(default_factory=CounterPlan)  # events that an attempt on this host counts
     data: Mapping[str, dataset.Kept] = field(default_factory=dict)  # the data of each cell that has some
     # Stored attempts of the run by cell: later ones are compared with them (`runner`).
@@ -412,6 +414,15 @@ class Group:
     def faults_in_turns(self) -> bool:
         """True where the arms take turns and take their memory during their turns."""
         return self.interleaved and faults_in_turns(self.cell.workload, self.cell.values)
+
+    @property
+    def backing(self) -> Backing | None:
+        """Has the host give memory before the attempts; None where these take none while they are timed, or ask for
+        memory in another state.
+        """
+        cell = self.cell
+        fresh = cell.memory_age == "fresh" and faults_in_turns(cell.workload, cell.values)
+        return self.bench.backing if fresh and not any(work.boarded.own for work in self.works) else None
 
     @property
     def timeout(self) -> float:

@@ -221,6 +221,9 @@ class _Turning(AttemptDriver):
                 for side in self.sides:
                     thawing.callback(side.release)
                 with self._without_khugepaged():
+                    for side in self.sides:
+                        if side.driver is not None and not side.served:
+                            side.driver.mark()
                     self._await()
                     self._take()
             self._wait(processes)
@@ -261,14 +264,14 @@ class _Turning(AttemptDriver):
         """Wait until each arm has executed its program; a command gets a turn for that, as it is frozen before."""
         for number in self._digits(1):
             side = self.sides[number]
-            if side.driver is None:
+            if not side.served:
                 side.thaw()
             end = time.monotonic() + _TO_BEGIN_S
             while not side.begun():
                 if time.monotonic() > end:
                     raise CannotTakeTurnsError(side.work, f"its timed command was not there after {_TO_BEGIN_S:g} s")
                 time.sleep(_PAUSE_S)
-            if side.driver is None:
+            if not side.served:
                 side.freeze()
 
     def _take(self) -> None:
@@ -312,19 +315,30 @@ class _Turning(AttemptDriver):
                 driver.let_end()
 
     def _work(self, performances: Sequence[tuple[ArmInTurns, ServiceDriver]], length: float) -> None:
-        """Give the servers and their clients turns until the clients have done their work; all of it counts."""
-        for _, driver in performances:
-            driver.mark()
-        take_turns(self.sides, self._digits(None), length=length, wash_out=0.0)
-        for _, driver in performances:
+        """Give the servers and their clients turns until the clients have done their work; all of it counts. Commands
+        without servers began before: each has had a turn to execute its program.
+        """
+        for side, driver in performances:
+            if side.served:
+                driver.mark()
+        taken = take_turns(self.sides, self._digits(None), length=length, wash_out=0.0)
+        for number, (side, driver) in enumerate(performances):
+            if not side.served:
+                driver.parts = tuple(_part(turn) for turn in taken if turn.player == number)
             driver.mark()
         for side, driver in performances:
             if not side.fallen:
                 side.look(driver.look)
 
     def _digits(self, rounds: int | None) -> Iterator[int]:
+        """Yield whose turn it is. All arms are frozen meanwhile, so that memory can be touched for those that take some
+        in their turns.
+        """
         turns = None if rounds is None else rounds * len(self.sides)
-        return map(int, itertools.islice(itertools.cycle(self.group.turns), turns))
+        for digit in itertools.islice(itertools.cycle(self.group.turns), turns):
+            if self.group.backing is not None:
+                self.group.backing.touch_again(self.group.cell.id, sum(side.most_bytes for side in self.sides))
+            yield int(digit)
 
 
 def _part(turn: Turn) -> Part:
@@ -335,7 +349,7 @@ def _in_turns(group: Group, works: Sequence[AttemptState]) -> list[list[probe.Ev
     sides = [ArmInTurns(work, (work.leaf, work.client) if work.driver.served else (work.leaf,)) for work in works]
     with ExitStack() as thawing:
         for side in sides:
-            if side.driver is None:
+            if not side.served:
                 thawing.callback(side.release)
                 if not isinstance(side.work.leaf, cgroup.Tree):
                     side.freeze()  # the command enters its group before its exec, and stands still there

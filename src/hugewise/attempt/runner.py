@@ -252,6 +252,8 @@ def settle(group: Group) -> None:
     time.sleep(group.bench.study.between.settle)
     if group.bench.ageing is not None:  # mended, as others may have changed it
         group.aged = group.bench.ageing.bring(group.cell.memory_age, need(group.cell))
+    if group.backing is not None:  # before the counters are read that prove pages
+        group.backing.touch(group.cell.id)
 
 
 def check(group: Group) -> None:
@@ -448,6 +450,8 @@ def store(group: Group) -> None:
             earlier[:] = telling(earlier, same)
             made = held(made, same, group.cell, (*earlier, *found))
         found.append(made)
+    if group.backing is not None:
+        group.backing.learn(group.cell.id, sum(attempt.peak_bytes or 0 for attempt in found))
     rejected = next((attempt for attempt in found if attempt.state == "rejected"), None)
     for work, attempt in zip(group.works, found, strict=True):
         if rejected is not None and attempt.state != "rejected":

@@ -240,6 +240,9 @@ class ServiceDriver(AttemptDriver):
             self._try(lambda: self._make(made, places), "rejected")
         places, self._procedure = self._set(given, places)
         self.served = any(server.where == "machine" for server in self._procedure.servers)
+        if self.turns is not None and not self.served:  # its memory is scanned while it is frozen
+            timed = msgspec.structs.replace(self._procedure.timed, proof="exit")
+            self._procedure = msgspec.structs.replace(self._procedure, timed=timed)
         self.gate = self._procedure.gate
         self._runner = ProcedureRunner(
             machine,
@@ -339,7 +342,7 @@ class ServiceDriver(AttemptDriver):
         """Mark the begin or the end of the measured part."""
         if self._moments.begun and self._counting is not None:
             self._count(self._counting.end)
-        sut = self.procedure_runner.tested.used() if self.fixed else self.sut.used()
+        sut = self.procedure_runner.tested.used() if self.fixed and self.served else self.sut.used()
         self._moments.mark(self.site, sut, self.client.used, self.far)
         if self._moments.first and self._counting is not None:
             self._count(self._counting.begin)

@@ -252,10 +252,11 @@ class Cpu(ProbeEvent, frozen=True):
 
 
 class Touched(ProbeEvent, frozen=True):
-    """Memory was touched once."""
+    """Memory was touched once. `blocks_ns`: the time of each block of the PMD size."""
 
     bytes: Natural
     wall_ns: Natural
+    blocks_ns: list[Natural]
 
 
 class Fragmented(ProbeEvent, frozen=True):

@@ -319,6 +319,8 @@ class Conductor:
         return self._close("finished")
 
     def _close(self, state: Literal["finished", "time is up"]) -> Closed:
+        if self.bench.backing is not None and (cost := self.bench.backing.said()) is not None:
+            self._note(cost)
         record = Closed(t=self.clock.wall(), state=state, seed=self.seed.hex())
         self.folder.append(record)
         return record

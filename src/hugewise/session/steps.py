@@ -27,6 +27,7 @@ from hugewise.attempt.service import prepared
 from hugewise.errors import HugewiseError, ProbeError, RunError, SettingError
 from hugewise.files import storing
 from hugewise.host import cgroup, journal
+from hugewise.host.backing import Backing, backing_of
 from hugewise.host.knob import Settings
 from hugewise.host.ledger import JournalRecord, Scratched
 from hugewise.host.local_host import LocalHost
@@ -270,6 +271,7 @@ class Session:
     results: Path | None = None
     data: dict[str, dataset.Kept] = field(default_factory=dict)
     ageing: Ageing | None = None
+    backing: Backing | None = None
     clients: Reached = field(default_factory=lambda: Reached(None))
     command: tuple[str, ...] = ()
     declared: int | None = None
@@ -359,6 +361,7 @@ class Session:
             self.journal = journal.Journal.begin(self.host, journal.JOURNAL, str(self.folder.path.resolve()))
             self.at_close("end_journal", self.journal.close)
         self.settings = Settings(self.host, self.journal)
+        self.backing = backing_of(self.host)
 
     def hold_settings(self) -> None:
         """Have settings restored at the end; opened after the folders, so that no folder can delay the restore."""
@@ -380,6 +383,8 @@ class Session:
             if cell.id not in taking:
                 continue
             found = self._suitability(cell, uncontained, len(taking))
+            if self.backing is not None and found.peak:
+                self.backing.learn(cell.id, found.peak * len(cell.arms))
             self._declare(cell, found)
             if found.refused is not None:
                 del taking[cell.id]
@@ -620,6 +625,7 @@ class Session:
             boot_id=self.boot_id,
             pools=self.pools,
             ageing=self.ageing,
+            backing=self.backing,
             on_step=self.on_step,
             counting=self.counters,
             data=self.data,

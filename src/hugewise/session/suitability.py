@@ -92,12 +92,14 @@ class Suitability:
     one_thread  one thread that never waits: the CPU time of the command is the time that a CPU of its own would take
     by_clock    its allocator, where that gives memory back by the clock
     seconds     what its one run took, with its start; None where it was not run, or did not end
+    peak        bytes that its processes had at most; 0 where that is not known
     """
 
     refused: str | None = None
     one_thread: bool = False
     by_clock: str | None = None
     seconds: float | None = None
+    peak: int = 0
 
 
 def suitability(
@@ -143,6 +145,7 @@ def suitability(
         one_thread=samples.parallel <= _PARALLEL * samples.count and _cpu_s(usage) <= _ONE_CPU * exited.wall_ns / 1e9,
         by_clock=None if runtime is None or runtime.name not in BY_CLOCK else runtime.name,
         seconds=seconds,
+        peak=peak,
     )
 
 

@@ -116,6 +116,18 @@ class StagedWorkload:
         return None
 
 
+class TimedAsAWhole(StagedWorkload):
+    """A staged workload without servers (`FixedWork`): its timed command does its work and ends. Where arms take turns
+    the command takes its memory in its own turns.
+    """
+
+    def turns_refused(self, values: Values) -> str | None:
+        return None
+
+    def filled(self, values: Values) -> bool:
+        return False
+
+
 class PartedWorkload(StagedWorkload):
     """A staged workload whose clients may be on a host of their own (`Parted`): one server, with a password.
 

@@ -35,7 +35,7 @@ from hugewise.quantity import format_size
 from hugewise.reading import believing
 from hugewise.workloads import _staged
 from hugewise.workloads._outputs import only
-from hugewise.workloads._staged import StagedWorkload, Values, integer
+from hugewise.workloads._staged import TimedAsAWhole, Values, integer
 
 _ARCHIVES = (b"!<arch>\n", b"!<thin>\n")
 
@@ -282,7 +282,7 @@ _ALL_FILES = ("find", ".", "-type", "f")
 _ARTEFACT, _REFERENCE, _FILES = "artefact.tar", "reference.tar", "reference.files"
 
 
-class Build(StagedWorkload):
+class Build(TimedAsAWhole):
     """The command is the system under test, with every CPU. Its processes come and go: pages are proven by a twin."""
 
     name = "build"

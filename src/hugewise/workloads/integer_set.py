@@ -25,7 +25,7 @@ from hugewise.quantity import format_size
 from hugewise.workloads import _staged
 from hugewise.workloads._micro import whole_pages
 from hugewise.workloads._outputs import only
-from hugewise.workloads._staged import StagedWorkload, Values, float_value
+from hugewise.workloads._staged import TimedAsAWhole, Values, float_value
 
 Draw = Callable[[], float]
 
@@ -244,7 +244,7 @@ PROGRAMS: Mapping[str, Program] = {
 }
 
 
-class IntegerSet(StagedWorkload):
+class IntegerSet(TimedAsAWhole):
     """One program of the set, timed as a whole, pinned to one CPU."""
 
     name = "integer-set"
