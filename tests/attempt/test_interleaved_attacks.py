@@ -243,7 +243,7 @@ def test_who_has_failed_beside_one_that_is_made_again_stays_known_for_it(
     folder = SimpleNamespace(accept=lambda _, attempt: kept.append(attempt))
     group = SimpleNamespace(
         bench=SimpleNamespace(earlier=defaultdict(list), folder=folder),
-        cell=SimpleNamespace(id="c"), works=works, drift=[], shared=False, stored=[],
+        cell=SimpleNamespace(id="c"), works=works, drift=[], shared=False, stored=[], backing=None,
     )  # fmt: skip
     runner.store(cast(Group, group))
     assert [one.state for one in kept] == ["rejected"] * 3

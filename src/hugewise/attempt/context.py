@@ -420,9 +420,10 @@ class Group:
         """Has the host give memory before the attempts; None where these take none while they are timed, or ask for
         memory in another state.
         """
-        cell = self.cell
-        fresh = cell.memory_age == "fresh" and faults_in_turns(cell.workload, cell.values)
-        return self.bench.backing if fresh and not any(work.boarded.own for work in self.works) else None
+        found, cell = self.bench.backing, self.cell
+        if found is None or cell.memory_age != "fresh" or not faults_in_turns(cell.workload, cell.values):
+            return None
+        return None if any(work.boarded.own for work in self.works) else found
 
     @property
     def timeout(self) -> float:

@@ -36,7 +36,7 @@ _AGAIN_S = 1.0  # the host takes back what was free for two seconds
 
 def reported_order(host: Host) -> int | None:
     """Return the smallest order of free blocks that the host takes back; None where it takes none."""
-    said = text_of(host, _ORDER) or ""
+    said = (text_of(host, _ORDER) or "").strip()
     return int(said) if said.isdecimal() and int(said) <= _MOST_ORDER else None
 
 

@@ -1,0 +1,111 @@
+"""Memory that the host of a virtual machine takes back: how much is touched, when, and what is said of its cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from hugewise.errors import ProbeError
+from hugewise.host import backing
+from hugewise.host.backing import Backing, backing_of, reported_order
+from hugewise.machine import probe
+from hugewise.model.pages import THP
+from tests.build.hosts import Files
+
+ORDER = "/sys/module/page_reporting/parameters/page_reporting_order"
+MIB, HUGE = 1 << 20, 2 << 20
+FILES = {"/proc/meminfo": "MemAvailable: 8388608 kB\n", f"{THP}/hpage_pmd_size": f"{HUGE}\n", ORDER: "9\n"}
+
+
+class Touching:
+    """The probe: what it was asked to touch, in bytes, and the time of each of its blocks."""
+
+    def __init__(self, blocks_ns: list[int]) -> None:
+        self.blocks_ns, self.asked = blocks_ns, list[int]()
+
+    def __call__(self, *words: str) -> probe.Touched:
+        assert (words[0], words[1], words[3]) == ("touch", "--bytes", "--huge")
+        self.asked.append(int(words[2]))
+        return probe.Touched(bytes=int(words[2]), wall_ns=1, blocks_ns=self.blocks_ns)
+
+
+def made(
+    monkeypatch: pytest.MonkeyPatch, blocks_ns: list[int], files: Mapping[str, str] = FILES
+) -> tuple[Backing, Touching]:
+    touching = Touching(blocks_ns)
+    monkeypatch.setattr(backing.probe, "ask", touching)
+    found = backing_of(Files(files))
+    assert found is not None
+    return found, touching
+
+
+@pytest.mark.parametrize(("said", "order"), [("9\n", 9), ("0", 0), ("4294967295\n", None), ("-1", None), ("", None)])
+def test_who_takes_back_free_memory_is_read_from_the_module(said: str, order: int | None) -> None:
+    assert reported_order(Files({ORDER: said})) == order
+
+
+def test_where_nobody_takes_memory_back_nothing_is_touched() -> None:
+    assert backing_of(Files({**FILES, ORDER: "4294967295\n"})) is None
+    assert backing_of(Files({ORDER: "9"})) is None  # no huge pages
+
+
+def test_as_much_is_touched_as_earlier_blocks_used_and_what_is_held_already_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found, touching = made(monkeypatch, [])
+    found.touch("a")  # nobody knows yet
+    found.learn("a", 100 * MIB)
+    found.learn("a", 60 * MIB)
+    found.touch("a")
+    found.touch("a", held=100 * MIB)
+    found.touch("a", held=900 * MIB)
+    found.touch("b")
+    assert [each // MIB for each in touching.asked] == [256, 142, 42, 32, 256]
+
+
+def test_most_of_the_memory_is_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, touching = made(monkeypatch, [])
+    found.learn("a", 100 << 30)
+    found.touch("a")
+    assert touching.asked == [2 << 30]
+    found, touching = made(monkeypatch, [], {**FILES, "/proc/meminfo": ""})
+    found.touch("a")
+    assert touching.asked == []
+
+
+def test_between_turns_it_is_touched_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, touching = made(monkeypatch, [])
+    now = [100.0]
+    monkeypatch.setattr(backing.time, "monotonic", lambda: now[0])
+    found.touch("a")
+    for now[0] in (100.5, 100.9, 101.0, 101.5, 102.5):
+        found.touch_again("a", 0)
+    assert len(touching.asked) == 3
+
+
+def test_a_probe_that_finds_too_little_memory_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, _ = made(monkeypatch, [])
+
+    def short(*_: str) -> probe.Touched:
+        raise ProbeError("is more than the bytes of memory that are available now")
+
+    monkeypatch.setattr(backing.probe, "ask", short)
+    found.touch("a")
+    assert found.said() is None
+
+
+def test_it_is_said_what_a_block_cost_that_the_host_had_to_give(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, _ = made(monkeypatch, [270_000] * 90 + [5_400_000] * 10)
+    found.touch("a")
+    assert found.said() == (
+        "the host of this virtual machine takes back free memory: 200 MiB were touched before the arms took memory, so"
+        " that the host had given it. 10 of 100 blocks of 2m took 5.4 ms, as the host had to give them first, and the"
+        " others 0.27 ms: a program that takes huge pages after a pause waits as long for each"
+    )
+    found, _ = made(monkeypatch, [270_000] * 90)
+    found.touch("a")
+    assert str(found.said()).endswith("so that the host had given it")
+    found, _ = made(monkeypatch, [270_000] * 3)
+    found.touch("a")
+    assert found.said() is None
