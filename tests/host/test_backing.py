@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 
 import pytest
@@ -34,7 +35,7 @@ def made(
     monkeypatch: pytest.MonkeyPatch, blocks_ns: list[int], files: Mapping[str, str] = FILES
 ) -> tuple[Backing, Touching]:
     touching = Touching(blocks_ns)
-    monkeypatch.setattr(backing.probe, "ask", touching)
+    monkeypatch.setattr(probe, "ask", touching)
     found = backing_of(Files(files))
     assert found is not None
     return found, touching
@@ -77,7 +78,7 @@ def test_most_of_the_memory_is_left_to_others(monkeypatch: pytest.MonkeyPatch) -
 def test_between_turns_it_is_touched_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     found, touching = made(monkeypatch, [])
     now = [100.0]
-    monkeypatch.setattr(backing.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     found.touch("a")
     for now[0] in (100.5, 100.9, 101.0, 101.5, 102.5):
         found.touch_again("a", 0)
@@ -90,7 +91,7 @@ def test_a_probe_that_finds_too_little_memory_ends_nothing(monkeypatch: pytest.M
     def short(*_: str) -> probe.Touched:
         raise ProbeError("is more than the bytes of memory that are available now")
 
-    monkeypatch.setattr(backing.probe, "ask", short)
+    monkeypatch.setattr(probe, "ask", short)
     found.touch("a")
     assert found.said() is None
 

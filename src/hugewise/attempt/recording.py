@@ -251,14 +251,15 @@ def _of_others(group: Group, treatment: Treatment, coverage: Mapping[str, int]) 
 
 def needs_twin(group: Group, work: AttemptState) -> bool:
     """Return whether the pages of a command are to be seen in an untimed twin, while its memory grows: as its workload
-    asks, or where what a scan at its exit saw proves nothing. A process left before the root did; pages of a pool may
-    have been given back; or most of the memory was, and the kernel's counters do not show the promised pages.
+    asks, or where what a scan at its exit saw proves nothing. A process left before the root did, and nothing was
+    scanned before; pages of a pool may have been given back; or most of the memory was, and the kernel's counters do
+    not show the promised pages. Where arms take turns, their processes were scanned when they had most memory.
     """
     if work.command.proof != "exit":
         return work.command.proof == "twin"
     seen = outcome.total_coverage(event.bytes for event in work.events if isinstance(event, probe.Coverage))
     exited = outcome.last(work.events, probe.Exit)
-    if exited is not None and exited.early_exits > 0:
+    if exited is not None and exited.early_exits > 0 and not group.faults_in_turns:
         return True
     if outcome.pool_unseen(seen, work.arm.treatment.target, group.cell.threshold(work.arm).share):
         return True

@@ -252,7 +252,7 @@ def settle(group: Group) -> None:
     time.sleep(group.bench.study.between.settle)
     if group.bench.ageing is not None:  # mended, as others may have changed it
         group.aged = group.bench.ageing.bring(group.cell.memory_age, need(group.cell))
-    if group.backing is not None:  # before the counters are read that prove pages
+    if group.backing is not None and not group.interleaved:  # before the counters are read that prove pages
         group.backing.touch(group.cell.id)
 
 

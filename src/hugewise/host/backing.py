@@ -32,6 +32,7 @@ _MARGIN, _SPARE = 1.1, 32 << 20  # beyond what earlier attempts used
 _SLOW = 4  # times the typical block of those that the host had given
 _FEWEST = 16  # blocks, to tell slow ones from others
 _AGAIN_S = 1.0  # the host takes back what was free for two seconds
+_A_SECOND = 1 << 30  # bytes that arms which take turns hardly exceed in that time
 
 
 def reported_order(host: Host) -> int | None:
@@ -65,12 +66,14 @@ class Backing:
         """Remember what a block of the cell used at its most, in bytes."""
         self.peaks[cell] = max(peak, self.peaks.get(cell, 0))
 
-    def touch(self, cell: str, held: int = 0) -> None:
-        """Touch as much memory as the cell's blocks use, without the bytes that its processes `held` already."""
+    def touch(self, cell: str, held: int = 0, most: int | None = None) -> None:
+        """Touch as much memory as the cell's blocks use, without the bytes that its processes `held` already, and no
+        more than `most` bytes.
+        """
         free = meminfo(self.host).get("MemAvailable", 0)
         known = self.peaks.get(cell)
         size = _UNKNOWN if known is None else max(0, int(known * _MARGIN) - held) + _SPARE
-        size = min(size, int(free * _MOST_SHARE))
+        size = min(size, int(free * _MOST_SHARE), size if most is None else most)
         if size > 0:
             with suppress(ProbeError):  # other programs have taken the memory meanwhile
                 touched = probe.ask("touch", "--bytes", str(size), "--huge")
@@ -81,7 +84,7 @@ class Backing:
     def touch_again(self, cell: str, held: int) -> None:
         """Touch memory anew where a second has passed since it was touched."""
         if time.monotonic() - self._touched >= _AGAIN_S:
-            self.touch(cell, held)
+            self.touch(cell, held, _A_SECOND)
 
     def said(self) -> str | None:
         """Return what the host's memory cost, for a report; None where hardly anything was touched."""
