@@ -451,7 +451,7 @@ def store(group: Group) -> None:
             made = held(made, same, group.cell, (*earlier, *found))
         found.append(made)
     if group.backing is not None:
-        group.backing.learn(group.cell.id, sum(attempt.peak_bytes or 0 for attempt in found))
+        group.backing.learn(group.cell.id, sum(_taken(attempt, in_turns=group.interleaved) for attempt in found))
     rejected = next((attempt for attempt in found if attempt.state == "rejected"), None)
     for work, attempt in zip(group.works, found, strict=True):
         if rejected is not None and attempt.state != "rejected":
@@ -466,6 +466,12 @@ def store(group: Group) -> None:
         group.bench.folder.accept(work.draft, attempt)
         if work.driver.reading.same:
             earlier.append(attempt)
+
+
+def _taken(attempt: Attempt, *, in_turns: bool) -> int:
+    """Return the bytes that an attempt took at its most: a scan saw them in turns, else the kernel counted them."""
+    scanned = sum(attempt.delivery.coverage.values()) if in_turns else 0
+    return scanned or attempt.peak_bytes or 0
 
 
 STEPS: tuple[Callable[[Group], None], ...] = (
