@@ -1,0 +1,106 @@
+"""When memory is touched that the host of a virtual machine took back, and what is learnt from the attempts."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hugewise.attempt import interleaved, runner
+from hugewise.attempt.arm_in_turns import ArmInTurns
+from hugewise.attempt.context import AttemptState, Group
+from hugewise.host.backing import Backing
+from hugewise.model.pages import MemoryAge
+from hugewise.workloads import discover
+from tests.attempt.test_interleaved_attacks import OnThisHost
+from tests.attempt.test_runner_guests import FakeGuest, FakeMachine, Fault, bench, trial
+from tests.build.hosts import Files
+from tests.build.studies import an_arm, cell_of
+from tests.build.trials import attempt, delivery
+
+
+class Touching(Backing):
+    """It keeps what it was asked to touch: for which cell, and how much is held already (None: before an attempt)."""
+
+    def __init__(self) -> None:
+        super().__init__(Files(), 2 << 20)
+        self.asked: list[tuple[str, int | None]] = []
+
+    def touch(self, cell: str, held: int = 0, most: int | None = None) -> None:
+        self.asked.append((cell, None))
+
+    def touch_again(self, cell: str, held: int) -> None:
+        self.asked.append((cell, held))
+
+
+def group_of(
+    folder: Path,
+    workload: Any = None,
+    *,
+    turns: str = "",
+    own: bool = False,
+    memory_age: MemoryAge = "fresh",
+    values: dict[str, Any] | None = None,
+) -> tuple[Group, Touching]:
+    arms = [an_arm(name) for name in ("base", "thp")]
+    cell = cell_of(
+        workload or Fault(), *arms, kind="interleaved" if turns else "sequential",
+        memory_age=memory_age, values=values or {},
+    )  # fmt: skip
+    aboard = (FakeGuest if own else OnThisHost)(FakeMachine(emulated=False))
+    works = [AttemptState(arm, trial(arm.name), 1, folder, aboard=aboard) for arm in arms[: 2 if turns else 1]]
+    touching = Touching()
+    made = dataclasses.replace(bench(folder), backing=touching)
+    return Group(made, cell, works, turns), touching
+
+
+def test_memory_is_touched_before_an_attempt_that_takes_some_while_it_is_timed(tmp_path: Path) -> None:
+    group, touching = group_of(tmp_path)
+    runner.settle(group)
+    assert touching.asked == [("fault", None)]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"own": True},
+        {"memory_age": "pressure"},
+        {"workload": discover()["redis"]},
+        {"workload": discover()["service"], "values": {"fill": ("true",)}},
+    ],
+    ids=["in a guest", "aged memory", "servers that were filled before", "a service that was filled before"],
+)
+def test_memory_is_left_alone_where_the_attempt_takes_none_or_wants_another_state(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    group, touching = group_of(tmp_path, **changes)
+    runner.settle(group)
+    assert touching.asked == []
+
+
+@pytest.mark.parametrize("name", ["command", "build", "x264", "integer-set", "service"])
+def test_arms_in_turns_find_touched_memory_whenever_one_goes_on(tmp_path: Path, name: str) -> None:
+    group, touching = group_of(tmp_path, discover()[name], turns="0110", values={"fill": ()})
+    runner.settle(group)  # what is touched so early is gone when the first arm goes on
+    assert touching.asked == []
+    sides = [ArmInTurns(work, ()) for work in group.works]
+    sides[0].most_bytes, sides[1].most_bytes = 100, 20
+    turning = interleaved._Turning(group, group.works, sides)
+    assert list(turning._digits(2)) == [0, 1, 1, 0]
+    assert touching.asked == [(name, 120)] * 4
+
+
+@pytest.mark.parametrize(("turns", "learnt"), [("", 900), ("01", 700)])
+def test_what_the_attempts_took_is_learnt_from_their_scans_in_turns_else_from_the_kernel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, turns: str, learnt: int
+) -> None:
+    """The kernel also counts files in memory."""
+    group, touching = group_of(tmp_path, turns=turns)
+    scanned = delivery(coverage={"anon:4096": 350})
+    made = (attempt(work.arm.name, 1.0, cell="fault", delivery=scanned, peak_bytes=900) for work in group.works)
+    monkeypatch.setattr(runner, "stored", lambda group, work: next(made))
+    monkeypatch.setattr(type(group.bench.folder), "accept", lambda *_: None)
+    runner.store(group)
+    assert touching.peaks == {"fault": learnt}
