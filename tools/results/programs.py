@@ -267,6 +267,9 @@ def _question(results: Results, cell: CellResult, comparison: Comparison) -> _Qu
 
 
 def _of_page(data: PageData) -> Iterator[PolicyFound]:
+    """Yield the policies of a page. Where the parameters of a load or the treatment of an arm have changed, the newest
+    stand: an earlier form of the study asked another question.
+    """
     together = {(one.cell, one.arm, one.baseline, one.metric): one.verdict for one in together_typical(data)}
     found: dict[_Key, list[RunFound]] = {}
     for results in (run.results for run in data.runs if not counted(run.results)):
@@ -274,7 +277,11 @@ def _of_page(data: PageData) -> Iterator[PolicyFound]:
             for one in cell.comparisons:
                 alone = RunFound(results, _alone(cell, one), one)
                 found.setdefault(_key(cell, one), []).append(alone)
-    for (names, _), several in found.items():
+    newest: dict[tuple[str, str, str, str], _Key] = {}
+    for key in found:  # the newest run comes first
+        newest.setdefault(key[0], key)
+    for names, key in newest.items():
+        several = found[key]
         verdict = together.get(names, "") if len(several) > 1 else ""
         cell = replace(several[0].cell, **_beside([run.cell for run in several]))
         yield PolicyFound(tuple(several), cell, verdict if verdict in DIRECTIONS else "")
@@ -317,7 +324,7 @@ _SAID = (
     "The answers hold on the machine of the run; another machine may give others (hugewise advise measures yours). Set:"
     " the setting was better, and no price was seen. Yours to weigh: the setting was better at a price, in some of the"
     " runs alone (runs of too few pairs for any verdict count by their evidence), or on too little evidence of all runs"
-    ". Leave: the setting was worse or made no difference. Open: the runs did not decide, or decided differently."
+    ". A load whose parameters have changed stands with its newest runs. Leave: the setting was worse or made no difference. Open: the runs did not decide, or decided differently."
 )
 _DETAILS = (
     "Memory is the most that was used: a pool counts whole, used or not, and base pages as they were touched. The size"
