@@ -6,15 +6,18 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
 
+from hugewise.attempt.arm_in_turns import ArmInTurns
 from hugewise.attempt.context import AttemptState, Group
-from hugewise.attempt.interleaved import _hand_out, _without_rests
-from hugewise.attempt.recording import _proof
+from hugewise.attempt.interleaved import _hand_out, _in_own_time, _without_rests
+from hugewise.attempt.recording import _proof, needs_twin
 from hugewise.machine import probe
 from hugewise.model.pages import PageTarget
+from hugewise.model.procedure import counted as counted_parts
 from hugewise.model.trial import Delivery, DeliveryThreshold
-from hugewise.model.workload import Launch
+from hugewise.model.workload import Launch, Proof
 from tests.build import known
 from tests.build.studies import FakeWorkload, an_arm, cell_of
 
@@ -108,6 +111,41 @@ def seen(*, huge: int, base: int) -> list[probe.Coverage]:
 HUGE, SPLIT = seen(huge=64, base=0), seen(huge=16, base=48)
 
 
+@pytest.mark.parametrize(
+    ("proof", "left_early", "scanned", "twin"),
+    [
+        ("twin", 0, False, True),
+        ("twin", 5, True, False),
+        ("exit", 5, False, True),
+        ("exit", 5, True, False),
+        ("exit", 0, False, False),
+        ("counters", 5, False, False),
+    ],
+)
+def test_processes_that_were_scanned_while_they_were_frozen_need_no_twin(
+    proof: Proof, left_early: int, scanned: bool, twin: bool
+) -> None:
+    """A process that left before the root did was seen by no scan at the root's exit."""
+    arm = an_arm("thp", PageTarget("thp", 2 * MIB))
+    work = AttemptState(arm, None, 1, Path("none"))  # type: ignore[arg-type]
+    work.launch = Launch(argv=("make",), proof=proof)
+    work.events = [*HUGE, msgspec.structs.replace(exited(100.0, 10.0), early_exits=left_early)]
+    work.scanned_frozen = scanned
+    group = SimpleNamespace(cell=cell_of(FakeWorkload("build", ()), an_arm("base"), arm))
+    assert needs_twin(cast(Group, group), work) == twin
+
+
+def test_the_rate_of_a_workload_without_servers_is_by_the_time_of_its_own_turns() -> None:
+    driver = SimpleNamespace(served=False, measured=(1000.0, 1030.0), parts=())
+    side = SimpleNamespace(
+        driver=driver, served=False, rests=[(92.0, 98.0)], fullest=HUGE, work=SimpleNamespace(scanned_frozen=False)
+    )
+    events = _in_own_time(cast(ArmInTurns, side), [exited(100.0, 10.0)])
+    assert counted_parts(driver.parts) == 4.0  # of 10 s it was frozen for 6
+    assert side.work.scanned_frozen
+    assert events[-1:] == HUGE
+
+
 def proven(filled: list[probe.Coverage], coverage: list[probe.Coverage]) -> Delivery:
     """Of an arm that is promised huge pages, by what was seen before and after its turns."""
     arm = an_arm("thp", PageTarget("thp", 2 * MIB))
@@ -122,6 +160,7 @@ def proven(filled: list[probe.Coverage], coverage: list[probe.Coverage]) -> Deli
         boarded=SimpleNamespace(own=False),
         events=[],
         twin=None,
+        scanned_frozen=False,
         laid=None,
     )
     group = SimpleNamespace(cell=cell, works=[work, work], bench=SimpleNamespace(pools={}))

@@ -195,7 +195,7 @@ def test_a_timed_command_that_was_ended_had_the_time_of_all_turns(tmp_path: Path
     late = [msgspec.structs.replace(each, timed_out=True) if isinstance(each, probe.Exit) else each for each in EVENTS]
     found = recorded(tmp_path, Filled([], []), Filled([], []), events=late)
     told = {(attempt.reason, attempt.timed_out) for attempt in found}
-    assert told == {("timed out after 75 s", True)}  # 30 s of the cell, two arms, and a fifth washed out
+    assert told == {("timed out after 150 s", True)}  # 30 s of the cell, two arms, a fifth washed out, and scans
 
 
 def test_a_command_has_its_timeout_of_its_own_turns(tmp_path: Path) -> None:

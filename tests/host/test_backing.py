@@ -64,6 +64,30 @@ def test_as_much_is_touched_as_earlier_blocks_used_and_what_is_held_already_is_n
     assert [each // MIB for each in touching.asked] == [256, 121, 21, 16, 256]
 
 
+@pytest.mark.parametrize(
+    ("group", "limit", "used"),
+    [
+        ("0::/job\n", "/sys/fs/cgroup/job/memory.max", "/sys/fs/cgroup/job/memory.current"),
+        (
+            "4:memory:/job\n",
+            "/sys/fs/cgroup/memory/job/memory.limit_in_bytes",
+            "/sys/fs/cgroup/memory/job/memory.usage_in_bytes",
+        ),
+    ],
+    ids=["cgroup v2", "cgroup v1"],
+)
+def test_a_limit_of_its_own_cgroup_leaves_less_to_touch(
+    monkeypatch: pytest.MonkeyPatch, group: str, limit: str, used: str
+) -> None:
+    files = {**FILES, "/proc/self/cgroup": group, limit: str(512 * MIB), used: str(112 * MIB)}
+    found, touching = made(monkeypatch, [], files)
+    found.touch("a")
+    assert touching.asked == [100 * MIB]
+    found, touching = made(monkeypatch, [], {**files, limit: "max"})
+    found.touch("a")
+    assert touching.asked == [256 * MIB]
+
+
 def test_most_of_the_memory_is_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
     found, touching = made(monkeypatch, [])
     found.learn("a", 100 << 30)
@@ -74,14 +98,18 @@ def test_most_of_the_memory_is_left_to_others(monkeypatch: pytest.MonkeyPatch) -
     assert touching.asked == []
 
 
-def test_between_turns_it_is_touched_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_between_turns_little_is_touched_and_often(monkeypatch: pytest.MonkeyPatch) -> None:
     found, touching = made(monkeypatch, [])
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     found.touch("a")
-    for now[0] in (100.5, 100.9, 101.0, 101.5, 102.5):
-        found.touch_again("a", 0)
+    for now[0] in (100.1, 100.2, 100.25, 100.4, 100.6):
+        found.touch_again("a", lambda: 0)
     assert len(touching.asked) == 3
+    found.learn("a", 8 << 30)
+    now[0] = 110.0
+    found.touch_again("a", lambda: 4 << 30)
+    assert touching.asked[-1] == 256 * MIB  # no more than arms take in that time
 
 
 def test_a_probe_that_finds_too_little_memory_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,13 +127,13 @@ def test_it_is_said_what_a_block_cost_that_the_host_had_to_give(monkeypatch: pyt
     found, _ = made(monkeypatch, [270_000] * 90 + [5_400_000] * 10)
     found.touch("a")
     assert found.said() == (
-        "the host of this virtual machine takes back free memory: 200 MiB were touched before the arms took memory, so"
-        " that the host had given it. 10 of 100 blocks of 2m took 5.4 ms, as the host had to give them first, and the"
-        " others 0.27 ms: a program that takes huge pages after a pause waits as long for each"
+        "the host of this virtual machine takes back free memory: 200 MiB were touched shortly before the arms took"
+        " memory. 10 of 100 blocks of 2m took 5.4 ms, as the host had to give them first, and the others 0.27 ms. A"
+        " program that takes huge pages after a pause waits as long for each of those"
     )
     found, _ = made(monkeypatch, [270_000] * 90)
     found.touch("a")
-    assert str(found.said()).endswith("so that the host had given it")
+    assert str(found.said()).endswith("before the arms took memory")
     found, _ = made(monkeypatch, [270_000] * 3)
     found.touch("a")
     assert found.said() is None

@@ -312,6 +312,7 @@ class AttemptState:
     report: Path | None = None  # folder of the layout library's reports, where it is loaded
     held: mmap | None = None  # pages reserved for other arms, kept from this one
     laid: Sequence[LayoutLine] | None = None  # the library's reports
+    scanned_frozen: bool = False  # its processes were scanned between their turns
     cgroup_faults: int | None = None
     cgroup_peak: int | None = None
 
@@ -427,9 +428,14 @@ class Group:
 
     @property
     def timeout(self) -> float:
-        """Seconds that a timed command has: of arms that take turns each has the others' too, and wash-outs."""
+        """Seconds that a timed command has: of arms that take turns each has the others' too, and wash-outs. Between
+        turns memory is scanned and touched, so that arms which take memory have twice as much; the time of their own
+        turns is judged afterwards.
+        """
         slicing = self.slicing
-        return self.cell.timeout if slicing is None else self.cell.timeout * slicing.arms / (1 - slicing.wash_out)
+        if slicing is None:
+            return self.cell.timeout
+        return self.cell.timeout * slicing.arms / (1 - slicing.wash_out) * (2 if self.faults_in_turns else 1)
 
     @property
     def slicing(self) -> Slicing | None:

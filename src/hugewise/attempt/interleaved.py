@@ -34,6 +34,7 @@ from hugewise.attempt.outcome import Problem
 from hugewise.attempt.procedure import ProcedureError, ends
 from hugewise.attempt.service import ServiceDriver
 from hugewise.attempt.turns import Turn, take_turns
+from hugewise.attempt.under_test import memory_bytes
 from hugewise.files import storing
 from hugewise.host import cgroup
 from hugewise.machine import probe
@@ -321,23 +322,25 @@ class _Turning(AttemptDriver):
         for side, driver in performances:
             if side.served:
                 driver.mark()
-        taken = take_turns(self.sides, self._digits(None), length=length, wash_out=0.0)
-        for number, (side, driver) in enumerate(performances):
-            if not side.served:
-                driver.parts = tuple(_part(turn) for turn in taken if turn.player == number)
+        take_turns(self.sides, self._digits(None), length=length, wash_out=0.0)
+        for _, driver in performances:
             driver.mark()
         for side, driver in performances:
             if not side.fallen:
                 side.look(driver.look)
 
+    def _held(self) -> int:
+        """Return the bytes that the processes of all arms have."""
+        return sum(memory_bytes(side.work.site.host, side.work.leaf.processes()) for side in self.sides)
+
     def _digits(self, rounds: int | None) -> Iterator[int]:
-        """Yield whose turn it is. All arms are frozen meanwhile, so that memory can be touched for those that take some
-        in their turns.
+        """Yield whose turn it is. Nobody works meanwhile, so that memory can be touched for the arms that take some in
+        their turns.
         """
         turns = None if rounds is None else rounds * len(self.sides)
         for digit in itertools.islice(itertools.cycle(self.group.turns), turns):
             if self.group.backing is not None:
-                self.group.backing.touch_again(self.group.cell.id, sum(side.most_bytes for side in self.sides))
+                self.group.backing.touch_again(self.group.cell.id, self._held)
             yield int(digit)
 
 
@@ -360,10 +363,18 @@ def _in_turns(group: Group, works: Sequence[AttemptState]) -> list[list[probe.Ev
         if side.early and side.driver is not None:
             ended = side.driver.procedure_runner.how("its client ended before all turns were over", events)
             side.driver.problem = side.driver.problem or Problem("failed", ended)
-    return [
-        _with_fullest(_without_rests(events, side.rests), side.fullest)
-        for events, side in zip(events_of, sides, strict=True)
-    ]
+    return [_in_own_time(side, events) for events, side in zip(events_of, sides, strict=True)]
+
+
+def _in_own_time(side: ArmInTurns, events: list[probe.Event]) -> list[probe.Event]:
+    """Return the events of an arm by the clock of its own turns, with the fullest scan; rates go by that clock too."""
+    events = _without_rests(events, side.rests)
+    exited = outcome.last(events, probe.Exit)
+    if side.driver is not None and not side.served and side.driver.measured is not None and exited is not None:
+        begin, _ = side.driver.measured
+        side.driver.parts = (Part(begin, begin + exited.wall_ns / 1e9),)
+    side.work.scanned_frozen = bool(side.fullest)
+    return _with_fullest(events, side.fullest)
 
 
 def _with_fullest(events: list[probe.Event], fullest: Sequence[probe.Coverage]) -> list[probe.Event]:

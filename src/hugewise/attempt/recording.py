@@ -251,15 +251,15 @@ def _of_others(group: Group, treatment: Treatment, coverage: Mapping[str, int]) 
 
 def needs_twin(group: Group, work: AttemptState) -> bool:
     """Return whether the pages of a command are to be seen in an untimed twin, while its memory grows: as its workload
-    asks, or where what a scan at its exit saw proves nothing. A process left before the root did, and nothing was
-    scanned before; pages of a pool may have been given back; or most of the memory was, and the kernel's counters do
-    not show the promised pages. Where arms take turns, their processes were scanned when they had most memory.
+    asks, or where what a scan at its exit saw proves nothing. A process left before the root did; pages of a pool may
+    have been given back; or most of the memory was, and the kernel's counters do not show the promised pages.
+    Processes that were scanned while they were frozen need no twin: the scan saw all of them when they had most memory.
     """
     if work.command.proof != "exit":
-        return work.command.proof == "twin"
+        return work.command.proof == "twin" and not work.scanned_frozen
     seen = outcome.total_coverage(event.bytes for event in work.events if isinstance(event, probe.Coverage))
     exited = outcome.last(work.events, probe.Exit)
-    if exited is not None and exited.early_exits > 0 and not group.faults_in_turns:
+    if exited is not None and exited.early_exits > 0 and not work.scanned_frozen:
         return True
     if outcome.pool_unseen(seen, work.arm.treatment.target, group.cell.threshold(work.arm).share):
         return True
@@ -294,7 +294,7 @@ def _delivery_of(
         if change is not None and group.alone(work)
         else None,
         target=arm.treatment.target,
-        proof=command.proof,
+        proof="live" if work.scanned_frozen and command.proof == "twin" else command.proof,
         source=site.source,
         share=cell.threshold(arm).share,
         base_above=cell.threshold(arm).base_above,

@@ -252,7 +252,8 @@ def settle(group: Group) -> None:
     time.sleep(group.bench.study.between.settle)
     if group.bench.ageing is not None:  # mended, as others may have changed it
         group.aged = group.bench.ageing.bring(group.cell.memory_age, need(group.cell))
-    if group.backing is not None and not group.interleaved:  # before the counters are read that prove pages
+    # Before the counters are read that prove the pages of a command; those of staged workloads are proven by scans.
+    if group.backing is not None and isinstance(group.cell.workload, Direct) and not group.interleaved:
         group.backing.touch(group.cell.id)
 
 
@@ -336,6 +337,8 @@ def serve(group: Group) -> None:
 
 def launch(group: Group) -> None:
     """Launch the workload by the probe, which holds its memory, scans it, and kills what is left."""
+    if group.backing is not None and isinstance(group.cell.workload, Staged) and not group.interleaved:
+        group.backing.touch(group.cell.id)  # its data were laid out meanwhile
     group.started, begun = time.time(), time.monotonic()
     works = [work for work in group.works if work.driver.problem is None]
     if group.interleaved and len(works) < len(group.works):
@@ -451,7 +454,7 @@ def store(group: Group) -> None:
             made = held(made, same, group.cell, (*earlier, *found))
         found.append(made)
     if group.backing is not None:
-        group.backing.learn(group.cell.id, sum(_taken(attempt, in_turns=group.interleaved) for attempt in found))
+        group.backing.learn(group.cell.id, sum(map(_taken, found)))
     rejected = next((attempt for attempt in found if attempt.state == "rejected"), None)
     for work, attempt in zip(group.works, found, strict=True):
         if rejected is not None and attempt.state != "rejected":
@@ -468,10 +471,12 @@ def store(group: Group) -> None:
             earlier.append(attempt)
 
 
-def _taken(attempt: Attempt, *, in_turns: bool) -> int:
-    """Return the bytes that an attempt took at its most: a scan saw them in turns, else the kernel counted them."""
-    scanned = sum(attempt.delivery.coverage.values()) if in_turns else 0
-    return scanned or attempt.peak_bytes or 0
+def _taken(attempt: Attempt) -> int:
+    """Return the bytes that an attempt took at its most: those of its scan, or the peak of its largest process. A twin
+    sees each process at its fullest, and not all of them are there at once.
+    """
+    scanned = 0 if attempt.delivery.proof == "twin" else sum(attempt.delivery.coverage.values())
+    return max(scanned, int(attempt.metrics.get("peak_bytes") or 0))
 
 
 STEPS: tuple[Callable[[Group], None], ...] = (

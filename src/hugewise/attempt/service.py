@@ -240,9 +240,6 @@ class ServiceDriver(AttemptDriver):
             self._try(lambda: self._make(made, places), "rejected")
         places, self._procedure = self._set(given, places)
         self.served = any(server.where == "machine" for server in self._procedure.servers)
-        if self.turns is not None and not self.served:  # its memory is scanned while it is frozen
-            timed = msgspec.structs.replace(self._procedure.timed, proof="exit")
-            self._procedure = msgspec.structs.replace(self._procedure, timed=timed)
         self.gate = self._procedure.gate
         self._runner = ProcedureRunner(
             machine,

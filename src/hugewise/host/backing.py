@@ -1,11 +1,11 @@
 """Free memory of a virtual machine whose host takes it back: touched before it is measured with.
 
-With free page reporting the host takes back blocks of a huge page's size that were free for two seconds or more. The
-host has to give memory again when the guest touches such a block. Programs with huge pages take these blocks; programs
-with base pages take pieces that the kernel does not report. Measured on a virtual machine of 24 GiB (Linux 6.18): 0.13
-ms for each MiB in huge pages where the host had given the memory, 2.4 to 3.4 ms where it had taken it back; 0.33 to
-0.42 ms in base pages in both cases. A compiler with 120 MiB took 19% longer under `thp` than under `base` after three
-seconds of rest, and 5% less where as much memory had been touched just before (10 runs each).
+With free page reporting the kernel tells the host every two seconds which blocks of a huge page's size are free. The
+host takes them back, and has to give memory again when the guest touches such a block. Programs with huge pages take
+these blocks; programs with base pages take pieces that the kernel does not report. Measured on a virtual machine of 24
+GiB (Linux 6.18): 0.13 ms for each MiB in huge pages where the host had given the memory, 2.4 to 3.4 ms where it had
+taken it back; 0.33 to 0.42 ms in base pages in both cases. A compiler with 120 MiB took 19% longer under `thp` than
+under `base` after three seconds of rest, and 5% less where as much memory had been touched just before (10 runs each).
 
 Source: Documentation/mm/free_page_reporting.rst and mm/page_reporting.c, Linux 6.18.
 """
@@ -13,6 +13,7 @@ Source: Documentation/mm/free_page_reporting.rst and mm/page_reporting.c, Linux 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from statistics import median
@@ -20,7 +21,7 @@ from statistics import median
 from hugewise.errors import ProbeError
 from hugewise.machine import probe
 from hugewise.machine.proc import meminfo
-from hugewise.model.host import Host, text_of
+from hugewise.model.host import Host, number_of, text_of
 from hugewise.model.pages import PageSizes
 from hugewise.quantity import format_size, readable_size
 
@@ -31,14 +32,33 @@ _MOST_SHARE = 0.25  # of the memory that is available
 _MARGIN, _SPARE = 1.05, 16 << 20  # beyond what earlier attempts used
 _SLOW = 4  # times the typical block of those that the host had given
 _FEWEST = 16  # blocks, to tell slow ones from others
-_AGAIN_S = 1.0  # the host takes back what was free for two seconds
-_A_SECOND = 1 << 30  # bytes that arms which take turns hardly exceed in that time
+_AGAIN_S = 0.25  # far less than two seconds: in between, an arm may find memory that was taken back
+_MOST_AGAIN = 256 << 20  # bytes that arms which take turns hardly exceed in that time
+_MOST = 4 << 30
 
 
 def reported_order(host: Host) -> int | None:
     """Return the smallest order of free blocks that the host takes back; None where it takes none."""
     said = (text_of(host, _ORDER) or "").strip()
     return int(said) if said.isdecimal() and int(said) <= _MOST_ORDER else None
+
+
+def _room(host: Host) -> int:
+    """Return the bytes that are available to this process: on the machine, and in its memory cgroup."""
+    room = meminfo(host).get("MemAvailable", 0)
+    for line in (text_of(host, "/proc/self/cgroup") or "").splitlines():
+        _, controllers, path = line.split(":", 2)
+        first = "memory" in controllers.split(",")
+        folder = f"/sys/fs/cgroup{'/memory' if first else ''}{path}".rstrip("/")
+        limit, used = (
+            number_of(host, f"{folder}/{name}")
+            for name in (
+                ("memory.limit_in_bytes", "memory.usage_in_bytes") if first else ("memory.max", "memory.current")
+            )
+        )
+        if limit is not None and used is not None:
+            room = min(room, max(0, limit - used))
+    return room
 
 
 def backing_of(host: Host) -> Backing | None:
@@ -66,14 +86,13 @@ class Backing:
         """Remember what a block of the cell used at its most, in bytes."""
         self.peaks[cell] = max(peak, self.peaks.get(cell, 0))
 
-    def touch(self, cell: str, held: int = 0, most: int | None = None) -> None:
+    def touch(self, cell: str, held: int = 0, most: int = _MOST) -> None:
         """Touch as much memory as the cell's blocks use, without the bytes that its processes `held` already, and no
         more than `most` bytes.
         """
-        free = meminfo(self.host).get("MemAvailable", 0)
         known = self.peaks.get(cell)
         size = _UNKNOWN if known is None else max(0, int(known * _MARGIN) - held) + _SPARE
-        size = min(size, int(free * _MOST_SHARE), size if most is None else most)
+        size = min(size, int(_room(self.host) * _MOST_SHARE), most)
         if size > 0:
             with suppress(ProbeError):  # other programs have taken the memory meanwhile
                 touched = probe.ask("touch", "--bytes", str(size), "--huge")
@@ -81,10 +100,10 @@ class Backing:
                 self.blocks_ns += touched.blocks_ns
         self._touched = time.monotonic()
 
-    def touch_again(self, cell: str, held: int) -> None:
-        """Touch memory anew where a second has passed since it was touched."""
+    def touch_again(self, cell: str, held: Callable[[], int]) -> None:
+        """Touch memory anew where a quarter of a second has passed since it was touched; `held` as for `touch`."""
         if time.monotonic() - self._touched >= _AGAIN_S:
-            self.touch(cell, held, _A_SECOND)
+            self.touch(cell, held(), _MOST_AGAIN)
 
     def said(self) -> str | None:
         """Return what the host's memory cost, for a report; None where hardly anything was touched."""
@@ -94,13 +113,13 @@ class Backing:
         slow = [each for each in self.blocks_ns if each > _SLOW * typical]
         all_of_them = readable_size(self.size * len(self.blocks_ns))
         text = (
-            f"the host of this virtual machine takes back free memory: {all_of_them} were touched before the arms took"
-            " memory, so that the host had given it"
+            f"the host of this virtual machine takes back free memory: {all_of_them} were touched shortly before the"
+            " arms took memory"
         )
         if not slow:
             return text
         return (
             f"{text}. {len(slow)} of {len(self.blocks_ns)} blocks of {format_size(self.size)} took"
-            f" {median(slow) / 1e6:.1f} ms, as the host had to give them first, and the others {typical / 1e6:.2f} ms:"
-            " a program that takes huge pages after a pause waits as long for each"
+            f" {median(slow) / 1e6:.1f} ms, as the host had to give them first, and the others"
+            f" {typical / 1e6:.2f} ms. A program that takes huge pages after a pause waits as long for each of those"
         )

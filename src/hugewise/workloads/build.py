@@ -283,7 +283,9 @@ _ARTEFACT, _REFERENCE, _FILES = "artefact.tar", "reference.tar", "reference.file
 
 
 class Build(TimedAsAWhole):
-    """The command is the system under test, with every CPU. Its processes come and go: pages are proven by a twin."""
+    """The command is the system under test, with every CPU. Its processes come and go: a twin proves their
+    pages, or in turns a scan.
+    """
 
     name = "build"
     description = (
