@@ -324,7 +324,8 @@ _SAID = (
     "The answers hold on the machine of the run; another machine may give others (hugewise advise measures yours). Set:"
     " the setting was better, and no price was seen. Yours to weigh: the setting was better at a price, in some of the"
     " runs alone (runs of too few pairs for any verdict count by their evidence), or on too little evidence of all runs"
-    ". A load whose parameters have changed stands with its newest runs. Leave: the setting was worse or made no difference. Open: the runs did not decide, or decided differently."
+    ". A load whose parameters have changed stands with its newest runs."
+    " Leave: the setting was worse or made no difference. Open: the runs did not decide, or decided differently."
 )
 _DETAILS = (
     "Memory is the most that was used: a pool counts whole, used or not, and base pages as they were touched. The size"
