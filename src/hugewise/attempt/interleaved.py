@@ -263,6 +263,8 @@ class _Turning(AttemptDriver):
 
     def _await(self) -> None:
         """Wait until each arm has executed its program; a command gets a turn for that, as it is frozen before."""
+        if self.group.backing is not None:
+            self.group.backing.touch(self.group.cell.id, self._held())
         for number in self._digits(1):
             side = self.sides[number]
             if not side.served:

@@ -255,9 +255,10 @@ def needs_twin(group: Group, work: AttemptState) -> bool:
     have been given back; or most of the memory was, and the kernel's counters do not show the promised pages.
     Processes that were scanned while they were frozen need no twin: the scan saw all of them when they had most memory.
     """
-    if work.command.proof != "exit":
-        return work.command.proof == "twin" and not work.scanned_frozen
     seen = outcome.total_coverage(event.bytes for event in work.events if isinstance(event, probe.Coverage))
+    if work.command.proof != "exit":
+        scanned = work.scanned_frozen and not outcome.gave_back(work.events, seen)
+        return work.command.proof == "twin" and not scanned
     exited = outcome.last(work.events, probe.Exit)
     if exited is not None and exited.early_exits > 0 and not work.scanned_frozen:
         return True

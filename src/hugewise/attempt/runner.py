@@ -38,6 +38,7 @@ from hugewise.host.scratch import Scratch
 from hugewise.machine import noise, probe
 from hugewise.machine.machine import Machine, read_events, run_launchers
 from hugewise.machine.messages import parse_foreign
+from hugewise.machine.programs import cpus
 from hugewise.model.pages import pressed
 from hugewise.model.procedure import Staged
 from hugewise.model.trial import BESIDE, Attempt, Trial
@@ -473,10 +474,11 @@ def store(group: Group) -> None:
 
 def _taken(attempt: Attempt) -> int:
     """Return the bytes that an attempt took at its most: those of its scan, or the peak of its largest process. A twin
-    sees each process at its fullest, and not all of them are there at once.
+    sees each process at its fullest, and hardly more of them are there at once than there are CPUs.
     """
-    scanned = 0 if attempt.delivery.proof == "twin" else sum(attempt.delivery.coverage.values())
-    return max(scanned, int(attempt.metrics.get("peak_bytes") or 0))
+    scanned = sum(attempt.delivery.coverage.values())
+    largest = int(attempt.metrics.get("peak_bytes") or 0)
+    return min(scanned, largest * cpus()) if attempt.delivery.proof == "twin" else max(scanned, largest)
 
 
 STEPS: tuple[Callable[[Group], None], ...] = (

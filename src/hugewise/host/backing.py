@@ -13,6 +13,7 @@ Source: Documentation/mm/free_page_reporting.rst and mm/page_reporting.c, Linux 
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -33,8 +34,9 @@ _MARGIN, _SPARE = 1.05, 16 << 20  # beyond what earlier attempts used
 _SLOW = 4  # times the typical block of those that the host had given
 _FEWEST = 16  # blocks, to tell slow ones from others
 _AGAIN_S = 0.25  # far less than two seconds: in between, an arm may find memory that was taken back
-_MOST_AGAIN = 256 << 20  # bytes that arms which take turns hardly exceed in that time
+_MOST_AGAIN = 1 << 30  # bytes that arms which take turns hardly exceed in that time
 _MOST = 4 << 30
+_KEPT = 10_000  # blocks whose times are kept: the newest
 
 
 def reported_order(host: Host) -> int | None:
@@ -73,13 +75,15 @@ class Backing:
 
     size       of a block, in bytes: a huge page of the PMD size
     peaks      bytes that the attempts of a block used at their most, by cell
-    blocks_ns  time of each block that was touched
+    blocks     that were touched
+    blocks_ns  time of each, of the newest
     """
 
     host: Host
     size: int
     peaks: dict[str, int] = field(default_factory=dict)
-    blocks_ns: list[int] = field(default_factory=list)
+    blocks: int = 0
+    blocks_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_KEPT))
     _touched: float = 0.0
 
     def learn(self, cell: str, peak: int) -> None:
@@ -97,7 +101,8 @@ class Backing:
             with suppress(ProbeError):  # other programs have taken the memory meanwhile
                 touched = probe.ask("touch", "--bytes", str(size), "--huge")
                 assert isinstance(touched, probe.Touched)
-                self.blocks_ns += touched.blocks_ns
+                self.blocks += len(touched.blocks_ns)
+                self.blocks_ns.extend(touched.blocks_ns)
         self._touched = time.monotonic()
 
     def touch_again(self, cell: str, held: Callable[[], int]) -> None:
@@ -109,17 +114,17 @@ class Backing:
         """Return what the host's memory cost, for a report; None where hardly anything was touched."""
         if len(self.blocks_ns) < _FEWEST:
             return None
-        typical = median(sorted(self.blocks_ns)[: len(self.blocks_ns) // 2])
-        slow = [each for each in self.blocks_ns if each > _SLOW * typical]
-        all_of_them = readable_size(self.size * len(self.blocks_ns))
+        times = sorted(self.blocks_ns)
+        quick = times[len(times) // 20]  # the host may have taken back nearly all
+        slow = [each for each in times if each > _SLOW * quick]
         text = (
-            f"the host of this virtual machine takes back free memory: {all_of_them} were touched shortly before the"
-            " arms took memory"
+            "the host of this virtual machine takes back free memory: memory was touched shortly before the arms took"
+            f" some, {readable_size(self.size * self.blocks)} in sum"
         )
         if not slow:
             return text
         return (
-            f"{text}. {len(slow)} of {len(self.blocks_ns)} blocks of {format_size(self.size)} took"
-            f" {median(slow) / 1e6:.1f} ms, as the host had to give them first, and the others"
-            f" {typical / 1e6:.2f} ms. A program that takes huge pages after a pause waits as long for each of those"
+            f"{text}. Of the blocks of {format_size(self.size)}, {len(slow) / len(times):.0%} took"
+            f" {median(slow) / 1e6:.1f} ms, as the host had to give them first, and others"
+            f" {quick / 1e6:.2f} ms. A program that takes huge pages after a pause waits as long for each of those"
         )

@@ -384,7 +384,7 @@ class Session:
                 continue
             found = self._suitability(cell, uncontained, len(taking))
             if self.backing is not None and found.peak:
-                self.backing.learn(cell.id, found.peak * len(cell.arms))
+                self.backing.learn(cell.id, found.peak * (len(cell.arms) if found.refused is None else 1))
             self._declare(cell, found)
             if found.refused is not None:
                 del taking[cell.id]
