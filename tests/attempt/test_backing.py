@@ -31,10 +31,10 @@ class Touching(Backing):
         super().__init__(Files(), 2 << 20)
         self.asked: list[tuple[str, int | None]] = []
 
-    def touch(self, cell: str, held: int = 0, most: int = 0) -> None:
+    def prefault(self, cell: str, held: int = 0, most: int = 0) -> None:
         self.asked.append((cell, None))
 
-    def touch_again(self, cell: str, held: Callable[[], int]) -> None:
+    def prefault_again(self, cell: str, held: Callable[[], int]) -> None:
         self.asked.append((cell, held()))
 
 

@@ -54,13 +54,13 @@ def test_as_much_is_touched_as_earlier_blocks_used_and_what_is_held_already_is_n
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found, touching = made(monkeypatch, [])
-    found.touch("a")  # nobody knows yet
+    found.prefault("a")  # nobody knows yet
     found.learn("a", 100 * MIB)
     found.learn("a", 60 * MIB)
-    found.touch("a")
-    found.touch("a", held=100 * MIB)
-    found.touch("a", held=900 * MIB)
-    found.touch("b")
+    found.prefault("a")
+    found.prefault("a", held=100 * MIB)
+    found.prefault("a", held=900 * MIB)
+    found.prefault("b")
     assert [each // MIB for each in touching.asked] == [256, 121, 21, 16, 256]
 
 
@@ -81,20 +81,20 @@ def test_a_limit_of_its_own_cgroup_leaves_less_to_touch(
 ) -> None:
     files = {**FILES, "/proc/self/cgroup": group, limit: str(512 * MIB), used: str(112 * MIB)}
     found, touching = made(monkeypatch, [], files)
-    found.touch("a")
+    found.prefault("a")
     assert touching.asked == [100 * MIB]
     found, touching = made(monkeypatch, [], {**files, limit: "max"})
-    found.touch("a")
+    found.prefault("a")
     assert touching.asked == [256 * MIB]
 
 
 def test_most_of_the_memory_is_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
     found, touching = made(monkeypatch, [])
     found.learn("a", 100 << 30)
-    found.touch("a")
+    found.prefault("a")
     assert touching.asked == [2 << 30]
     found, touching = made(monkeypatch, [], {**FILES, "/proc/meminfo": ""})
-    found.touch("a")
+    found.prefault("a")
     assert touching.asked == []
 
 
@@ -102,13 +102,13 @@ def test_between_turns_little_is_touched_and_often(monkeypatch: pytest.MonkeyPat
     found, touching = made(monkeypatch, [])
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    found.touch("a")
+    found.prefault("a")
     for now[0] in (100.1, 100.2, 100.25, 100.4, 100.6):
-        found.touch_again("a", lambda: 0)
+        found.prefault_again("a", lambda: 0)
     assert len(touching.asked) == 3
     found.learn("a", 8 << 30)
     now[0] = 110.0
-    found.touch_again("a", lambda: 4 << 30)
+    found.prefault_again("a", lambda: 4 << 30)
     assert touching.asked[-1] == 1 << 30  # no more than arms take in that time
 
 
@@ -119,24 +119,24 @@ def test_a_probe_that_finds_too_little_memory_ends_nothing(monkeypatch: pytest.M
         raise ProbeError("is more than the bytes of memory that are available now")
 
     monkeypatch.setattr(probe, "ask", short)
-    found.touch("a")
+    found.prefault("a")
     assert found.said() is None
 
 
 def test_it_is_said_what_a_block_cost_that_the_host_had_to_give(monkeypatch: pytest.MonkeyPatch) -> None:
     found, _ = made(monkeypatch, [270_000] * 90 + [5_400_000] * 10)
-    found.touch("a")
+    found.prefault("a")
     assert found.said() == (
         "the host of this virtual machine takes back free memory: memory was touched shortly before the arms took"
         " some, 200 MiB in sum. Of the blocks of 2m, 10% took 5.4 ms, as the host had to give them first, and others"
         " 0.27 ms. A program that takes huge pages after a pause waits as long for each of those"
     )
     found, _ = made(monkeypatch, [270_000] * 10 + [5_400_000] * 90)  # the host took back nearly all
-    found.touch("a")
+    found.prefault("a")
     assert "90% took 5.4 ms" in str(found.said())
     found, _ = made(monkeypatch, [270_000] * 90)
-    found.touch("a")
+    found.prefault("a")
     assert str(found.said()).endswith("some, 180 MiB in sum")
     found, _ = made(monkeypatch, [270_000] * 3)
-    found.touch("a")
+    found.prefault("a")
     assert found.said() is None

@@ -69,9 +69,10 @@ def test_a_duet_needs_a_cpu_for_each_arm_and_a_proof_that_tells_them_apart() -> 
 def test_workloads_that_take_turns_are_those_that_say_so() -> None:
     found: dict[str, object] = dict(discover())
     assert {name for name, each in found.items() if isinstance(each, TakingTurns)} == {
-        *("command", "memcached", "mysql-ro", "pgbench", "redis", "service", "tpcc")
+        *("build", "command", "integer-set", "memcached", "mysql-ro", "pgbench", "redis", "service", "tpcc", "x264")
     }
-    assert {name for name, each in found.items() if isinstance(each, FixedWork)} == {"service"}
+    fixed = {name for name, each in found.items() if isinstance(each, FixedWork)}
+    assert fixed == {"build", "integer-set", "service", "x264"}
     assert {name for name, each in found.items() if isinstance(each, Visited)} == {"memcached", "redis"}
 
 

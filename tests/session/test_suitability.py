@@ -79,7 +79,9 @@ def python(folder: Path, code: str) -> str:
 
 def test_a_program_that_computes_on_one_thread_can(tmp_path: Path) -> None:
     found = of(tmp_path, sys.executable, "-IS", "-c", LOOP)
-    assert found == Suitability(None, one_thread=True, seconds=found.seconds) and known(found.seconds) > 0
+    assert found == Suitability(None, one_thread=True, seconds=found.seconds, peak=found.peak)
+    assert known(found.seconds) > 0
+    assert 1 << 20 < found.peak < 1 << 30
 
 
 def test_an_allocator_that_works_by_the_clock_is_named(tmp_path: Path) -> None:

@@ -264,7 +264,7 @@ class _Turning(AttemptDriver):
     def _await(self) -> None:
         """Wait until each arm has executed its program; a command gets a turn for that, as it is frozen before."""
         if self.group.backing is not None:
-            self.group.backing.touch(self.group.cell.id, self._held())
+            self.group.backing.prefault(self.group.cell.id, self._held())
         for number in self._digits(1):
             side = self.sides[number]
             if not side.served:
@@ -342,7 +342,7 @@ class _Turning(AttemptDriver):
         turns = None if rounds is None else rounds * len(self.sides)
         for digit in itertools.islice(itertools.cycle(self.group.turns), turns):
             if self.group.backing is not None:
-                self.group.backing.touch_again(self.group.cell.id, self._held)
+                self.group.backing.prefault_again(self.group.cell.id, self._held)
             yield int(digit)
 
 

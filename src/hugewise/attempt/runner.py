@@ -255,7 +255,7 @@ def settle(group: Group) -> None:
         group.aged = group.bench.ageing.bring(group.cell.memory_age, need(group.cell))
     # Before the counters are read that prove the pages of a command; those of staged workloads are proven by scans.
     if group.backing is not None and isinstance(group.cell.workload, Direct) and not group.interleaved:
-        group.backing.touch(group.cell.id)
+        group.backing.prefault(group.cell.id)
 
 
 def check(group: Group) -> None:
@@ -339,7 +339,7 @@ def serve(group: Group) -> None:
 def launch(group: Group) -> None:
     """Launch the workload by the probe, which holds its memory, scans it, and kills what is left."""
     if group.backing is not None and isinstance(group.cell.workload, Staged) and not group.interleaved:
-        group.backing.touch(group.cell.id)  # its data were laid out meanwhile
+        group.backing.prefault(group.cell.id)  # its data were laid out meanwhile
     group.started, begun = time.time(), time.monotonic()
     works = [work for work in group.works if work.driver.problem is None]
     if group.interleaved and len(works) < len(group.works):

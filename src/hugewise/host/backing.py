@@ -90,7 +90,7 @@ class Backing:
         """Remember what a block of the cell used at its most, in bytes."""
         self.peaks[cell] = max(peak, self.peaks.get(cell, 0))
 
-    def touch(self, cell: str, held: int = 0, most: int = _MOST) -> None:
+    def prefault(self, cell: str, held: int = 0, most: int = _MOST) -> None:
         """Touch as much memory as the cell's blocks use, without the bytes that its processes `held` already, and no
         more than `most` bytes.
         """
@@ -105,10 +105,10 @@ class Backing:
                 self.blocks_ns.extend(touched.blocks_ns)
         self._touched = time.monotonic()
 
-    def touch_again(self, cell: str, held: Callable[[], int]) -> None:
-        """Touch memory anew where a quarter of a second has passed since it was touched; `held` as for `touch`."""
+    def prefault_again(self, cell: str, held: Callable[[], int]) -> None:
+        """Touch memory anew where a quarter of a second has passed since it was touched; `held` as for `prefault`."""
         if time.monotonic() - self._touched >= _AGAIN_S:
-            self.touch(cell, held(), _MOST_AGAIN)
+            self.prefault(cell, held(), _MOST_AGAIN)
 
     def said(self) -> str | None:
         """Return what the host's memory cost, for a report; None where hardly anything was touched."""
