@@ -25,12 +25,8 @@ use crate::age::free::{Free, available};
 use crate::age::pins::Pins;
 use crate::common::clock::now_ns;
 use crate::common::size;
-use crate::machine::pages;
+use crate::machine::pages::{self, MADV_COLLAPSE};
 use crate::protocol::event::{Event, emit};
-
-/// Collapse a range into huge pages, whatever the settings in sysfs are. Of <asm-generic/mman-common.h>; the libc crate
-/// has no name for it with musl.
-pub const MADV_COLLAPSE: libc::c_int = 25;
 
 const BATCH: usize = 64; // blocks taken at a time: one look at all CPUs' lists each
 const ROUNDS: u32 = 24; // of compaction, until nothing comes of it

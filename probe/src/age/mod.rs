@@ -7,4 +7,4 @@ mod fragment;
 mod free;
 mod pins;
 
-pub use fragment::{FragmentArgs, MADV_COLLAPSE, main};
+pub use fragment::{FragmentArgs, main};

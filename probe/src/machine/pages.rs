@@ -8,6 +8,10 @@ use std::path::Path;
 pub const THP: &str = "/sys/kernel/mm/transparent_hugepage";
 pub const HUGETLB: &str = "/sys/kernel/mm/hugepages";
 
+/// Collapse a range into huge pages, whatever the settings in sysfs are. Of <asm-generic/mman-common.h>; the libc crate
+/// has no name for it with musl.
+pub const MADV_COLLAPSE: libc::c_int = 25;
+
 /// The kernel's base page in bytes.
 pub fn base() -> u64 {
     rustix::param::page_size() as u64

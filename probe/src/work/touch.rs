@@ -7,10 +7,9 @@ use std::thread;
 use anyhow::{Result, bail};
 use clap::Args;
 
-use crate::age::MADV_COLLAPSE;
 use crate::common::clock::now_ns;
 use crate::common::size;
-use crate::machine::pages;
+use crate::machine::pages::{self, MADV_COLLAPSE};
 use crate::protocol::event::{Event, emit};
 use crate::work::region::{Advice, Backing, Region, touch_pages};
 
