@@ -39,7 +39,13 @@ def test_the_order_can_be_made_again_from_the_documentation_alone() -> None:
     assert [(t.arm, t.slot, t.environment_pad) for t in draw_order(seed, block, ARMS, 2, 100)] == expected
 
 
-@given(seeds, blocks, st.lists(st.text(max_size=5), unique=True, max_size=9), st.integers(1, 9), st.integers(0, 9999))
+@given(
+    seeds,
+    blocks,
+    st.lists(st.text(max_size=5).filter(lambda name: "#" not in name), unique=True, max_size=9),
+    st.integers(1, 9),
+    st.integers(0, 9999),
+)
 def test_a_block_holds_every_arm_once(seed: bytes, block: int, arms: list[str], slots: int, pad: int) -> None:
     trials = draw_order(seed, block, arms, slots, pad)
     assert sorted(trial.arm for trial in trials) == sorted(arms)

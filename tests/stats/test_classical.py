@@ -252,8 +252,8 @@ def test_failures_on_one_side_take_the_point_along() -> None:
 
 
 def test_no_differences_and_no_numbers_are_refused() -> None:
-    for nothing in ([], [1.0, math.nan]):
-        with pytest.raises(ValueError, match="at least one"):
+    for nothing, why in (([], "at least one"), ([1.0, math.nan], "one row of numbers")):
+        with pytest.raises(ValueError, match=why):
             point(nothing)
 
 

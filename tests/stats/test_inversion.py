@@ -70,8 +70,7 @@ class Plain(Inversion):
     """Every test made by itself from its first pair on, each with boundaries of its own."""
 
     def sign(self, theta: float) -> int:
-        moved = [value - theta * weight for value, weight in zip(self._values, self._weights, strict=True)]
-        return signflip.stopped(moved, 0.01, 200).sign
+        return signflip.stopped(self._table.less(theta)[:, 0].tolist(), 0.01, 200).sign
 
 
 def remembered(kind: str) -> tuple[Numbers, list[float] | None, np.random.Generator]:
@@ -130,10 +129,10 @@ def test_what_thetas_share_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> 
     steps = 0
 
     class Counted(Boundary):
-        def step(self, magnitude: int) -> int | None:
+        def step(self, *magnitudes: int) -> int | None:
             nonlocal steps
             steps += 1
-            return super().step(magnitude)
+            return super().step(*magnitudes)
 
     monkeypatch.setattr(inversion, "Boundary", Counted)
     differences = noisy(3, 400, 0.0)

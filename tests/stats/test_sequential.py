@@ -232,6 +232,7 @@ class Cell:
     id = "chase"
     metric = LOWER
     also = ()
+    copies = 1
     baseline = "base"
     delivery = DeliveryThreshold(0.95, 0.01)
 

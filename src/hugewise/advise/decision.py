@@ -20,7 +20,7 @@ import msgspec
 
 from hugewise.advise.candidates import Reach
 from hugewise.model.results import CellResult, Comparison, Results
-from hugewise.model.trial import Attempt
+from hugewise.model.trial import Attempt, pairs_of
 from hugewise.stats import inversion, power
 from hugewise.stats.paired import sign_test
 
@@ -63,11 +63,10 @@ def footprint(attempts: Iterable[Attempt]) -> SettingFootprint:
 
 def blocks_of(attempts: Iterable[Attempt], arm: str, baseline: str) -> list[tuple[Attempt, Attempt]]:
     """Return the accepted attempts of the arm with those of the baseline in the same blocks, in their order."""
-    found: defaultdict[int, dict[str, Attempt]] = defaultdict(dict)
+    found: defaultdict[int, list[Attempt]] = defaultdict(list)
     for one in attempts:
-        if one.state == "accepted" and one.arm in (arm, baseline):
-            found[one.block][one.arm] = one
-    return [(two[arm], two[baseline]) for _, two in sorted(found.items()) if len(two) == 2]
+        found[one.block].append(one)
+    return [pair for _, several in sorted(found.items()) for pair in pairs_of(several, arm, baseline)]
 
 
 def footprint_change(

@@ -33,7 +33,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from statistics import fmean, median
+from statistics import fmean, median, stdev
 
 import msgspec
 
@@ -52,6 +52,7 @@ from hugewise.model.results import (
     ArmSummary,
     CellResult,
     Comparison,
+    Control,
     Fact,
     FactDifference,
     GuestArm,
@@ -61,18 +62,18 @@ from hugewise.model.results import (
     StayedGuest,
     Steadiness,
 )
-from hugewise.model.trial import Attempt, Block, Judged
+from hugewise.model.trial import Attempt, Block, Judged, label, pairs_of
 from hugewise.model.workload import ParameterValue, StandIn
 from hugewise.plan.deployment import GuestMemory, Planned, made_again
 from hugewise.quantity import format_size
-from hugewise.stats import signflip
+from hugewise.stats import inversion, signflip
 from hugewise.stats.carry_over import bias, exposure
 from hugewise.stats.changepoint import host_changes, steadiness
 from hugewise.stats.classical import summarise
 from hugewise.stats.end_points import EndPoint
 from hugewise.stats.family import conclude, methods_for
 from hugewise.stats.method import Contrast, Method
-from hugewise.stats.pairs import Pair, Pairs
+from hugewise.stats.pairs import Pair, Pairs, log_ratio, ratio_of
 from hugewise.store.folder import RunFolder
 from hugewise.store.log import going_on
 from hugewise.store.records import ArmRecord, CellRecord, Noted, Run
@@ -307,15 +308,47 @@ def with_carry_over(one: Comparison, blocks: Sequence[Block]) -> Comparison:
         return one
     points = []
     for block in blocks:
-        values = {a.arm: value for a in block.attempts if a.state == "accepted" and (value := a.value(one.metric))}
-        arm, baseline = values.get(one.arm, 0.0), values.get(one.baseline, 0.0)
-        if block.turns and block.state == "complete" and min(arm, baseline) > 0:
-            x = exposure(block.turns, block.arms.index(one.arm), block.arms.index(one.baseline))
-            points.append((x, math.log(arm / baseline)))
+        if not block.turns or block.state != "complete":
+            continue
+        for mine, other in pairs_of(block.attempts, one.arm, one.baseline):
+            arm, baseline = mine.value(one.metric) or 0.0, other.value(one.metric) or 0.0
+            if min(arm, baseline) > 0:
+                x = exposure(block.turns, block.arms.index(mine.label), block.arms.index(other.label))
+                points.append((x, math.log(arm / baseline)))
     if not points:
         return one
     low, high = map(math.exp, found) if (found := bias(points, one.confidence)) else (None, None)
     return msgspec.structs.replace(one, warnings=(*one.warnings, CarryOver(low, high, len(points))))
+
+
+def control(cell: CellRecord, blocks: Sequence[Block], study: Study) -> Control | None:
+    """Return the comparison of the baseline's two attempts in each of these blocks; None where there are none.
+
+    The coin that draws the places also draws which of the two is the first, so that the test is exact.
+    """
+    first, second = (label(cell.baseline, copy) for copy in (1, 2))
+    ratios = []
+    for block in blocks:
+        known = {
+            attempt.label: value
+            for attempt in block.attempts
+            if attempt.state == "accepted" and (value := attempt.value(cell.metric.name)) is not None and value > 0
+        }
+        if block.state == "complete" and first in known and second in known:
+            ratios.append(log_ratio(known[first], known[second]))
+    if not ratios:
+        return None
+    alpha, planned = 1 - study.confidence, max(study.budget.blocks, len(ratios))
+    low, high = inversion.interval(ratios, alpha, planned)
+    return Control(
+        n=len(ratios),
+        ratio=ratio_of(inversion.point(ratios)),
+        low=ratio_of(low) if math.isfinite(low) else None,
+        high=ratio_of(high) if math.isfinite(high) else None,
+        confidence=study.confidence,
+        deviation=stdev(ratios) if len(ratios) > 1 else None,
+        different=signflip.verdict(ratios, alpha, planned) != 0,
+    )
 
 
 def _unknown(one: Comparison) -> Comparison:
@@ -511,6 +544,8 @@ def _cell(
         comparisons=tuple(comparisons),
         end_points=tuple(end_points),
         also=cell.also,
+        copies=cell.copies,
+        control=control(cell, own, run.study) if cell.copies > 1 else None,
         declared=tuple(declared),
         facts=shared_facts(cell.id, attempts),
         differing=differing_facts(cell.id, names, attempts),
@@ -619,7 +654,7 @@ def _host_changes(cells: Sequence[CellRecord], blocks: Sequence[Block]) -> list[
         for arm in cell.arms:
             if arm.name != cell.baseline:
                 stream = Pairs(Contrast(cell.id, arm.name, cell.baseline, cell.metric, proof_demanded=False))
-                pairs[arm.name] = [pair for block in of_cell[cell.id] if (pair := stream.take(block)) is not None]
+                pairs[arm.name] = [pair for block in of_cell[cell.id] for pair in stream.take(block)]
         longest = max(pairs.values(), key=len, default=[])
         sums = [math.log(p.arm) + math.log(p.baseline) if p.arm and p.baseline else None for p in longest]
         said += [f"{cell.id}: {change.sentence}" for change in host_changes(sums)]

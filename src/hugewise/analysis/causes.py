@@ -45,7 +45,7 @@ from hugewise.model.metric import NO_CGROUP, Metric
 from hugewise.model.over_time import ArmStall
 from hugewise.model.pages import MemoryAge
 from hugewise.model.results import ArmSummary, Comparison
-from hugewise.model.trial import Attempt, Block
+from hugewise.model.trial import Attempt, Block, pairs_of
 from hugewise.stats import inversion
 
 
@@ -470,14 +470,8 @@ def _uncounted_time(side: Sequence[Attempt]) -> str:
 
 
 def _pairs(blocks: Sequence[Block], one: Comparison) -> list[tuple[Attempt, Attempt]]:
-    found = []
-    for block in blocks:
-        if block.state != "complete":
-            continue
-        last = {attempt.arm: attempt for attempt in block.attempts if attempt.state == "accepted"}
-        if one.arm in last and one.baseline in last:
-            found.append((last[one.arm], last[one.baseline]))
-    return found
+    complete = (block for block in blocks if block.state == "complete")
+    return [pair for block in complete for pair in pairs_of(block.attempts, one.arm, one.baseline)]
 
 
 def _counts(side: Sequence[Attempt], mode: str) -> ModeCounts:

@@ -233,7 +233,7 @@ def _said(work: AttemptState, job: probe.Job, status: int) -> list[probe.Event]:
         if "unknown field" in text:  # nothing was started
             raise ProbeError(why, hint="it is of another version: make setup, and one of guests: make guest-probes")
         lost = AttemptLostError(f"{why}; whether the clock ran is not known", hint=f"see {job.told}")
-    lost.arm = None if work.driver.visited else work.arm.name  # the client of all arms
+    lost.arm = None if work.driver.visited else work.trial.label  # the client of all arms
     raise lost
 
 

@@ -147,6 +147,7 @@ def stored(group: Group, work: AttemptState) -> Attempt:
         policy=arm.treatment.policy,
         mechanism=arm.treatment.mechanism,
         order=trial.order,
+        copy=trial.copy,
         slot=trial.slot,
         number=work.number,
         state=result.state,

@@ -195,7 +195,7 @@ def run_together(
                     step(group)
             except MachineError as error:
                 if not group.started:
-                    error.arm = None if group.turn is None else group.turn.arm.name
+                    error.arm = None if group.turn is None else group.turn.trial.label
                     raise
                 _broken(group, error)
     finally:

@@ -41,7 +41,8 @@ SEQUENTIAL = '[design] kind = "sequential"'
 # Freezing and thawing take some milliseconds on a busy machine; and some seconds more do no harm.
 _TO_SWITCH_S, _SPARE_S = 0.01, 2.0
 _SCAN_SLEEP, _FOREVER_MS = f"{THP}/khugepaged/scan_sleep_millisecs", str((1 << 32) - 1)
-_MOST_ARMS = 10  # each is one digit in the order of turns
+MOST_IN_TURNS = 10
+"""Processes that take turns at most: each is one digit in the order of turns."""
 
 
 @runtime_checkable
@@ -213,8 +214,8 @@ def _not_in_turns(
         return f"the page settings are turned while arms are started, which needs root ({SEQUENTIAL})"
     elif differing := _differing(*(lasting(each.knobs) for each in (arm, baseline))):
         return f"it would have to go on while the arms take turns, under one setting, and {differing}"
-    if taken >= _MOST_ARMS:
-        return f"at most {_MOST_ARMS} arms take turns"
+    if taken >= MOST_IN_TURNS:
+        return f"at most {MOST_IN_TURNS} arms take turns"
     return None
 
 

@@ -440,6 +440,24 @@ class AgedArm(msgspec.Struct, frozen=True, kw_only=True):
     swapped: int | None = None
 
 
+class Control(msgspec.Struct, frozen=True, kw_only=True):
+    """The baseline against itself: the two attempts of each block, which a coin told apart.
+
+    ratio, low, high  typical ratio of the two, with its interval at `confidence`; an end is None where it is unbounded
+    deviation         standard deviation of their log-ratio; None below two pairs
+    different         whether the test calls the two different: then the run's machine or its coins are not to be
+                      trusted, or this is one of the runs (1 - confidence) in which chance does it
+    """
+
+    n: int
+    ratio: float
+    low: float | None
+    high: float | None
+    confidence: float
+    deviation: float | None
+    different: bool
+
+
 class CellResult(msgspec.Struct, frozen=True, kw_only=True):
     """A workload with its parameters, its arms and its comparisons.
 
@@ -460,6 +478,8 @@ class CellResult(msgspec.Struct, frozen=True, kw_only=True):
     stand_ins    what ran in place of what others publish figures of (MariaDB in place of MySQL), in words
     causes       what stands behind each of `comparisons`, in their order; empty in results that were made before there
                  were any
+    copies       attempts of each arm in a block; where there are two, `control` holds those of the baseline against
+                 each other
     """
 
     cell: str
@@ -485,6 +505,8 @@ class CellResult(msgspec.Struct, frozen=True, kw_only=True):
     aged: tuple[AgedArm, ...] = ()
     stand_ins: tuple[str, ...] = ()
     causes: tuple[Cause, ...] = ()
+    copies: int = 1
+    control: Control | None = None
 
     @property
     def judged(self) -> tuple[Comparison, ...]:

@@ -19,6 +19,9 @@ words in the last, incomplete multiple of n are thrown away, so that there is no
 permutation of the sorted arms (Durstenfeld 1964, CACM algorithm 235: for i from n-1 down to 1, swap item i with item
 number "below i+1"), then the slots, then the pads.
 
+A cell may have each arm twice in a block (copies): then its labels are drawn, `thp` and `thp#2`. Both are the same arm;
+the number says which attempt of the other arm makes a pair with it.
+
 A slot is a place to run in (a CPU). Where there are at least as many slots as arms, the slots are permuted in the same
 way, and the trial at position i gets the i-th. Else each trial's slot is "below the number of slots", drawn together
 with its pad. Both are drawn after the arms' order and without a look at it, so that no arm belongs to a slot.
@@ -53,7 +56,7 @@ Judged = Literal["setting", "backing"]
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A planned run of one arm in one block. `order` counts from 0 within the block."""
+    """A planned run of one arm in one block. `order` counts from 0 within the block, `copy` from 1."""
 
     block: int
     cell: str
@@ -61,6 +64,27 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     order: int
     slot: int
     environment_pad: int  # bytes added to the environment: stack layout is a known confounder
+    copy: int = 1
+
+    @property
+    def label(self) -> str:
+        """Name of the trial within its block."""
+        return label(self.arm, self.copy)
+
+
+def label(arm: str, copy: int) -> str:
+    """Return the name of an arm's copy within a block: the arm's own, and `ARM#2`."""
+    return arm if copy == 1 else f"{arm}#{copy}"
+
+
+def arm_of(labelled: str) -> str:
+    """Return the arm that a label names."""
+    return labelled.partition("#")[0]
+
+
+def copy_of(labelled: str) -> int:
+    """Return the copy that a label names."""
+    return int(labelled.partition("#")[2] or 1)
 
 
 class DeliveryThreshold(msgspec.Struct, frozen=True):
@@ -96,6 +120,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Attempt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One physical try at a trial: the content of `attempt.json`. Seconds; `started` and `ended` are UTC epoch s.
 
+    copy        which of the arm's attempts in its block, from 1, where the cell has several
     overhead_s  of hugewise: from the first step of the attempt to its record, less the time of its command. Null, as
                 wall_s and cpu_s are, of an emulated guest: its clock is not this host's
     timed_out   whether its time was over before it had ended; false where nobody told
@@ -160,6 +185,12 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     stalls: tuple[Stall, ...] = ()
     aged: Mapping[str, int | float] = {}
     knobs_as: str | None = None
+    copy: int = 1
+
+    @property
+    def label(self) -> str:
+        """Name of the attempt's trial within its block."""
+        return label(self.arm, self.copy)
 
     def value(self, metric: str) -> float | None:
         """Return a metric by its name, the wall time among them; None where it is absent."""
@@ -169,7 +200,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Block(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A closed block: what a statistical method observes. Only `complete` blocks give measurements.
 
-    arms       those whose order its coin drew; empty in blocks made by hand, for all that it names
+    arms       labels (`label`) of those whose order its coin drew; empty in blocks made by hand, for all that it names
     unstarted  arms that no try could start, with the reason: an arm's own doing, which counts in a block of any state
     late       arms that started after a try of theirs had failed to
     redone     arms whose attempt was under way when hugewise itself ended, and was made anew
@@ -192,14 +223,23 @@ class Block(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     turns: str = ""
 
 
+def pairs_of(attempts: Iterable[Attempt], arm: str, baseline: str) -> list[tuple[Attempt, Attempt]]:
+    """Return the accepted attempts of the arm, each with that of the baseline that makes a pair with it: of one block,
+    the last of either label.
+    """
+    last = {attempt.label: attempt for attempt in attempts if attempt.state == "accepted"}
+    mine = (attempt for attempt in last.values() if attempt.arm == arm)
+    return [(one, last[other]) for one in mine if (other := label(baseline, one.copy)) in last]
+
+
 BESIDE = " beside it was rejected: "
 """Mark in the reason of an attempt that is made again because of one that ran with it."""
 
 
 def at_fault(attempts: Iterable[Attempt]) -> list[str]:
-    """Return the arms that are, or were, to be tried again for a reason of their own."""
+    """Return the labels of what is, or was, to be tried again for a reason of its own."""
     return list(
-        dict.fromkeys(one.arm for one in attempts if one.state == "rejected" and BESIDE not in (one.reason or ""))
+        dict.fromkeys(one.label for one in attempts if one.state == "rejected" and BESIDE not in (one.reason or ""))
     )
 
 
@@ -224,7 +264,7 @@ def commitment(seed: bytes) -> str:
 def draw_order(
     seed: bytes, block: int, arms: Sequence[str], slots: int = 1, pad_max: int = 4096, *, cell: str = ""
 ) -> tuple[Trial, ...]:
-    """Return the trials of block `block` in the order in which they run.
+    """Return the trials of block `block` in the order in which they run. `arms`: their labels.
 
     It depends on the seed, the block's number, the set of arms (not their order), and nothing else: no other block,
     no measurement. `slots` is the number of places to run in; `pad_max` the largest number of bytes added to a trial's
@@ -241,7 +281,8 @@ def draw_order(
         Trial(
             block=block,
             cell=cell,
-            arm=arm,
+            arm=arm_of(arm),
+            copy=copy_of(arm),
             order=position,
             slot=_below(words, slots) if places is None else places[position],
             environment_pad=_below(words, pad_max + 1),

@@ -17,7 +17,7 @@ from hugewise.errors import HugewiseError
 from hugewise.host.pool import Where, not_taken_yet
 from hugewise.machine.proc import meminfo
 from hugewise.model import trial
-from hugewise.model.design import SEQUENTIAL, interleaved
+from hugewise.model.design import MOST_IN_TURNS, SEQUENTIAL, interleaved
 from hugewise.model.host import Host, text_of
 from hugewise.model.pages import AGES, THP, fragmented, pressed
 from hugewise.model.policy import laid_pool
@@ -26,6 +26,7 @@ from hugewise.model.results import LeftOut
 from hugewise.plan.arms import Arm, margin
 from hugewise.plan.plan import Cell, Plan
 from hugewise.quantity import format_size, readable_size
+from hugewise.store.records import CellRecord
 
 # Share of the free memory: the rest is for the page cache of the data, and for the kernel.
 USABLE = 0.8
@@ -78,27 +79,33 @@ def _at_a_time(cell: Cell, needs: Mapping[str, int]) -> int:
     if not cell.together:
         return max(needs.values())
     if cell.at_most is None:
-        return sum(needs.values())
+        return cell.copies * sum(needs.values())
     others = sorted((need for arm, need in needs.items() if arm != cell.baseline), reverse=True)
     return needs.get(cell.baseline, 0) + sum(others[: cell.at_most - 1])
 
 
-def with_at_most(plan: Plan, at_most: Mapping[str, int | None]) -> Plan:
-    """Return the plan of a run that goes on: as many arms take part in its blocks, by cell, as when it began."""
-    cells = (msgspec.structs.replace(cell, at_most=at_most.get(cell.id)) for cell in plan.cells)
-    return msgspec.structs.replace(plan, cells=tuple(cells))
+def as_begun(plan: Plan, cells: Iterable[CellRecord]) -> Plan:
+    """Return the plan of a run that goes on: as many arms and copies take part in its blocks as when it began."""
+    began = {cell.id: (cell.at_most, cell.copies) for cell in cells}
+    found = ((cell, *began.get(cell.id, (None, 1))) for cell in plan.cells)
+    going_on = (msgspec.structs.replace(cell, at_most=at_most, copies=copies) for cell, at_most, copies in found)
+    return msgspec.structs.replace(plan, cells=tuple(going_on))
 
 
 def fitting(plan: Plan, free: int | None) -> tuple[Plan, tuple[str, ...]]:
     """Return the plan whose interleaved blocks have no more arms than fit into `free` bytes (None: not known), and what
     there is to tell of that.
 
-    Where there is no room for all arms at once, a block has the baseline and one other: which one is the coin's. An arm
-    for which there is none even so is left out. Raises HugewiseError where nothing is left.
+    Where there is no room for two copies of each arm at once, a block has one of each; where there is none for all
+    arms, it has the baseline and one other: which one is the coin's. An arm for which there is none even so is left
+    out. Raises HugewiseError where nothing is left.
     """
     plan = plan if free is None else _without_crowding(plan, free)
     cells, told = [], []
     for cell in plan.cells:
+        if (why := _no_copies(cell, free)) is not None:
+            told.append(f"{cell.id}: a block has one copy of each arm, and no control: {why}")
+            cell = msgspec.structs.replace(cell, copies=1)  # noqa: PLW2901
         crowded = interleaved(cell.kind) and len(cell.arms) > _FEWEST
         whole = {arm.name: _whole(cell, arm) + _data(cell) for arm in cell.arms} if crowded else {}
         if crowded and free is not None and _at_a_time(cell, whole) > USABLE * free:
@@ -110,6 +117,18 @@ def fitting(plan: Plan, free: int | None) -> tuple[Plan, tuple[str, ...]]:
             cell = msgspec.structs.replace(cell, at_most=_FEWEST)  # noqa: PLW2901
         cells.append(cell)
     return msgspec.structs.replace(plan, cells=tuple(cells)), tuple(told)
+
+
+def _no_copies(cell: Cell, free: int | None) -> str | None:
+    """Return why a block cannot have two copies of each arm, as planned; None where it can, or one is planned."""
+    if cell.copies == 1 or not interleaved(cell.kind):
+        return None
+    if cell.copies * len(cell.arms) > MOST_IN_TURNS:
+        return f"{MOST_IN_TURNS} processes take turns at most"
+    needed = cell.copies * sum(_whole(cell, arm) + _data(cell) for arm in cell.arms)
+    if free is not None and needed > USABLE * free:
+        return f"two of each need {readable_size(needed)}, and {readable_size(free)} are free"
+    return None
 
 
 def _without_crowding(plan: Plan, free: int) -> Plan:
@@ -198,8 +217,9 @@ def without_short_pools(
         for arm in cell.arms:
             at_once = [each for each in kept if cell.at_most is None or each.name == cell.baseline]
             beside = [_pages(cell, each, guest) for each in at_once if cell.together]
+            copies = cell.copies if cell.together else 1
             needs = {
-                where: own + sum(pages.get(where, 0) for pages in beside)
+                where: copies * (own + sum(pages.get(where, 0) for pages in beside))
                 for where, own in _pages(cell, arm, guest).items()
                 if where in wanted and _filled(arm, privileged=privileged)
             }

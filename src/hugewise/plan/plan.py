@@ -83,6 +83,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     memory_age     what this host's memory has been through before each attempt: the same for all arms
     at_most        so many of them take part in a block, which ones is the coin's: there is no memory for all
     also           the metrics that are judged beside `metric`
+    copies         attempts of each arm in a block: one, or two
     """
 
     id: str
@@ -105,6 +106,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     apart: bool = False
     memory_age: MemoryAge = "fresh"
     also: tuple[Metric, ...] = ()
+    copies: int = 1
 
     def given(self, arm: Arm) -> Mapping[str, ParameterValue]:
         """Return the parameters of the workload under `arm`: the cell's, but for those that the arm has of its own."""
@@ -229,7 +231,15 @@ def _cell(one: Resolved, study: Study, venue: Venue) -> Cell:
         apart=one.used.client == "apart",
         memory_age=one.memory_age,
         also=one.beside(emulated=venue.emulated, counting=venue.counting),
+        copies=_copies(one, study, venue),
     )
+
+
+def _copies(one: Resolved, study: Study, venue: Venue) -> int:
+    """Return the attempts of each arm in a block: two where the design allows them and the method counts on them."""
+    guests, turns = venue.shared is not None, design.interleaved(one.kind)
+    laid_out = turns or (one.kind == "sequential" and not one.together)
+    return study.design.copies if study.method == "sequential" and laid_out and not guests else 1
 
 
 def _offer(one: Resolved, study: Study, arms: Mapping[str, Arm], offline: str | None, venue: Venue) -> Plan:

@@ -9,6 +9,7 @@ from statistics import median, stdev
 
 from hugewise.console import TextConsole
 from hugewise.model.results import DECIDED, CellResult, Comparison, Results
+from hugewise.model.trial import Attempt, pairs_of
 from hugewise.quantity import format_duration
 from hugewise.report import numbers
 from hugewise.report.cell_answers import SameAnswer, also_judged, answers, claims, joined, price, ranked, resting
@@ -181,17 +182,17 @@ def pair_deviation(results: Results, cell: CellResult) -> float | None:
     """Return the standard deviation of a pair's log-ratio in the cell's metric: the median over its arms; None where no
     arm has two pairs.
     """
-    blocks: defaultdict[int, dict[str, float]] = defaultdict(dict)
+    blocks: defaultdict[int, list[Attempt]] = defaultdict(list)
     for attempt in results.attempts:
-        value = attempt.metrics.get(cell.metric.name)
-        if attempt.cell == cell.cell and attempt.state == "accepted" and value is not None and value > 0:
-            blocks[attempt.block][attempt.arm] = value
+        if attempt.cell == cell.cell and (attempt.metrics.get(cell.metric.name) or 0) > 0:
+            blocks[attempt.block].append(attempt)
     pairs: defaultdict[str, list[float]] = defaultdict(list)
-    for values in blocks.values():
-        if (base := values.get(cell.baseline)) is not None:
-            for arm, value in values.items():
-                if arm != cell.baseline:
-                    pairs[arm].append(log_ratio(value, base))
+    for attempts in blocks.values():
+        for arm in dict.fromkeys(attempt.arm for attempt in attempts if attempt.arm != cell.baseline):
+            for mine, other in pairs_of(attempts, arm, cell.baseline):
+                value, base = mine.metrics[cell.metric.name], other.metrics[cell.metric.name]
+                assert value is not None and base is not None
+                pairs[arm].append(log_ratio(value, base))
     found = [stdev(several) for several in pairs.values() if len(several) > 1]
     return median(found) if found else None
 

@@ -330,8 +330,8 @@ def _values(measured: _Pairing, metric: Metric) -> _Values | None:
         [],
     )
     for block in run.blocks:
-        pair = pairs.take(block)
-        if pair is None or pair.arm is None or pair.baseline is None:
+        taken = pairs.take(block)
+        if not taken or any(None in (pair.arm, pair.baseline) for pair in taken):
             continue
         counted = sorted((a for a in block.attempts if a.state == "accepted"), key=lambda a: (a.started, a.order))
         in_time += [value for a in counted if (value := a.metrics.get(metric.name)) is not None]

@@ -31,7 +31,18 @@ from hugewise.machine.machine import Drift
 from hugewise.model.design import interleaved
 from hugewise.model.host import CLOCK, Clock
 from hugewise.model.results import DECIDED
-from hugewise.model.trial import Attempt, Block, BlockState, Trial, at_fault, draw_order, draw_some, draw_turns
+from hugewise.model.trial import (
+    Attempt,
+    Block,
+    BlockState,
+    Trial,
+    arm_of,
+    at_fault,
+    draw_order,
+    draw_some,
+    draw_turns,
+    label,
+)
 from hugewise.plan.arms import Arm
 from hugewise.plan.memory import due
 from hugewise.plan.plan import Cell
@@ -79,7 +90,9 @@ class BudgetCheck:
     def observe(self, block: Block) -> None:
         """Take in the time of a complete block."""
         if block.state == "complete" and block.seconds is not None and block.attempts:
-            self._took[block.cell].append(_Took(block.seconds, len(block.arms) or len({a.arm for a in block.attempts})))
+            self._took[block.cell].append(
+                _Took(block.seconds, len(block.arms) or len({a.label for a in block.attempts}))
+            )
 
     def measured(self, cell: Cell) -> bool:
         """Tell whether a block of this cell has been timed."""
@@ -95,7 +108,7 @@ class BudgetCheck:
         total = sum(one.seconds for one in known)
         if cell.together:  # all arms run at once
             return total / len(known)
-        attempts = 1 + arms if cell.at_most is None else min(1 + arms, cell.at_most)
+        attempts = cell.copies * (1 + arms if cell.at_most is None else min(1 + arms, cell.at_most))
         return total / sum(one.attempts for one in known) * attempts
 
     def waiting(self, comparisons: Sequence[Open], left: float) -> tuple[Open, ...]:
@@ -114,7 +127,9 @@ class BudgetCheck:
         if self.study.method not in ("sequential", "fixed-n"):
             return None
         every = [
-            least_pairs(method.alpha, method.planned) if isinstance(method, Sequential) else method.planned
+            least_pairs(method.alpha, method.planned, method.contrast.copies)
+            if isinstance(method, Sequential)
+            else method.planned
             for method in self.methods
             if isinstance(method, Sequential | FixedN) and method.contrast.metric.better != "neutral"
         ]
@@ -142,9 +157,9 @@ class BudgetCheck:
             return None
         self._told = True
         round_, done = self._round(comparisons), max(one.pairs for one in comparisons)
-        pairs = done + int(left / round_)
+        pairs = done + int(left / round_) * comparisons[0].cell.copies
         several = f"{pairs} pair{'' if pairs == 1 else 's'}"
-        needed = time - left + (least - done) * round_
+        needed = time - left + math.ceil((least - done) / comparisons[0].cell.copies) * round_
         fits = f"about {several} of each comparison fit into the time of {format_duration(time)}"
         return f"{fits}, and a verdict takes at least {least}: {more_time(needed, asked=self.asked)}"
 
@@ -166,7 +181,7 @@ class BudgetCheck:
             arms = len(several) + sum(arm.name in self.study.unjudged for arm in cell.arms)
             pairs = max(0, least + spare - min(one.pairs for one in several))
             share = 1.0 if cell.at_most is None else max(1.0, arms / (cell.at_most - 1))  # blocks that a pair takes
-            total += pairs * share * self.seconds(cell, arms)
+            total += math.ceil(pairs / cell.copies) * share * self.seconds(cell, arms)
         return total
 
 
@@ -328,7 +343,7 @@ class Conductor:
     def _session_over(self, cell: Cell) -> bool:
         # when the cell that is due has all its pairs of this session, every open cell has
         pairs = self.study.sessions.pairs
-        return pairs is not None and self._in_session[cell.id] >= pairs
+        return pairs is not None and self._in_session[cell.id] * cell.copies >= pairs
 
     def _open_cells(self) -> list[Cell]:
         """Return the cells that are not decided; when none is left, once more those that were given up."""
@@ -353,7 +368,8 @@ class Conductor:
         return [method for method in watching if method.decision().status == "continue"]
 
     def _remaining(self, cell: Cell) -> int:
-        return max(0, max((method.planned for method in self._undecided(cell)), default=0) - self._complete[cell.id])
+        pairs = max((method.planned for method in self._undecided(cell)), default=0)
+        return max(0, math.ceil(pairs / cell.copies) - self._complete[cell.id])
 
     def _progress(self) -> tuple[int, int]:
         """Return the blocks that count, and those that are planned in all, as far as the time has room for them."""
@@ -417,14 +433,15 @@ class Conductor:
         if cell.at_most is not None:
             wanted = draw_some(self.seed, number, wanted, cell.at_most - 1)
         wanted.append(cell.baseline)
+        labels = [label(arm, copy) for arm in wanted for copy in range(1, cell.copies + 1)]
         opened = self.folder.append(
             BlockOpened(
                 t=self.clock.wall(),
                 block=number,
                 cell=cell.id,
                 session=self.bench.session,
-                arms=[trial.arm for trial in draw_order(self.seed, number, wanted)],
-                turns=draw_turns(self.seed, number, len(wanted)) if interleaved(cell.kind) else "",
+                arms=[trial.label for trial in draw_order(self.seed, number, labels)],
+                turns=draw_turns(self.seed, number, len(labels)) if interleaved(cell.kind) else "",
             )
         )
         return self._run_block(OpenBlock(opened), cell)
@@ -463,12 +480,12 @@ class Conductor:
 
     def _replace(self, block: OpenBlock, why: str) -> None:
         """End a block that is replaced: it is lost to the arms of which an attempt was under way."""
-        for arm in dict.fromkeys(block.broken_off()):
-            self._lost(block, arm, f"it was under way when hugewise ended, and {why}")
+        for labelled in dict.fromkeys(block.broken_off()):
+            self._lost(block, labelled, f"it was under way when hugewise ended, and {why}")
         self._end(block, "incomplete", why)
 
-    def _lost(self, block: OpenBlock, arm: str, reason: str) -> None:
-        self._record(block, Lost(t=self.clock.wall(), block=block.opened.block, arm=arm, reason=reason))
+    def _lost(self, block: OpenBlock, labelled: str, reason: str) -> None:
+        self._record(block, Lost(t=self.clock.wall(), block=block.opened.block, arm=labelled, reason=reason))
 
     def _run_block(self, block: OpenBlock, cell: Cell) -> Block:
         number, given_up = block.opened.block, {*block.unstarted, *block.lost}
@@ -479,7 +496,7 @@ class Conductor:
             if cell.together and not given_up:
                 self._try_together(block, cell, trials)
             elif not cell.together:
-                for trial in (trial for trial in trials if trial.arm not in given_up):
+                for trial in (trial for trial in trials if trial.label not in given_up):
                     self._try(block, cell, trial)
         except Disturbed as disturbed:
             self.listener(progress.Message(f"block {number} is disturbed: {disturbed}"))
@@ -493,8 +510,10 @@ class Conductor:
         if without := [*block.unstarted.items(), *block.lost.items()]:
             same: dict[tuple[str, str], list[str]] = {}  # the arms that one sentence is said of
             for arm, why in without:
-                same.setdefault(("is lost" if arm in block.lost else "could not be started", why), []).append(arm)
-            said = "; ".join(f"{' and '.join(arms)} {what}: {why}" for (what, why), arms in same.items())
+                same.setdefault(("is lost" if arm in block.lost else "could not be started", why), []).append(
+                    arm_of(arm)
+                )
+            said = "; ".join(f"{' and '.join(dict.fromkeys(arms))} {what}: {why}" for (what, why), arms in same.items())
             reason = f"{reason}; {said}" if reason else said
             if state == "complete" and not self._paired(cell, block.attempts):
                 state = "incomplete"
@@ -516,9 +535,9 @@ class Conductor:
         return sum(verdict in DECIDED for verdict in verdicts), len(verdicts)
 
     def _paired(self, cell: str, attempts: Sequence[Attempt]) -> bool:
-        counted = {attempt.arm for attempt in attempts if attempt.state in _COUNTS}
+        counted = {(attempt.arm, attempt.copy) for attempt in attempts if attempt.state in _COUNTS}
         baseline = next((each.baseline for each in self.cells if each.id == cell), "")
-        return baseline in counted and len(counted) > 1
+        return any((baseline, copy) in counted for arm, copy in counted if arm != baseline)
 
     def _record(self, block: OpenBlock, record: Begun | Unstarted | Lost) -> None:
         self.folder.append(record)
@@ -542,9 +561,9 @@ class Conductor:
             )
 
     def _numbers(self, block: OpenBlock, arms: Sequence[str]) -> Iterator[int]:
-        """Yield the tries that are left, each recorded before it is made."""
+        """Yield the tries that are left to these labels, each recorded before it is made."""
         # Numbers go on after the highest, not after the count: a try that broke off in the probe left no attempt.
-        tried = max((attempt.number for attempt in block.attempts if attempt.arm in arms), default=0)
+        tried = max((attempt.number for attempt in block.attempts if attempt.label in arms), default=0)
         for number in range(tried + 1, self.study.attempt.retries + 2):
             self._record(block, Begun(t=self.clock.wall(), block=block.opened.block, arms=arms, number=number))
             yield number
@@ -554,15 +573,15 @@ class Conductor:
         the block goes on without the arm. Its own comparison, or all comparisons if it is the baseline, keep this block
         as a failure to start; the other arms have their pairs.
         """
-        if any(attempt.arm == trial.arm and attempt.state in _COUNTS for attempt in block.attempts):
+        if any(attempt.label == trial.label and attempt.state in _COUNTS for attempt in block.attempts):
             return
         self.listener(progress.AttemptStarted(trial.block, cell.id, trial.arm))
         problem = "no attempt left"
-        for number in self._numbers(block, [trial.arm]):
+        for number in self._numbers(block, [trial.label]):
             try:
                 attempt = runner.attempt(self.bench, cell, cell.arm(trial.arm), trial, number)
             except AttemptLostError as error:
-                self._lost(block, trial.arm, error.message)
+                self._lost(block, trial.label, error.message)
                 return
             except (ProbeError, MachineError) as error:
                 problem = self._told(error)
@@ -571,8 +590,8 @@ class Conductor:
                 if attempt.state in _COUNTS:
                     return
                 problem = attempt.reason or problem
-            self._could_not_start(block, [trial.arm], problem)
-        self._could_not_start(block, [trial.arm], problem, given_up=True)
+            self._could_not_start(block, [trial.label], problem)
+        self._could_not_start(block, [trial.label], problem, given_up=True)
 
     def _told(self, error: HugewiseError) -> str:
         # the cure is also told if the run ends by this error
@@ -585,8 +604,9 @@ class Conductor:
         of the arms that were at fault in any try; of all arms, where a try does not tell.
         """
         arms = [(cell.arm(trial.arm), trial) for trial in trials]
-        everyone = [trial.arm for trial in trials]
-        self.listener(progress.AttemptStarted(block.opened.block, cell.id, " + ".join(everyone)))
+        everyone = [trial.label for trial in trials]
+        together = " + ".join(dict.fromkeys(trial.arm for trial in trials))
+        self.listener(progress.AttemptStarted(block.opened.block, cell.id, together))
         problem, faulty = "no attempt left", dict.fromkeys(at_fault(block.attempts))
         for number in self._numbers(block, everyone):
             try:
@@ -604,7 +624,7 @@ class Conductor:
                 if all(attempt.state in _COUNTS for attempt in found):
                     return
                 faulted = at_fault(found) or everyone
-                problem = next((one.reason for one in found if one.arm in faulted and one.reason), problem)
+                problem = next((one.reason for one in found if one.label in faulted and one.reason), problem)
             faulty.update(dict.fromkeys(faulted))
             self._could_not_start(block, faulted, problem)
         self._could_not_start(block, faulty or everyone, problem, given_up=True)

@@ -70,7 +70,7 @@ def fitting(planned: Plan, run: Run | None, host: Host) -> tuple[Plan, tuple[str
     there is to tell of that; of a run that goes on, as many as when it began. Raises HugewiseError.
     """
     if run is not None:
-        return memory.with_at_most(planned, {cell.id: cell.at_most for cell in run.opened.cells}), ()
+        return memory.as_begun(planned, run.opened.cells), ()
     return memory.fitting(planned, meminfo(host).get("MemAvailable"))
 
 

@@ -62,6 +62,7 @@ def cell_records(plan: Plan, kind: Kind, deployment: Callable[[Cell, Arm, int], 
             memory_age=cell.memory_age,
             memory=cell.memory if pages.pressed(cell.memory_age) else None,
             also=cell.also,
+            copies=cell.copies,
         )
         for cell in plan.cells
     )

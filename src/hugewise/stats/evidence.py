@@ -5,7 +5,8 @@ given the magnitude a_t and the past. So for each l
 
     M_t(l) = prod_i exp(l * s_i) / cosh(l * a_i)
 
-is a martingale with mean 1, and so is any mean of these over l: here over a geometric grid of 16 rates between 0.02
+is a martingale with mean 1 (with the mean of cosh over all placings in place of cosh, where a block has copies), and so
+is any mean of these over l: here over a geometric grid of 16 rates between 0.02
 and 3 (shifts between about 1/50 and three standard deviations), for an arm that is larger (up: +l) and one that is
 smaller (down: -l), and their mean. By Ville's inequality it ever reaches 1/alpha with chance at most alpha; no budget
 is declared. (Mixture martingales: Robbins 1970; symmetry: de la Pena 1999; Vovk and Wang 2022, arXiv 2208.08925.)
@@ -54,7 +55,7 @@ import numpy as np
 from hugewise.model.reason import Differ, EValue, NoEValue, Reason
 from hugewise.model.results import Verdict
 from hugewise.stats.method import Numbers
-from hugewise.stats.signflip import UNIT, Scores
+from hugewise.stats.signflip import COPIES, UNIT, Drawn, Scores
 
 GRID: tuple[float, ...] = tuple(float(rate) for rate in np.geomspace(0.02, 3.0, 16))
 """The rates l, per unit of the amounts: a standard normal score, or the largest difference."""
@@ -73,10 +74,12 @@ class _Mixture:
         self._log_largest = 0.0
         self.pairs = 0
 
-    def _bet(self, amount: float) -> None:
+    def _bet(self, amount: float, *others: float) -> None:
+        # `others`: the amounts of the block's other placings.
+        placed = [np.logaddexp(self._rates * each, -self._rates * each) for each in (amount, *others)]
         self._walk += amount
-        self._drift += np.logaddexp(self._rates * amount, -self._rates * amount) - math.log(2)
-        self.pairs += 1
+        self._drift += (np.logaddexp.reduce(placed) - math.log(len(placed)) if others else placed[0]) - math.log(2)
+        self.pairs += COPIES[len(placed)]
         # The value is a mean over rates and sides, and so no larger than the largest of them: most are not worked out.
         most = float((self._rates * abs(self._walk) - self._drift).max())
         if most + 1e-9 > self._log_largest:  # rounding
@@ -128,9 +131,9 @@ class EProcess(_Mixture):
         super().__init__(grid, UNIT)
         self._scores = Scores()
 
-    def add(self, difference: float) -> None:
-        """Take a pair's difference, log(arm) - log(baseline). Raises ValueError on a NaN."""
-        self._bet(self._scores.add(difference))
+    def add(self, drawn: Drawn) -> None:
+        """Take a pair's difference, log(arm) - log(baseline), or a block's placings. Raises ValueError on a NaN."""
+        self._bet(*self._scores.add(drawn))
 
 
 class SumEProcess(_Mixture):

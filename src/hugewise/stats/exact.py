@@ -27,6 +27,7 @@ so that both together hold it.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import count
 
 import msgspec
@@ -94,14 +95,15 @@ class Exact(Sequential):
             change=None,
         )
 
-    def _add(self, kept: Pair, usable: Pair | None) -> None:
-        first = self._first = self._first or usable
+    def _add(self, kept: Sequence[Pair], usable: Sequence[Pair]) -> None:
+        first = self._first = self._first or next(iter(usable), None)
         self._equal = (
             self._equal
             and first is not None
             and kept == usable
-            and kept.log_ratio is not None
-            and (kept.arm, kept.baseline) == (first.arm, first.baseline)
+            and all(
+                pair.log_ratio is not None and (pair.arm, pair.baseline) == (first.arm, first.baseline) for pair in kept
+            )
         )
         super()._add(kept, usable)
 

@@ -71,6 +71,8 @@ class ComparedCell(Protocol):
     @property
     def delivery(self) -> DeliveryThreshold: ...
     @property
+    def copies(self) -> int: ...
+    @property
     def arms(self) -> Sequence[_Named]: ...
 
 
@@ -80,7 +82,7 @@ def methods_for(study: Study, cells: Sequence[ComparedCell], *, coins: bool = Tr
     nothing. `coins`: see `store.records.Opened`.
     """
     contrasts = [
-        Contrast(cell.id, arm.name, cell.baseline, metric, cell.delivery.share > 0)
+        Contrast(cell.id, arm.name, cell.baseline, metric, cell.delivery.share > 0, cell.copies)
         for cell in cells
         for metric in (cell.metric, *(() if study.method == "screening" else cell.also))
         for arm in cell.arms

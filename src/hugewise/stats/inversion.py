@@ -1,8 +1,9 @@
 """The typical ratio: a time-uniform interval, by inverting the sign-flip test. `point` is its point estimate.
 
 Theta is the typical log-ratio of a pair: if the arm takes exp(theta) times what the baseline takes, in every pair, then
-D - theta obeys the null hypothesis of `signflip`. Theta stays in the confidence set until the test on D - theta,
-ranked anew, first crosses, and never comes back:
+D - theta obeys the null hypothesis of `signflip`. (In a block with copies, theta is taken off the arm's values: then
+the other placings' differences stay as they are, unless a side failed.) Theta stays in the confidence set until the
+test on D - theta, ranked anew, first crosses, and never comes back:
 
     C_n = {theta: the test on D_1 - theta, ..., D_n - theta has not crossed at any pair up to n}
 
@@ -46,29 +47,29 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 
 from hugewise.stats.method import Integers, Numbers
-from hugewise.stats.signflip import Boundary, signed
+from hugewise.stats.signflip import Boundary, Drawn, Rows, rows, signed
 
 _FINEST = 1e-10  # log-ratios are given in whole multiples of 1e-9
 
 
-def point(differences: Iterable[float], weights: Iterable[float] | None = None) -> float:
+def point(drawn: Iterable[Drawn], weights: Iterable[float] | None = None) -> float:
     """Return the theta at which the sum of the signed scores of D - theta * weight is 0; weights are 1 unless given.
 
     To 1e-7 of the range of the differences. +-inf where infinite ones (failures) outweigh all finite ones. With weights
     other than 1 the walk need not fall everywhere as theta rises; one of its zeros is found. Some 30 times the cost of
     `signflip.signed`: 0.1 s for 1,000, 2 s for 24,000. Raises ValueError on no differences, or a NaN.
     """
-    values = np.array(list(differences), dtype=np.float64)
-    if not len(values) or np.isnan(values).any():
+    table = _table(drawn, weights)
+    values, scale = table.differences[:, 0], table.weights[:, 0]
+    if not len(values):
         raise ValueError("the typical log-ratio needs at least one difference, and all of them numbers or infinite")
-    scale = np.ones_like(values) if weights is None else np.array(list(weights), dtype=np.float64)
     finite = np.isfinite(values)
     if not finite.any():
         total = int(np.sign(values).sum())
         return math.copysign(math.inf, total) if total else 0.0
 
     def walk(theta: float) -> int:
-        return int(signed(values - theta * scale).sum())
+        return int(_first_column(signed(table.less(theta))).sum())
 
     places = values[finite] / np.where(scale[finite] > 0, scale[finite], 1.0)
     low, high = float(places.min()), float(places.max())
@@ -82,6 +83,16 @@ def point(differences: Iterable[float], weights: Iterable[float] | None = None) 
     return round((falls + ends) / 2, 9)
 
 
+def _table(drawn: Iterable[Drawn], weights: Iterable[float] | None) -> Rows:
+    table = rows(drawn)
+    return table if weights is None else table._replace(weights=np.array(list(weights), dtype=np.float64)[:, None])
+
+
+def _first_column(scores: Integers) -> Integers:
+    first: Integers = scores[:, 0]
+    return first
+
+
 def _last(holds: Callable[[float], bool], low: float, high: float, step: float) -> float:
     while high - low > step:
         middle = low + (high - low) / 2
@@ -93,15 +104,18 @@ def _last(holds: Callable[[float], bool], low: float, high: float, step: float) 
 
 _CLEARLY = 1.15  # boundaries at two thetas that are looked at differ by up to 12% from pair 300 on, by 4% from 1,000 on
 _PARTS, _LEAST = 16, 32  # that a row of magnitudes is cut into, and pairs of one
+_NONE = 255  # -1 as a byte: the magnitude of a placing that a block does not have
 _KEPT = 256  # parts whose boundaries are kept: 2 MiB at 1,000 pairs, 15 MiB at 24,000
 
 
 def interval(
-    differences: Iterable[float],
+    drawn: Iterable[Drawn],
     alpha: float,
     budget: int | None,
     resolution: float = 1e-4,
     weights: Iterable[float] | None = None,
+    *,
+    copies: int = 1,
 ) -> tuple[float, float]:
     """The ends of C_n on the scale of the differences (log-ratio), each rounded outward by `resolution` at most.
 
@@ -115,7 +129,7 @@ def interval(
     """
     if not resolution > 0:
         raise ValueError("the resolution must be positive")
-    return Inversion(differences, alpha, budget, weights).ends(resolution)
+    return Inversion(drawn, alpha, budget, weights, copies=copies).ends(resolution)
 
 
 class Inversion:
@@ -125,20 +139,25 @@ class Inversion:
 
     def __init__(
         self,
-        differences: Iterable[float],
+        drawn: Iterable[Drawn],
         alpha: float,
         budget: int | None,
         weights: Iterable[float] | None = None,
+        *,
+        copies: int = 1,
     ) -> None:
-        self._values = values = np.array(list(differences), dtype=np.float64)
-        self._weights = np.ones_like(values) if weights is None else np.array(list(weights), dtype=np.float64)
+        self._table = table = _table(drawn, weights)
+        values = table.differences[:, 0]
         finite = values[np.isfinite(values)]
-        self.least, self.most = float(np.min(finite, initial=0.0)), float(np.max(finite, initial=0.0))
-        scores = signed(values)
+        others = np.abs(table.differences[:, 1:])
+        beyond = float(np.max(others, initial=0.0, where=np.isfinite(others)))  # all of them rank below from there on
+        self.least = float(np.min(finite, initial=0.0)) - beyond
+        self.most = float(np.max(finite, initial=0.0)) + beyond
+        scores = signed(table.differences)
         self._scored = 0.0, scores  # of the theta that was asked about last: a guess is often followed by its test
-        self._laws = _Laws(alpha, budget, len(values))
-        self._levels = np.concatenate([np.empty(0), *self._laws.along(np.abs(scores))])
-        self._known = {0.0: _first(scores.cumsum(), self._levels)}
+        self._laws = _Laws(alpha, budget, len(values), copies)
+        self._levels = np.concatenate([np.empty(0), *self._laws.along(_sizes(scores))])
+        self._known = {0.0: _first(_first_column(scores).cumsum(), self._levels)}
 
     def ends(self, resolution: float = 1e-4) -> tuple[float, float]:
         """The ends of C_n, as `interval` has them."""
@@ -158,17 +177,17 @@ class Inversion:
 
     def guess(self, theta: float, above: float = 1.0) -> int:
         """The sign of the first crossing of `above` times the boundaries at 0, which those at theta come near."""
-        return _first(self._scores(theta).cumsum(), above * self._levels)
+        return _first(_first_column(self._scores(theta)).cumsum(), above * self._levels)
 
     def _scores(self, theta: float) -> Integers:
         if self._scored[0] != theta:
-            self._scored = theta, signed(self._values - theta * self._weights)
+            self._scored = theta, signed(self._table.less(theta))
         return self._scored[1]
 
     def _judge(self, theta: float) -> int:
         scores, start = self._scores(theta), 0
-        walk = scores.cumsum()
-        for levels in self._laws.along(np.abs(scores)):
+        walk = _first_column(scores).cumsum()
+        for levels in self._laws.along(_sizes(scores)):
             if sign := _first(walk[start : start + len(levels)], levels):
                 return sign
             start += len(levels)
@@ -176,34 +195,41 @@ class Inversion:
 
 
 class _Laws:
-    """The boundaries along rows of magnitudes, each as long as `pairs`.
+    """The boundaries along rows of magnitudes, each as long as `blocks`.
 
-    They hang on the magnitudes up to their pair alone, and thetas that lie close have the same ones in most of their
+    They hang on the magnitudes up to their block alone, and thetas that lie close have the same ones in most of their
     first pairs: a search to 1e-7 has 70% of its pairs in common with an earlier theta (400,000 of 570,000, in 13
-    intervals of 700 to 1,000 pairs). So rows are cut into parts, and the boundary after a part is kept by all
+    intervals of 700 to 1,000 pairs). So tables are cut into parts, and the boundary after a part is kept by all
     magnitudes up to there.
     """
 
-    def __init__(self, alpha: float, budget: int | None, pairs: int) -> None:
-        self._fresh = Boundary(alpha, budget)
-        self._part = max(_LEAST, math.ceil(pairs / _PARTS))
+    def __init__(self, alpha: float, budget: int | None, blocks: int, copies: int) -> None:
+        self._fresh = Boundary(alpha, budget, copies=copies)
+        self._part = max(_LEAST, math.ceil(blocks / _PARTS))
         self._known: OrderedDict[bytes, tuple[Numbers, Boundary]] = OrderedDict()
 
     def along(self, magnitudes: Integers) -> Iterator[Numbers]:
         """Yield the levels that a walk has to reach, infinite where none would do, part by part."""
-        row, law = magnitudes.astype(np.uint8).tobytes(), self._fresh
-        for end in range(self._part, len(row) + self._part, self._part):
-            upto = row[:end]
+        table, law = magnitudes.astype(np.uint8), self._fresh
+        for end in range(self._part, len(table) + self._part, self._part):
+            upto = table[:end].tobytes()
             if upto in self._known:
                 self._known.move_to_end(upto)
             else:
                 law = copy.copy(law)
-                steps = [law.step(magnitude) for magnitude in row[end - self._part : end]]
+                steps = [law.step(*(a for a in row if a != _NONE)) for row in table[end - self._part : end].tolist()]
                 self._known[upto] = np.array([math.inf if b is None else b for b in steps]), law
                 if len(self._known) > _KEPT:
                     self._known.popitem(last=False)
             levels, law = self._known[upto]
             yield levels
+
+
+def _sizes(scores: Integers) -> Integers:
+    """Return the magnitudes of signed scores; -1 stays, of a placing that a block does not have."""
+    sizes = scores.copy()
+    np.abs(sizes[:, 0], out=sizes[:, 0])
+    return sizes
 
 
 def _first(walk: Integers, levels: Numbers) -> int:
@@ -218,7 +244,7 @@ def _end(tests: Inversion, side: int, step: float, known: float | None = None) -
 
     `known`: an end found for fewer of these pairs, or with a larger step, which holds still.
     """
-    # Beyond the least and the greatest finite difference nothing changes any more.
+    # Beyond the least and the greatest nothing changes any more.
     outer, inner = tests.least - step, tests.most + step
     if side < 0:
         outer, inner = inner, outer

@@ -22,6 +22,7 @@ from hugewise.model.trial import Block
 class Contrast(msgspec.Struct, frozen=True):
     """Comparison of an arm with the baseline of its own blocks, on one metric of one cell.
 
+    copies          attempts of either side in a block, as planned: one, or two
     proof_demanded  whether undelivered or unproven pages take a pair out; False judges the setting alone
                     (intention to treat; a study's delivery share of 0)
     """
@@ -31,6 +32,7 @@ class Contrast(msgspec.Struct, frozen=True):
     baseline: str
     metric: Metric
     proof_demanded: bool = True
+    copies: int = 1
 
 
 class Effect(msgspec.Struct, frozen=True):

@@ -2,7 +2,8 @@
 
 The same for every method. Of each block whose coin drew both the arm and the baseline:
 
-- An attempt of the arm and one of the baseline in the same complete block make a pair; it gives one log-ratio.
+- An attempt of the arm and one of the baseline in the same complete block make a pair; it gives one log-ratio. Of two
+  copies, those of one number make a pair: the numbers are drawn with the labels.
 - A side that failed or timed out has no value: the pair says which side, and the method scores it as the worst.
 - Pages not delivered, or not proven, in the arm or the baseline take the pair out of what is *usable*: by the proof
   alone, never by the time. A failed attempt that left no proof stays in, as a failure.
@@ -34,7 +35,8 @@ import msgspec
 
 from hugewise.model.reason import Absent, FewPairs, Lack, Lacking, LeftOut, NotJudged, NotPositive, Reason, Unknown
 from hugewise.model.results import Comparison, Verdict
-from hugewise.model.trial import Attempt, Block
+from hugewise.model.trial import Attempt, Block, label
+from hugewise.stats import signflip
 from hugewise.stats.method import Contrast
 
 
@@ -60,6 +62,26 @@ class Pair(msgspec.Struct, frozen=True, gc=False):
         bad = -1 if higher_is_better else 1
         sign = bad * (self.arm_failed - self.baseline_failed)
         return math.inf * sign if sign else 0.0
+
+
+def blocks_of(pairs: Sequence[Pair], *, higher_is_better: bool) -> list[signflip.Drawn]:
+    """Return what the pairs of a block show, in logarithms, with a failure as the worst: all placings of two copies.
+
+    A pair of which nothing is known counts as no failure of either side: for one, see `against`.
+    """
+
+    def logarithm(value: float | None) -> float:
+        return (-math.inf if higher_is_better else math.inf) if value is None else math.log(value)
+
+    whole = all(
+        (pair.arm is not None or pair.arm_failed) and (pair.baseline is not None or pair.baseline_failed)
+        for pair in pairs
+    )
+    if len(pairs) > 1 and whole:
+        return [
+            signflip.placings([logarithm(pair.arm) for pair in pairs], [logarithm(pair.baseline) for pair in pairs])
+        ]
+    return [pair.difference(higher_is_better=higher_is_better) for pair in pairs]
 
 
 class _Columns:
@@ -247,21 +269,29 @@ class Pairs:
         """Blocks in which a side had its turn, whatever came of it."""
         return max(self._arm.seen, self._baseline.seen)
 
-    def take(self, block: Block) -> Pair | None:
-        """Return the usable pair of a closed block, or None; `kept` and `everything` grow by theirs.
+    def take(self, block: Block) -> list[Pair]:
+        """Return the usable pairs of a closed block, one for each copy at most; `kept` and `everything` grow by theirs.
 
         Blocks of other cells, or whose coin drew only one of the two, change nothing.
         """
         if block.cell != self.contrast.cell:
-            return None
-        names = self.contrast.arm, self.contrast.baseline
-        drawn = block.arms or {attempt.arm for attempt in block.attempts}
-        if names[0] not in drawn or names[1] not in drawn:
-            return None
+            return []
+        drawn = block.arms or {attempt.label for attempt in block.attempts}
+        several = map(self._names, range(1, 1 + self.contrast.copies))
+        both = [names for names in several if names[0] in drawn and names[1] in drawn]
+        self.broken_off += bool(both) and block.state != "complete"
+        usable = (self._take(block, names) for names in both)
+        return [pair for pair in usable if pair is not None]
+
+    def _names(self, copy: int) -> tuple[str, str]:
+        return label(self.contrast.arm, copy), label(self.contrast.baseline, copy)
+
+    def _take(self, block: Block, names: tuple[str, str]) -> Pair | None:
         gone = any(name in block.unstarted or name in block.lost for name in names)
         whole = block.state == "complete"
         arm, baseline = (_last(block, name) if whole and not gone else None for name in names)
-        over, under = self._turn(self._arm, arm, block), self._turn(self._baseline, baseline, block)
+        over = self._turn(self._arm, names[0], arm, block)
+        under = self._turn(self._baseline, names[1], baseline, block)
         pair = self._pair(block, arm, baseline, over, under)
         # Made in two sessions: whoever ended the first one between them knew whose turn it was.
         apart = arm is not None and baseline is not None and arm.session != baseline.session
@@ -272,7 +302,6 @@ class Pairs:
             self.kept.append(Pair(block.number, 0, None, None, None, False, False, lost=True))
         else:
             self.kept.append(pair)
-        self.broken_off += not whole
         self.failed += gone or over.failed or under.failed
         if pair is None:
             return None
@@ -283,16 +312,16 @@ class Pairs:
         self.failures += pair.arm_failed or pair.baseline_failed
         return pair
 
-    def _turn(self, side: _SideTurns, attempt: Attempt | None, block: Block) -> _Turn:
+    def _turn(self, side: _SideTurns, labelled: str, attempt: Attempt | None, block: Block) -> _Turn:
         name = self.contrast.metric.name
         if attempt is None:
-            if (why := block.unstarted.get(side.name)) is not None:
+            if (why := block.unstarted.get(labelled)) is not None:
                 side.take({"not started": why})
-            elif (why := block.lost.get(side.name)) is not None:
+            elif (why := block.lost.get(labelled)) is not None:
                 side.take({"lost": why})
             return _Turn(missing=why is not None, out=True)
         lacks: dict[_Lack, str] = {}
-        late: dict[_Lack, str] = {"late": ""} if side.name in block.late else {}  # which keeps its pair
+        late: dict[_Lack, str] = {"late": ""} if labelled in block.late else {}  # which keeps its pair
         if self.contrast.proof_demanded and (lack := _undelivered(attempt)) is not None:
             lacks[lack] = attempt.delivery.reason or "no reason is known"
         if attempt.state == "failed":
@@ -439,8 +468,8 @@ def _undelivered(attempt: Attempt) -> Literal["not delivered", "unproven"] | Non
     return "not delivered"
 
 
-def _last(block: Block, arm: str) -> Attempt | None:
-    counted = [a for a in block.attempts if a.arm == arm and a.state in ("accepted", "failed")]
+def _last(block: Block, labelled: str) -> Attempt | None:
+    counted = [a for a in block.attempts if a.label == labelled and a.state in ("accepted", "failed")]
     return counted[0] if len(counted) == 1 else max(counted, key=lambda attempt: attempt.number, default=None)
 
 

@@ -395,10 +395,10 @@ def estimate_of(method: Method, *, refused: Reason = "") -> HostEstimate | Reaso
 
 
 def _sequential(method: Sequential) -> HostEstimate | Reason:
-    values, pairs = method.usable.pairs, len(method.pairs.usable)
+    pairs = len(method.pairs.usable)
     if not pairs:
         return NoEstimate("no pair")
-    centre, deviation = values.centre(), scale(values.values)
+    centre, deviation = method.usable.pairs.centre(), scale([*map(method.difference, method.pairs.usable)])
     if not math.isfinite(centre):
         return NoEstimate("failed", pairs, method.pairs.failures)
     if deviation is None:

@@ -45,16 +45,19 @@ def declared(fitting: int) -> int:
     return min(MOST_DECLARED, max(_LEAST_DECLARED, 2 * fitting))
 
 
+_AGREEING = {1: (1,), 2: (2, 1, 1)}  # scores of a block whose drawn placing has the largest difference
+
+
 @cache
-def least_pairs(alpha: float, budget: int) -> int | None:
+def least_pairs(alpha: float, budget: int, copies: int = 1) -> int | None:
     """Return the fewest pairs after which a verdict is possible: all differences with one sign. None where none is.
 
     2 * 2^-n has to fit into what is spent by then: somewhat later than 2 * 2^-n <= alpha. With the
-    scores of real data it can be one pair later.
+    scores of real data it can be one pair later. `copies`: of either side in a block.
     """
-    boundary = Boundary(alpha, budget)
-    for pairs in range(1, min(budget, WALKED) + 1):
-        if boundary.step(1) is not None:
+    boundary, agreeing = Boundary(alpha, budget, copies=copies), _AGREEING[copies]
+    for pairs in range(copies, min(budget, WALKED) + 1, copies):
+        if boundary.step(*agreeing) is not None:
             return pairs
     return None
 

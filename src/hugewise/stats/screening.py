@@ -74,13 +74,13 @@ class _Duel:
     def __init__(self, contrast: Contrast, alpha: float, planned: int, edge: float) -> None:
         self.pairs = Pairs(contrast, spared=1)
         self.tests = PairTests(alpha, planned, edge)
+        self.differences: list[float] = []
         self._sign = -1 if contrast.metric.better == "higher" else 1  # a larger value is worse by so much
 
     def take(self, block: Block) -> None:
-        pair = self.pairs.take(block)
-        if pair is not None:
-            higher = self._sign < 0
-            self.tests.add(self._sign * pair.difference(higher_is_better=higher))
+        for pair in self.pairs.take(block):
+            self.differences.append(self._sign * pair.difference(higher_is_better=self._sign < 0))
+            self.tests.add(self.differences[-1])
 
     @property
     def winner(self) -> int:
@@ -140,7 +140,7 @@ class Screening:
         return Chosen(best, True, BestEstimate())
 
     def _alike(self, best: str, arm: str) -> bool:
-        ahead = [-one for one in self._duels[best, arm].tests.pairs.values]
+        ahead = [-one for one in self._duels[best, arm].differences]
         if not all(map(math.isfinite, ahead)):
             return False
         return len(ahead) < _FEWEST or fmean(ahead) - stdev(ahead) / math.sqrt(len(ahead)) <= self._edge(best)

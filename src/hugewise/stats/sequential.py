@@ -34,6 +34,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 
 import msgspec
 
@@ -60,9 +61,9 @@ from hugewise.stats.dispersion import Dispersion
 from hugewise.stats.evidence import EProcess, e_values
 from hugewise.stats.method import Contrast, Decision, Effect, Method
 from hugewise.stats.paired import Student, paired, scale
-from hugewise.stats.pairs import Inference, Pair, Pairs, ratio_of
+from hugewise.stats.pairs import Inference, Pair, Pairs, blocks_of, ratio_of
 from hugewise.stats.power import least_pairs
-from hugewise.stats.signflip import SignFlip, verdict
+from hugewise.stats.signflip import Drawn, SignFlip, less, rows, verdict
 
 
 def campaign_ratio(campaign: Campaign, *, failures: int) -> Tier:
@@ -99,11 +100,11 @@ def _unsupported(name: Reach, reason: Reason | None) -> Tier:
 
 
 class Differences:
-    """Differences of pairs (log-ratios), a failure infinitely far on the bad side; `centre` is remembered."""
+    """Differences of blocks (log-ratios), a failure infinitely far on the bad side; `centre` is remembered."""
 
-    def __init__(self, values: Iterable[float] = ()) -> None:
+    def __init__(self, values: Iterable[Drawn] = ()) -> None:
         self.values = list(values)
-        self._centre: tuple[int, float] | None = None  # of so many pairs
+        self._centre: tuple[int, float] | None = None  # of so many blocks
 
     def centre(self) -> float:
         """Return the typical log-ratio (`inversion.point`). Raises ValueError without pairs."""
@@ -113,21 +114,23 @@ class Differences:
 
 
 class PairTests:
-    """The tests of no difference and of both ends of the margin (log-ratio), each at `alpha` over `budget` pairs."""
+    """The tests of no difference and of both ends of the margin (log-ratio), each at `alpha` over `budget` pairs, in
+    blocks of `copies`.
+    """
 
-    def __init__(self, alpha: float, budget: int | None, margin: float) -> None:
-        self._alpha, self._budget, self._margin = alpha, budget, margin
+    def __init__(self, alpha: float, budget: int | None, margin: float, copies: int = 1) -> None:
+        self._alpha, self._budget, self._margin, self._copies = alpha, budget, margin, copies
         self.pairs = Differences()
-        self.test = SignFlip(alpha, budget)
-        self._below_upper = SignFlip(alpha, budget)
-        self._above_lower = SignFlip(alpha, budget)
+        self.test = SignFlip(alpha, budget, copies=copies)
+        self._below_upper = SignFlip(alpha, budget, copies=copies)
+        self._above_lower = SignFlip(alpha, budget, copies=copies)
 
-    def add(self, difference: float) -> None:
-        """Take a pair's difference."""
-        self.pairs.values.append(difference)
-        self.test.add(difference)
-        self._below_upper.add(difference - self._margin)
-        self._above_lower.add(difference + self._margin)
+    def add(self, drawn: Drawn) -> None:
+        """Take what a block shows."""
+        self.pairs.values.append(drawn)
+        self.test.add(drawn)
+        self._below_upper.add(less(drawn, self._margin))
+        self._above_lower.add(less(drawn, -self._margin))
 
     @property
     def below(self) -> bool:
@@ -146,7 +149,7 @@ class PairTests:
 
     def sign(self, theta: float) -> int:
         """Return which way the test of this log-ratio has crossed, 0 where it has not."""
-        return verdict((value - theta for value in self.pairs.values), self._alpha, self._budget)
+        return verdict(rows(self.pairs.values).less(theta), self._alpha, self._budget, copies=self._copies)
 
     def fits(self, low: float, high: float) -> bool:
         """Return whether the estimate lies between these, and its own test has not rejected it."""
@@ -157,14 +160,16 @@ class PairTests:
 
     def interval(self) -> tuple[float, float]:
         """Return the interval (`closely`)."""
-        return closely(self.pairs.values, self._alpha, self._budget, self._margin)
+        return closely(self.pairs.values, self._alpha, self._budget, self._margin, self._copies)
 
 
-def closely(values: Sequence[float], alpha: float, budget: int | None, margin: float) -> tuple[float, float]:
-    """Return the interval of these pairs' log-ratio, by inversion of the test at `alpha` over `budget` pairs; an end
+def closely(
+    values: Sequence[Drawn], alpha: float, budget: int | None, margin: float, copies: int
+) -> tuple[float, float]:
+    """Return the interval of these blocks' log-ratio, by inversion of the test at `alpha` over `budget` pairs; an end
     that rounding put on "no change" or the margin (a log-ratio), or beyond it, is looked at closely.
     """
-    tests = inversion.Inversion(values, alpha, budget)
+    tests = inversion.Inversion(values, alpha, budget, copies=copies)
     low, high = (
         tests.end(side, 1e-7, end) if any(abs(end - known) <= 2e-4 for known in (0.0, margin, -margin)) else end
         for side, end in zip((1, -1), tests.ends(), strict=True)
@@ -207,7 +212,7 @@ class Sequential:
         self._edge = round(math.log1p(margin), 9)  # as log-ratios are rounded: an effect of the margin itself ties
         # On the usable pairs, and on the kept-in ones with what is lost scored against "the arm is larger", or against
         # "smaller"; one and the same until they differ.
-        self.usable = self._larger = self._smaller = PairTests(alpha, budget, self._edge)
+        self.usable = self._larger = self._smaller = PairTests(alpha, budget, self._edge, contrast.copies)
         self._average = campaign.Campaign(alpha)
         self._for_larger = self._for_smaller = EProcess()
         self._spread = Dispersion(alpha, budget)
@@ -226,10 +231,10 @@ class Sequential:
     def take(self, block: Block) -> None:
         """Take in a closed block, whatever has been decided: of measurements whose end nobody asked this method for."""
         before = len(self.pairs.kept)
-        pair = self.pairs.take(block)
+        usable = self.pairs.take(block)
         self._known = None
-        for kept in self.pairs.kept[before:]:
-            self._add(kept, pair)
+        if kept := self.pairs.kept[before:]:
+            self._add(kept, usable)
 
     def decision(self) -> Decision:
         """Return the decision so far; cheap, as the interval is left to `comparison`."""
@@ -280,35 +285,42 @@ class Sequential:
         """Ends of the t interval of the usable pairs, as ratios; None for fewer than three pairs, and where a pair has
         no log-ratio.
         """
-        values = self.usable.pairs.values
-        tests = paired(values) if all(map(math.isfinite, values)) else None
+        values = [ratio for ratio in self.pairs.usable.log_ratios() if ratio is not None]
+        tests = paired(values) if len(values) == len(self.pairs.usable) else None
         ends = tests.interval(self.alpha) if isinstance(tests, Student) and tests.n >= _PROVISIONAL else None
         if ends is None or not math.isfinite(high := ratio_of(ends[1])):
             return None
         return ratio_of(ends[0]), high
 
-    def _difference(self, pair: Pair) -> float:
+    def difference(self, pair: Pair) -> float:
+        """Return the log-ratio of a pair, with a failure as the worst."""
         return pair.difference(higher_is_better=self.contrast.metric.better == "higher")
 
-    def _add(self, kept: Pair, usable: Pair | None) -> None:
+    def _drawn(self, pairs: Sequence[Pair]) -> list[Drawn]:
+        return blocks_of(pairs, higher_is_better=self.contrast.metric.better == "higher")
+
+    def _add(self, kept: Sequence[Pair], usable: Sequence[Pair]) -> None:
+        lost = sum(pair.lost for pair in kept)
         if kept != usable and self.usable is self._larger:
             self.usable = copy.deepcopy(self._larger)
-        if kept.lost and self._smaller is self._larger:
+        if lost and self._smaller is self._larger:
             self._smaller, self._for_smaller = copy.deepcopy((self._larger, self._for_larger))
-        difference = self._difference(kept)
-        up, down = (-math.inf, math.inf) if kept.lost else (difference, difference)
-        self._larger.add(up)
-        self._for_larger.add(up)
+        known = self._drawn([pair for pair in kept if not pair.lost])
+        for drawn in (*known, *([-math.inf] * lost)):
+            self._larger.add(drawn)
+            self._for_larger.add(drawn)
         if self._smaller is not self._larger:
-            self._smaller.add(down)
-            self._for_smaller.add(down)
-        self._spread.add(kept.arm, kept.baseline)
-        if usable is None:
-            return
+            for drawn in (*known, *([math.inf] * lost)):
+                self._smaller.add(drawn)
+                self._for_smaller.add(drawn)
+        for pair in kept:
+            self._spread.add(pair.arm, pair.baseline)
         if self.usable is not self._larger:
-            self.usable.add(self._difference(usable))
-        if usable.log_ratio is not None:
-            self._average.add(usable.log_ratio)
+            for drawn in self._drawn(usable):
+                self.usable.add(drawn)
+        for pair in usable:
+            if pair.log_ratio is not None:
+                self._average.add(pair.log_ratio)
 
     def _stopped(self) -> bool:
         if self.pairs.exhausted(self.planned):
@@ -365,7 +377,7 @@ class Sequential:
     def _open(self) -> Reason:
         if self._budget is None:
             return NotShown(len(self.pairs.usable))
-        least, pairs = least_pairs(self.alpha, self.planned), len(self.pairs.usable)
+        least, pairs = least_pairs(self.alpha, self.planned, self.contrast.copies), len(self.pairs.usable)
         if least is None:
             return BudgetTooSmall(pairs, self.planned)
         if pairs < self.planned:
@@ -412,11 +424,16 @@ class Sequential:
         return msgspec.structs.replace(spread, shown=None, pairs=None) if self.pairs.lost else spread
 
     def _corrected(self) -> float | None:
-        pairs, values = len(self.pairs.usable), self.usable.pairs
-        if pairs > self.planned or self._budget is None:
+        pairs, values = len(self.pairs.usable), self.pairs.usable
+        if pairs > self.planned or self._budget is None or self.contrast.copies > 1:
             return None
         estimate = stopping.corrected(
-            values.centre(), scale(values.values), self.usable.test.crossed_at, self.alpha, self.planned, pairs=pairs
+            self.usable.pairs.centre(),
+            scale([*map(self.difference, values)]),
+            self.usable.test.crossed_at,
+            self.alpha,
+            self.planned,
+            pairs=pairs,
         )
         return None if estimate is None else ratio_of(estimate)
 
@@ -425,7 +442,8 @@ class Sequential:
             return None
         if len(self.pairs.everything) == len(self.pairs.usable):
             return ratio_of(self.usable.pairs.centre())  # they are the same
-        return ratio_of(inversion.point(map(self._difference, self.pairs.everything)))
+        of_blocks = groupby(self.pairs.everything, key=lambda pair: pair.block)
+        return ratio_of(inversion.point(drawn for _, pairs in of_blocks for drawn in self._drawn([*pairs])))
 
     def _tiers(self, effect: Effect | None) -> tuple[Tier, ...]:
         if effect is None:
@@ -475,9 +493,9 @@ class Unjudged:
 
     def observe(self, block: Block) -> Decision:
         """Take in a closed block, whatever those before it have shown."""
-        if not self._pairs.exhausted(self.planned) and (pair := self._pairs.take(block)) is not None:
-            difference = pair.difference(higher_is_better=self.contrast.metric.better == "higher")
-            self._differences.values.append(difference)
+        if not self._pairs.exhausted(self.planned):
+            higher = self.contrast.metric.better == "higher"
+            self._differences.values += blocks_of(self._pairs.take(block), higher_is_better=higher)
         return self.decision()
 
     def decision(self) -> Decision:
@@ -490,7 +508,7 @@ class Unjudged:
         """Estimate and interval, and nothing that could be taken for a claim."""
         finding = Inference("none", self._pairs.refusal(self.planned) or _BESIDE)
         if self._pairs.usable:
-            low, high = closely(self._differences.values, self.alpha, self.planned, self._margin)
+            low, high = closely(self._differences.values, self.alpha, self.planned, self._margin, self.contrast.copies)
             finding = Inference(
                 "none",
                 finding.reason,

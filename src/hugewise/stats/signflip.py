@@ -5,6 +5,12 @@ those before (Fisher's sharp null). So under it the sign of each difference D_t 
 whatever the noise: drift, correlation, heavy tails, neighbours. The test adds signed normal scores of D (see `scores`)
 and says + or - when the sum first reaches the boundary that spends alpha over the exact law of such sums (`boundary`).
 
+A block may hold k copies of the arm and k of the baseline, in an order that a coin drew over all 2k places. Under the
+same null each of the C(2k, k) placings of the two labels on these places is as likely as any other (Pitman 1937, Suppl.
+J. R. Stat. Soc. 4:119). Each placing has a difference: mean of the places labelled arm less mean of the others; a
+placing and its opposite differ in the sign alone. So the block's score is that of the placing that was drawn, and its
+law is that of all placings: six for two copies, and the two signs of a pair for one (`Placings`).
+
 *The chance of a verdict under the null is at most alpha, however often and whenever one looks*, for any number of
 pairs, with no condition on the distribution. For every vector of magnitudes it can be proved by enumerating the signs.
 It needs the coins: for pairs in an order or slots that no coin chose, it assumes instead that the differences are
@@ -33,6 +39,9 @@ else, so that given the magnitudes every non-zero score is +a_t or -a_t with cha
   one of several that end at the same place, all of which would have to be paid for: verdicts came later, and one end of
   the interval was then missing in 2 to 18% of the earliest of them.
 - A failure is the largest magnitude there is (infinite, tied with other failures), with its own sign.
+- Of a block with copies, the magnitudes of all its placings take part in the ranks, those of the other placings too:
+  which of them was drawn changes no rank. The other placings compare places with equally many arms on both sides: their
+  magnitudes are the noise of the block itself, which no effect changes.
 
 The boundary of the sequential sign-flip test, by dynamic programming over the walk of integer scores.
 
@@ -47,25 +56,28 @@ given the magnitudes and so also on average over them. b_t depends on a_1, ..., 
 
 Spending: f runs over log t, since what decides is how often the sample doubles. With N the declared budget in pairs and
 n0 = ceil(log2(2/alpha)), the least number of coins whose agreement has a chance of at most alpha (15 at alpha = 1e-4,
-8 at 1e-2),
+8 at 1e-2; with two copies 2 ceil(log6(2/alpha)) pairs, 12 and 6),
 
     f(t) = log((t + 1)/n0) / log((N + 1)/n0), within 0 and 1;   0 throughout where N < n0, as nothing could cross
     open-ended: f(t) = x/(x + 4), x = log2((t + 1)/n0), 0 where x < 0; it never spends all of alpha
 
 Zeros count in t: they are pairs. After N pairs f stays 1, and the test stays valid with what is left.
 
-Arithmetic. Probabilities are kept times 2^t (divided by 2^512 from time to time, exactly), so that each step only
-adds non-negative doubles. Up to 50 pairs all of these are exact, so is the comparison with alpha * f(t). Beyond, the
-relative error of what is spent is below (t steps + t sums over pairs + at most 31 t states) * 2^-53; it is held to
-alpha * f(t) * (1 - t * 2^-47), so that the exact chance keeps alpha * f(t). By symmetry only S_t >= 0 is stored.
+Arithmetic. Probabilities are kept times the number of placings so far (2^t without copies; divided by 2^512 from time
+to time, exactly), so that each step only adds non-negative doubles. As long as that number is at most 2^50 all of these
+are exact, so is the comparison with alpha * f(t). Beyond, the relative error of what is spent is below (t steps + t
+sums over pairs + at most 31 t states) * 2^-53; it is held to alpha * f(t) * (1 - t * 2^-47), so that the exact chance
+keeps alpha * f(t). By symmetry only S_t >= 0 is stored.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache, lru_cache
+from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,36 +98,144 @@ _BLOCK = 64  # as many as a word has bits
 _EARLIER = np.packbits(np.tri(_BLOCK, k=-1, dtype=bool), axis=1).view(np.uint64)[:, 0]
 
 
+class Placings(NamedTuple):
+    """A block with copies: the differences of its placings of the labels, up to their signs, the drawn one first.
+
+    weights  how far each difference falls where all values of the arm fall by 1: 1 for the drawn one, and 0 for the
+             others unless a side failed
+    """
+
+    differences: tuple[float, ...]
+    weights: tuple[float, ...]
+
+
+Drawn = float | Placings
+"""What a block shows of arm and baseline: the difference of its only pair, or those of all placings."""
+
+COPIES = {math.comb(2 * copies, copies) // 2: copies for copies in (1, 2)}
+"""Copies of each side, by the number of placings up to their signs."""
+
+
+def placings(arm: Sequence[float], baseline: Sequence[float]) -> Drawn:
+    """Return what a block with these logarithms shows, as many of the arm as of the baseline: one or two.
+
+    An infinite one is a failure, and has the sign of the bad side. A difference is infinite where one side of a placing
+    has more failures than the other; else it is that of the means of what did not fail. It is rounded to a billionth,
+    as `pairs.log_ratio` is. Raises ValueError for other numbers of copies.
+    """
+    values, copies = [*arm, *baseline], len(arm)
+    if len(baseline) != copies or copies not in COPIES.values():
+        raise ValueError(f"a block has one or two copies of either side, not {len(arm)} and {len(baseline)}")
+    differences, weights = [], []
+    for others in combinations(range(1, 2 * copies), copies - 1):
+        over = [0, *others]
+        difference, weight = _difference(values, over, [at for at in range(2 * copies) if at not in over], copies)
+        differences.append(difference)
+        weights.append(weight)
+    return differences[0] if copies == 1 else Placings(tuple(differences), tuple(weights))
+
+
+def _difference(values: Sequence[float], over: Sequence[int], under: Sequence[int], copies: int) -> tuple[float, float]:
+    # The first `copies` values are the arm's.
+    left, right = ([at for at in places if math.isfinite(values[at])] for places in (over, under))
+    if len(left) != len(right):
+        failed = next(value for value in values if math.isinf(value))
+        return (failed if len(left) < len(right) else -failed), 0.0
+    if not left:
+        return 0.0, 0.0
+    difference = math.fsum([*(values[at] for at in left), *(-values[at] for at in right)]) / len(left)
+    weight = (sum(at < copies for at in left) - sum(at < copies for at in right)) / len(left)
+    return round(difference, 9), weight
+
+
+def less(drawn: Drawn, theta: float) -> Drawn:
+    """Return what the block shows where the arm's values are all less by `theta`."""
+    if not isinstance(drawn, Placings):
+        return drawn - theta
+    moved = tuple(each - theta * weight for each, weight in zip(*drawn, strict=True))
+    return drawn._replace(differences=moved)
+
+
 class Scores:
-    """Scores of pairs as they come. About 10 us a pair at 24,000 pairs, all of which are kept, sorted."""
+    """Scores of blocks as they come. About 10 us a pair at 24,000 pairs, all of which are kept, sorted."""
 
     def __init__(self) -> None:
         self._seen: list[float] = []
 
-    def add(self, difference: float) -> int:
-        """Return the signed score of a new pair. Raises ValueError on a NaN."""
-        if math.isnan(difference):
+    def add(self, drawn: Drawn) -> tuple[int, ...]:
+        """Return the score of a new block with its sign, then the magnitudes of its other placings. Raises ValueError
+        on a NaN.
+        """
+        differences = drawn.differences if isinstance(drawn, Placings) else (drawn,)
+        if any(map(math.isnan, differences)):
             raise ValueError("a difference must be a number or infinite")
-        magnitude = abs(difference)
+        first, *others = self._magnitudes([abs(each) for each in differences])
+        return (first if differences[0] > 0 else -first, *others)
+
+    def _magnitudes(self, differences: Sequence[float]) -> list[int]:
+        for magnitude in differences:
+            insort(self._seen, magnitude)
+        return [self._score(magnitude) if magnitude else 0 for magnitude in differences]
+
+    def _score(self, magnitude: float) -> int:
+        # Mid-rank r = below + (ties + 1)/2 with itself among the ties, so r - 1/2 = (below + upto)/2.
         below, upto = bisect_left(self._seen, magnitude), bisect_right(self._seen, magnitude)
-        insort(self._seen, magnitude)
-        if magnitude == 0:
-            return 0
-        # Mid-rank r = below + (ties + 1)/2 with itself among the ties, so r - 1/2 = (below + upto + 1)/2.
-        score = bisect_right(STEPS, (below + upto + 1) / (2 * len(self._seen)))
-        return score if difference > 0 else -score
+        return bisect_right(STEPS, (below + upto) / (2 * len(self._seen)))
 
 
-def magnitudes(differences: Iterable[float]) -> Integers:
-    """Return the scores without their signs, shape (pairs,): those that `Scores` gives, all at once. 0.2 ms for 1,000.
+class Rows(NamedTuple):
+    """Blocks as a table: a row each, a column for each placing, the drawn one first; NaN where a row has fewer."""
 
-    Raises ValueError on a NaN.
+    differences: Numbers
+    weights: Numbers
+
+    def less(self, theta: float) -> Numbers:
+        """Return the differences, shape (blocks, placings), where the arm's values are all less by `theta`."""
+        found: Numbers = self.differences - theta * self.weights
+        return found
+
+
+def rows(drawn: Iterable[Drawn]) -> Rows:
+    """Return a table of these blocks. Raises ValueError on a NaN among them."""
+    given = list(drawn)
+    if not any(isinstance(one, Placings) for one in given):
+        values = _array(given)[:, None]  # type: ignore[arg-type]
+        return Rows(values, np.ones_like(values))
+    wide = max(COPIES)
+    differences, weights = np.full((2, len(given), wide), math.nan)
+    for at, one in enumerate(given):
+        several, scale = one if isinstance(one, Placings) else ((one,), (1.0,))
+        differences[at, : len(several)], weights[at, : len(several)] = several, scale
+        if any(map(math.isnan, several)):
+            raise ValueError("a difference must be a number or infinite")
+    return Rows(differences, weights)
+
+
+def magnitudes(differences: Iterable[float] | Numbers) -> Integers:
+    """Return the scores without their signs: those that `Scores` gives, all at once. 0.2 ms for 1,000 pairs.
+
+    Of one row of numbers, a pair each, in shape (pairs,); of a table as in `Rows`, in its shape, -1 where it has NaN.
+    Raises ValueError on a NaN in a row of pairs.
     """
-    values = np.abs(_array(differences))
+    if isinstance(differences, np.ndarray) and differences.ndim == 2:
+        return _of_pairs(differences[:, 0])[:, None] if differences.shape[1] == 1 else _of_rows(np.abs(differences))
+    return _of_pairs(_array(differences))
+
+
+def _of_rows(differences: Numbers) -> Integers:
+    scored, found = Scores(), np.full(differences.shape, -1, dtype=np.int64)
+    for row, place in zip(differences.tolist(), found, strict=True):
+        known = [value for value in row if value == value]  # noqa: PLR0124  (NaN differs from itself)
+        place[: len(known)] = scored._magnitudes(known)
+    return found
+
+
+def _of_pairs(differences: Numbers) -> Integers:
+    values = np.abs(differences)
     count = len(values)
     if count <= _FEW:
         scored = Scores()
-        return np.array([scored.add(value) for value in values.tolist()], dtype=np.int64)
+        return np.array([scored.add(value)[0] for value in values.tolist()], dtype=np.int64)
     blocks = np.full((-(-count // _BLOCK), _BLOCK), np.inf)
     blocks.flat[:count] = values
     # Numbers below and up to a value among those before it, added: first of its own block, as bits that are counted.
@@ -138,10 +258,16 @@ def _before(said: NDArray[np.bool_]) -> Integers:
     return counted
 
 
-def signed(differences: Iterable[float]) -> Integers:
-    """Return the signed scores of all pairs, shape (pairs,). Raises ValueError on a NaN."""
-    values = _array(differences)
-    return magnitudes(values) * np.sign(values).astype(np.int64)
+def signed(differences: Iterable[float] | Numbers) -> Integers:
+    """Return `magnitudes` with the sign of the pair, or in a table that of each row's first placing, which is drawn.
+
+    Raises ValueError on a NaN in a row of pairs.
+    """
+    values = differences if isinstance(differences, np.ndarray) else _array(differences)
+    scores = magnitudes(values)
+    first = values if values.ndim == 1 else values[:, 0]
+    (scores if values.ndim == 1 else scores.T[0])[...] *= np.sign(first).astype(np.int64)
+    return scores
 
 
 def _array(differences: Iterable[float]) -> Numbers:
@@ -155,24 +281,29 @@ def _array(differences: Iterable[float]) -> Numbers:
 Spending = Callable[[int], float]
 """The share of alpha that may be spent after t pairs: within 0 and 1, never falling."""
 
-_EXACT = 50
-_RESCALE = 512
+_EXACT = 2.0**50
+_RESCALE = 2.0**512
 _WINDOW = 64  # states looked at first; at least 2 * CAP, as so many zeros follow the last state
 
 
-def first_crossing(alpha: float) -> int:
-    """n0: the least number of pairs with 2 * 2^-n0 <= alpha. Raises ValueError unless 0 < alpha < 1."""
+def first_crossing(alpha: float, copies: int = 1) -> int:
+    """n0: the least number of pairs, in blocks of `copies`, with 2 * C(2 copies, copies)^-(n0 / copies) <= alpha.
+
+    Raises ValueError unless 0 < alpha < 1.
+    """
     if not 0 < alpha < 1:
         raise ValueError("alpha must be within 0 and 1")
-    return math.ceil(math.log2(2 / alpha))
+    if copies == 1:
+        return math.ceil(math.log2(2 / alpha))
+    return copies * math.ceil(math.log(2 / alpha) / math.log(math.comb(2 * copies, copies)))
 
 
 @lru_cache(64)  # many tests of a study share it
-def log_spending(alpha: float, budget: int) -> Spending:
+def log_spending(alpha: float, budget: int, copies: int = 1) -> Spending:
     """Spending over log t to `budget` pairs. Raises ValueError unless budget >= 1."""
     if budget < 1:
         raise ValueError("the budget must be at least one pair")
-    first = first_crossing(alpha)
+    first = first_crossing(alpha, copies)
     whole = math.log((budget + 1) / first)
 
     @cache
@@ -184,9 +315,9 @@ def log_spending(alpha: float, budget: int) -> Spending:
     return share
 
 
-def open_ended(alpha: float) -> Spending:
+def open_ended(alpha: float, copies: int = 1) -> Spending:
     """Spending without a budget: half of alpha when t is 16 times n0, 5/7 at 1024 times."""
-    first = first_crossing(alpha)
+    first = first_crossing(alpha, copies)
 
     def share(pairs: int) -> float:
         doublings = max(0.0, math.log2((pairs + 1) / first))
@@ -198,16 +329,17 @@ def open_ended(alpha: float) -> Spending:
 class Boundary:
     """Boundary after each pair, two-sided at `alpha`, from the magnitudes of the scores.
 
-    `budget` is the declared number of pairs; None with the default spending means open-ended. Raises ValueError on an
-    alpha or a budget out of range. A step costs about 10 us at 24,000 pairs: one sum of two shifted rows.
+    `budget` is the declared number of pairs; None with the default spending means open-ended; `copies` those of either
+    side in a block, as declared: single blocks may have fewer. Raises ValueError on an alpha or a budget out of range.
+    A step costs about 10 us at 24,000 pairs: one sum of two shifted rows.
     """
 
-    def __init__(self, alpha: float, budget: int | None, spending: Spending | None = None) -> None:
+    def __init__(self, alpha: float, budget: int | None, spending: Spending | None = None, *, copies: int = 1) -> None:
         first_crossing(alpha)
         self.alpha = alpha
         self.budget = budget
         if spending is None:
-            spending = open_ended(alpha) if budget is None else log_spending(alpha, budget)
+            spending = open_ended(alpha, copies) if budget is None else log_spending(alpha, budget, copies)
         self._spending = spending
         self.pairs = 0
         self.value: int | None = None
@@ -222,7 +354,7 @@ class Boundary:
         self._reach = 1  # all mass is on |S| < _reach
         self._left = 0  # what `_next` had before ends here
         self._unit = 1.0  # the stored number that means probability 1
-        self._since = 0  # steps since the last division
+        self._placings = 1.0  # of all blocks so far, at most some more than `_EXACT`
 
     def __copy__(self) -> Boundary:
         """Return the boundary after the same pairs, which takes others from here on."""
@@ -232,41 +364,47 @@ class Boundary:
         twin._left = 0
         return twin
 
-    def step(self, magnitude: int) -> int | None:
-        """Take a pair with this score; the boundary after it, None while nothing can cross.
+    def step(self, *magnitudes: int) -> int | None:
+        """Take a block with these scores of its placings, one for a pair; the boundary after it, None while nothing can
+        cross.
 
         Raises ValueError on a magnitude that no score has.
         """
-        if not 0 <= magnitude <= CAP:
+        if not all(0 <= magnitude <= CAP for magnitude in magnitudes):
             raise ValueError("the magnitude of a score is between 0 and 31")
-        self.pairs += 1
-        if magnitude:
-            self._walk(magnitude)
+        self.pairs += COPIES[len(magnitudes)]
+        if any(magnitudes):
+            self._walk(magnitudes)
+        if self._placings <= _EXACT:
+            self._placings *= 2 * len(magnitudes)
         allowed = self.alpha * self._spending(self.pairs)
-        if self.pairs > _EXACT:
+        if self._placings > _EXACT:
             allowed *= 1 - self.pairs * 2.0**-47
         left = allowed - self.spent
         self.value = self._absorb(left) if left > 0 else None
         self.ledger.append(self.spent)
         return self.value
 
-    def _walk(self, a: int) -> None:
-        reach = self._reach
+    def _walk(self, magnitudes: Sequence[int]) -> None:
+        reach, most = self._reach, max(magnitudes)
         if len(self._mass) < reach + 3 * _WINDOW:
             self._mass = np.concatenate((self._mass, np.zeros(reach + 3 * _WINDOW)))
             self._next, self._left = np.zeros_like(self._mass), 0
-        old, new, end = self._mass, self._next, reach + a
-        np.add(old[:reach], old[2 * a : end + a], new[a:end])
-        np.add(old[a:0:-1], old[a : 2 * a], new[:a])
+        old, new, end = self._mass, self._next, reach + most
+        first, *others = magnitudes
+        _move(old, new, reach, first)
+        new[reach + first : end] = 0.0
+        for other in others:
+            added = np.empty(reach + other)
+            _move(old, added, reach, other)
+            new[: reach + other] += added
         if self._left > end:  # seldom: the boundary hardly ever falls
             new[end : self._left] = 0.0
         self._mass, self._next, self._reach, self._left = new, old, end, reach
-        self._unit *= 2.0
-        self._since += 1
-        if self._since == _RESCALE:
-            new[:end] *= 2.0**-_RESCALE
-            self._unit *= 2.0**-_RESCALE
-            self._since = 0
+        self._unit *= 2.0 * len(magnitudes)
+        if self._unit >= _RESCALE:
+            new[:end] *= 1 / _RESCALE
+            self._unit *= 1 / _RESCALE
 
     def _absorb(self, left: float) -> int | None:
         half, reach, window = left / 2 * self._unit, self._reach, _WINDOW
@@ -287,15 +425,25 @@ class Boundary:
         return boundary
 
 
+def _move(old: Numbers, new: Numbers, reach: int, a: int) -> None:
+    """Set `new` to the mass `old` of |S| < `reach` after a step of +a and one of -a, both added."""
+    if a == 0:
+        np.multiply(old[:reach], 2.0, out=new[:reach])
+        return
+    end = reach + a
+    np.add(old[:reach], old[2 * a : end + a], new[a:end])
+    np.add(old[a:0:-1], old[a : 2 * a], new[:a])
+
+
 class SignFlip:
     """The test for one comparison and end point, two-sided at `alpha`, over a declared `budget` of pairs.
 
     `budget` None spends open-endedly. After the budget the test goes on with what is left of alpha.
     """
 
-    def __init__(self, alpha: float, budget: int | None, spending: Spending | None = None) -> None:
+    def __init__(self, alpha: float, budget: int | None, spending: Spending | None = None, *, copies: int = 1) -> None:
         self._scores = Scores()
-        self._boundary = Boundary(alpha, budget, spending)
+        self._boundary = Boundary(alpha, budget, spending, copies=copies)
         self.walk = 0
         """The sum of the scores, in tenths of a standard normal."""
         self.sign = 0
@@ -303,11 +451,11 @@ class SignFlip:
         self.crossed_at: int | None = None
         """The number of pairs at the first crossing."""
 
-    def add(self, difference: float) -> None:
-        """Take a pair's difference, log(arm) - log(baseline). Raises ValueError on a NaN."""
-        score = self._scores.add(difference)
+    def add(self, drawn: Drawn) -> None:
+        """Take a pair's difference, log(arm) - log(baseline), or a block's placings. Raises ValueError on a NaN."""
+        score, *others = self._scores.add(drawn)
         self.walk += score
-        boundary = self._boundary.step(abs(score))
+        boundary = self._boundary.step(abs(score), *others)
         if self.sign == 0 and boundary is not None and abs(self.walk) >= boundary:
             self.sign = 1 if self.walk > 0 else -1
             self.crossed_at = self.pairs
@@ -336,35 +484,38 @@ class SignFlip:
         return self._boundary.ledger
 
 
-def run(differences: Iterable[float], alpha: float, budget: int | None, spending: Spending | None = None) -> SignFlip:
-    """Return the test after all of these pairs, in their order."""
-    test = SignFlip(alpha, budget, spending)
-    for difference in differences:
-        test.add(difference)
+def run(
+    drawn: Iterable[Drawn], alpha: float, budget: int | None, spending: Spending | None = None, *, copies: int = 1
+) -> SignFlip:
+    """Return the test after all of these blocks, in their order."""
+    test = SignFlip(alpha, budget, spending, copies=copies)
+    for one in drawn:
+        test.add(one)
     return test
 
 
 def stopped(
-    differences: Iterable[float], alpha: float, budget: int | None, spending: Spending | None = None
+    drawn: Iterable[Drawn], alpha: float, budget: int | None, spending: Spending | None = None, *, copies: int = 1
 ) -> SignFlip:
-    """Return the test of somebody who looks after each of these pairs and stops at the first verdict."""
-    test = SignFlip(alpha, budget, spending)
-    for difference in differences:
-        test.add(difference)
+    """Return the test of somebody who looks after each of these blocks and stops at the first verdict."""
+    test = SignFlip(alpha, budget, spending, copies=copies)
+    for one in drawn:
+        test.add(one)
         if test.sign:
             break
     return test
 
 
-def verdict(differences: Iterable[float], alpha: float, budget: int | None) -> int:
-    """Return the verdict of the test for somebody who looks after each of these pairs and stops at the first verdict.
+def verdict(differences: Iterable[float] | Numbers, alpha: float, budget: int | None, *, copies: int = 1) -> int:
+    """Return the verdict of the test for somebody who looks after each of these pairs, or rows of a table as in `Rows`,
+    and stops at the first verdict.
 
     As `stopped`, in two thirds of the time where it does not stop soon: the scores are made all at once.
     """
-    law, walk = Boundary(alpha, budget), 0
-    for score in signed(differences).tolist():
+    law, walk, scores = Boundary(alpha, budget, copies=copies), 0, signed(differences)
+    for score, *others in (scores if scores.ndim == 2 else scores[:, None]).tolist():
         walk += score
-        level = law.step(abs(score))
+        level = law.step(abs(score), *(other for other in others if other >= 0))
         if level is not None and abs(walk) >= level:
             return 1 if walk > 0 else -1
     return 0

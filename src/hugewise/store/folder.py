@@ -251,7 +251,7 @@ def _wrong(record: Record, block: OpenBlock | None, last: int, *, first: bool, e
 
 def _close(found: Found, block: OpenBlock, end: BlockClosed) -> None:
     closed = block.closed(end)
-    there = {attempt.arm for attempt in closed.attempts}
+    there = {attempt.label for attempt in closed.attempts}
     gone = sorted(set(closed.arms) - there - set(closed.unstarted) - set(closed.lost))
     if end.state == "complete" and gone:
         raise MisplacedRecordError(0, f"block {end.block} is complete, but its attempt of {gone[0]} is gone")

@@ -57,7 +57,8 @@ class CellRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A cell as it was planned: enough to analyse the run on any machine. `together`: its arms run at once; `kind`: how
     they are laid out, where it is not as the study says; `at_most`: so many take part in a block, where not all do;
     `apart`: its clients are on a host of their own; `memory_age`: what the host's memory has been through, and `memory`
-    the limit of its programs in bytes, where that is part of it; `also`: the metrics that are judged beside `metric`.
+    the limit of its programs in bytes, where that is part of it; `also`: the metrics that are judged beside `metric`;
+    `copies`: attempts of each arm in a block.
 
     Raises ValueError where two arms have one name, or none is the baseline.
     """
@@ -76,6 +77,7 @@ class CellRecord(msgspec.Struct, frozen=True, kw_only=True):
     memory_age: MemoryAge = "fresh"
     memory: int | None = None
     also: tuple[Metric, ...] = ()
+    copies: int = 1
 
     def __post_init__(self) -> None:
         names = [arm.name for arm in self.arms]
@@ -157,7 +159,9 @@ class Resumed(_Record, frozen=True, kw_only=True, tag="resumed"):
 
 
 class BlockOpened(_Record, frozen=True, kw_only=True, tag="block_opened"):
-    """A coin was tossed: the order of the arms in this block, and of their `turns` (`trial.draw_turns`)."""
+    """A coin was tossed: the order of the arms in this block, by their labels, and of their `turns`
+    (`trial.draw_turns`).
+    """
 
     block: int
     cell: str
@@ -293,7 +297,7 @@ class OpenBlock:
 
     def broken_off(self) -> list[str]:
         """Return the arms of which an attempt was under way when hugewise ended."""
-        kept = {(attempt.arm, attempt.number) for attempt in self.attempts}
+        kept = {(attempt.label, attempt.number) for attempt in self.attempts}
         found: list[str] = []
         for one, after in pairwise([*self.tried, None]):
             if isinstance(one, Begun) and not isinstance(after, Unstarted | Lost):

@@ -419,6 +419,15 @@ class Design(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             'wash_out = "20%"',
         ),
     ] = 0.2
+    copies: Annotated[
+        Literal[1, 2],
+        Key(
+            "Attempts of each arm in a block, for the method sequential on this host. Two take fewer attempts to a"
+            " verdict, and those of the baseline are a control: the same setting against itself. One is for interleaved"
+            " arms without room for two.",
+            "copies = 1",
+        ),
+    ] = 1
     turns: int = 100  # of the design crossover of earlier versions: runs are combined where it is the same
 
     @property
