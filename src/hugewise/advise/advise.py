@@ -304,7 +304,7 @@ def _as_pilot(asked: Question, cell: CellRecord) -> Question:
     """Return the question with the metric that the pilot's run chose, and without turns where the pilot had none."""
     given = asked.design or Design(kind="auto")
     if given.kind == "auto" and cell.kind is None:
-        given = msgspec.structs.replace(given, kind="sequential")
+        given = msgspec.structs.replace(given, kind="sequential", copies=given.copies_each)
     return msgspec.structs.replace(asked, design=given, workload={**asked.workload, "metric": cell.metric.name})
 
 
@@ -430,7 +430,8 @@ def _confirm(asking: Asking) -> None:
     declared = advice.pilot.declared(left)
     asked, runtime = advice.question, _found(advice.pilot, advice.question).allocator
     if runtime in BY_CLOCK and asked.design is not None and asked.design.kind == "auto":
-        asked = msgspec.structs.replace(asked, design=msgspec.structs.replace(asked.design, kind="sequential"))
+        in_sequence = msgspec.structs.replace(asked.design, kind="sequential", copies=asked.design.copies_each)
+        asked = msgspec.structs.replace(asked, design=in_sequence)
         if not advice.confirmation_folder:
             advice.remarks += (f"{runtime} gives memory back by the clock: confirmed one arm after the other",)
     study = questions.confirmation(asked, chosen, _pool(advice), left, declared, beside=second)

@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import stdev
 
@@ -93,6 +93,7 @@ class Planner:
     """Pairs and effects at the `level` of a comparison, for an `effect` as |ratio - 1|.
 
     declared      the study's blocks
+    copies        attempts of each arm in a block
     budget        those of them that its time has room for
     """
 
@@ -101,13 +102,16 @@ class Planner:
     declared: int
     budget: int
     effect: float
+    copies: int = 1
 
     def needed(self, shift: float, freedom: float) -> int | None:
         """Return pairs of the declared ones where these are enough, else the fewest to declare."""
         if self.method == "fixed-n":
             return power.student_needed(shift, freedom, self.level, chance=CHANCE)
-        within = power.pairs_for_assurance(shift, freedom, self.level, chance=CHANCE, budget=self.declared)
-        return within or power.pairs_for_assurance(shift, freedom, self.level, chance=CHANCE)
+        within = power.pairs_for_assurance(
+            shift, freedom, self.level, chance=CHANCE, budget=self.declared, copies=self.copies
+        )
+        return within or power.pairs_for_assurance(shift, freedom, self.level, chance=CHANCE, copies=self.copies)
 
     def known(self, shift: float) -> int | None:
         """Return the same if the spread were known."""
@@ -117,17 +121,21 @@ class Planner:
         """Return pairs after which half have ended."""
         if needed is None or self.method == "fixed-n":
             return needed
-        return power.pairs_for_assurance(shift, freedom, self.level, chance=0.5, budget=max(needed, self.declared))
+        budget = max(needed, self.declared)
+        return power.pairs_for_assurance(shift, freedom, self.level, chance=0.5, budget=budget, copies=self.copies)
 
     def shown(self, freedom: float, chance: float) -> float | None:
         """Return the shift that the budget shows with this chance."""
         if self.method == "fixed-n":
             return power.student_shift(self.budget, freedom, self.level, chance=chance)
-        return power.shift_shown(self.budget, freedom, self.level, chance=chance) if self.budget > 0 else None
+        if self.budget <= 0:
+            return None
+        return power.shift_shown(self.budget, freedom, self.level, chance=chance, copies=self.copies)
 
 
 def made(contrast: Contrast, pilot: Pilot, planner: Planner) -> Row:
     """Return the row of a comparison."""
+    planner = replace(planner, copies=contrast.copies)
     key = contrast.arm, contrast.metric.name
     known = pilot.pairs.get(key) or Pairs(contrast)
     empty = Row(
@@ -289,7 +297,7 @@ def missing(study: Study, cells: Sequence[ComparedCell], results: Path) -> UserE
     share = level(study, judged)
     blocks, floor = study.budget.blocks, ""
     if study.method != "fixed-n":
-        least = power.least_pairs(share, blocks)
+        least = least_blocks(study, judged, blocks)
         floor = f"; {blocks} declared blocks decide none" if least is None else f"; none is decided before pair {least}"
     known = past_runs(study, results)
     cure = f"hugewise plan {study.file or 'STUDY'} " + (f"--from {known[0]}" if known else "--pilot 20")
@@ -320,7 +328,7 @@ def least_blocks(study: Study, comparisons: int, blocks: int) -> int | None:
     share = level(study, comparisons)
     if study.method == "fixed-n":
         return blocks if blocks >= signflip.first_crossing(share) else None
-    return power.least_pairs(share, blocks)
+    return power.least_pairs(share, blocks, study.design.copies_each if study.guest is None else 1)
 
 
 def _whole(rows: Sequence[Row], known: Mapping[str, Pilot]) -> float | None:

@@ -239,7 +239,7 @@ def _copies(one: Resolved, study: Study, venue: Venue) -> int:
     """Return the attempts of each arm in a block: two where the design allows them and the method counts on them."""
     guests, turns = venue.shared is not None, design.interleaved(one.kind)
     laid_out = turns or (one.kind == "sequential" and not one.together)
-    return study.design.copies if study.method == "sequential" and laid_out and not guests else 1
+    return study.design.copies_each if study.method == "sequential" and laid_out and not guests else 1
 
 
 def _offer(one: Resolved, study: Study, arms: Mapping[str, Arm], offline: str | None, venue: Venue) -> Plan:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from hugewise.analysis.budget import more_time
 from hugewise.analysis.earlier import WithEarlier, together
-from hugewise.model.results import DECIDED, DIRECTIONS, Comparison, EarlierComparison, Results, Verdict
+from hugewise.model.results import DECIDED, DIRECTIONS, CellResult, Comparison, EarlierComparison, Results, Verdict
 from hugewise.report import numbers
 from hugewise.stats.power import least_pairs
 from hugewise.visible import printable
@@ -103,6 +103,27 @@ def _outcome(shared: Iterable[EarlierComparison]) -> str:
     return f"{count}, {', '.join(f'{n} {verdict}' for verdict, n in verdicts.items())}"
 
 
+def control_of(cell: CellResult) -> str | None:
+    """Return the comparison of the baseline with itself in a sentence; None where blocks had one copy of each arm."""
+    control = cell.control
+    if control is None:
+        return None
+    many = f"{control.n} pair{'' if control.n == 1 else 's'}"
+    name = printable(cell.baseline)
+    return f"{name} against itself {numbers.effect(control.ratio, control.low, control.high)}, {many}"
+
+
+def differing_controls(results: Results) -> Iterator[str]:
+    """Yield a sentence for each cell whose baseline the test calls different from itself."""
+    for cell in results.cells:
+        if cell.control is not None and cell.control.different:
+            chance = numbers.percent(1 - cell.control.confidence)
+            yield (
+                f"Do not rely on {printable(cell.cell)}: the control differs ({control_of(cell)}). Chance alone does "
+                f"this in at most {chance} of such cells. Look for what else ran, and measure again."
+            )
+
+
 _WITH_VERDICTS = ("sequential", "fixed-n")
 
 
@@ -115,7 +136,8 @@ def time_short(results: Results) -> Iterator[str]:
         for comparison in (*cell.comparisons, *cell.declared)
         if comparison.method in _WITH_VERDICTS and cell.metric_named(comparison.metric).better != "neutral"
     ]
-    short = [(cell, one, least) for cell, one in every if (least := _least(one)) is not None]
+    cell_copies = {cell.cell: cell.copies for cell in results.cells}
+    short = [(cell, one, least) for cell, one in every if (least := _least(one, cell_copies[cell])) is not None]
     if results.state != "time is up" or not time or not short:
         return
     fewest, done = min(least for *_, least in short), max(one.n_all for _, one, _ in short)
@@ -133,10 +155,10 @@ def time_short(results: Results) -> Iterator[str]:
     yield f"The time had no room for a verdict on {named}: {several} at most, and a verdict takes at least {fewest}."
 
 
-def _least(comparison: Comparison) -> int | None:
+def _least(comparison: Comparison, copies: int) -> int | None:
     if comparison.verdict != "undecided":
         return None
     if comparison.method == "fixed-n":
         return None if comparison.final else comparison.planned
-    least = None if comparison.alpha is None else least_pairs(comparison.alpha, comparison.planned)
+    least = None if comparison.alpha is None else least_pairs(comparison.alpha, comparison.planned, copies)
     return least if least is not None and comparison.n < least else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median, stdev
@@ -15,7 +16,7 @@ from hugewise.report import numbers
 from hugewise.report.cell_answers import SameAnswer, also_judged, answers, claims, joined, price, ranked, resting
 from hugewise.report.document import Block, Document, Headline, Line, Note, Section, table
 from hugewise.report.reasons import in_words
-from hugewise.report.remarks import earlier, time_short
+from hugewise.report.remarks import control_of, differing_controls, earlier, time_short
 from hugewise.report.sections import guests
 from hugewise.report.sections.answer import MARKS
 from hugewise.report.sections.beside import judged
@@ -43,11 +44,15 @@ _NAMES = 3  # cells that are named in a line
 def summary(results: Results) -> Document:
     """Return a summary of up to 25 lines of 80 columns, with the line that names the report, which has the rest."""
     notes = tuple(_notes(results))
-    end = (*_sure(results), *_noise(results))
+    end = (*_sure(results), *_noise(results), *_control(results))
     for rows, few, several in _FITS:
         shown = Document(
             title=_title(results),
-            lead=(*map(Note, time_short(results)), *map(Line, _integrity(results))),
+            lead=(
+                *map(Note, differing_controls(results)),
+                *map(Note, time_short(results)),
+                *map(Line, _integrity(results)),
+            ),
             sections=(
                 Section("", tuple(_answers(results, few))),
                 Section("", (_table(results, rows), *map(Line, (*end, *_first(notes, several), _next(results))))),
@@ -176,6 +181,15 @@ def _noise(results: Results) -> Iterator[str]:
         least, most = min(noise, key=noise.__getitem__), max(noise, key=noise.__getitem__)
         text = f"Noise (standard deviation of a pair): {told[least]} to {told[most]}."
     yield text
+
+
+def _control(results: Results) -> Iterator[str]:
+    known = [(cell, told) for cell in results.cells if (told := control_of(cell)) is not None]
+    if not known:
+        return
+    cell, told = max(known, key=lambda one: abs(math.log(one[0].control.ratio)) if one[0].control else 0.0)
+    where = "" if len(known) == 1 else f", the most of {len(known)} cells ({_names(results)[cell.cell]})"
+    yield _short(f"Control: {told}{where}.")
 
 
 def pair_deviation(results: Results, cell: CellResult) -> float | None:

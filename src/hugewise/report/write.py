@@ -15,7 +15,7 @@ from hugewise.report import images
 from hugewise.report.document import Block, Document, Folded, Line, Note, figures, narrow_figures
 from hugewise.report.figures.theme import colours
 from hugewise.report.numbers import when
-from hugewise.report.remarks import earlier, time_short
+from hugewise.report.remarks import differing_controls, earlier, time_short
 from hugewise.report.sections import answer, beside, guests
 from hugewise.report.sections.cell import cell
 from hugewise.report.sections.run import left_out, levels, reading, run, settings, trouble
@@ -28,7 +28,7 @@ def report(results: Results) -> Document:
         title=f"{results.study}: {results.question}",
         lead=(
             Line(f"Run `{results.run}`, {when(results.started)}. {run_line(results)}"),
-            *(Note(said) for said in time_short(results)),
+            *(Note(said) for said in (*differing_controls(results), *time_short(results))),
             Line(earlier(results), quiet=True),
             *_records(results),
         ),

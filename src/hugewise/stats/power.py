@@ -10,6 +10,11 @@ log((N + 1)/n0) (Siegmund 1985, Sequential Analysis, ch. 4 and 10.5), crossed by
 tangent, Phi(r - b) + exp(b r - b^2/2) Phi(-r), r = drift sqrt(n) (Ferebee 1982, Z. Wahrsch. 61:309). The number of
 pairs is within 8% (or one pair) of simulations (`tests/stats/test_power.py`).
 
+With two copies of each side in a block, the differences of its three placings are independent: that of the drawn one is
+normal with mean `shift` times sqrt(2), those of the two others with mean 0, in units of their deviation, which is that
+of a pair over sqrt(2). The score of the drawn placing is then random by its size too, as its rank among the others
+tells of the effect.
+
 Assurance. A pilot gives the deviation s of a pair, not sigma, so chances are averaged over sigma = s / sqrt(chi^2_f/f),
 f the pilot's degrees of freedom (O'Hagan, Stevens and Campbell 2005, Pharm. Stat. 4:187), by Gauss-Hermite quadrature
 with 7 points. The promise is kept over repeated pilots too (`tools.verification.planning`). A shift is an effect in
@@ -19,13 +24,14 @@ units of s; only the spread is averaged.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 
 import numpy as np
 
 from hugewise.stats.method import Numbers
-from hugewise.stats.signflip import Boundary, first_crossing, magnitudes
+from hugewise.stats.signflip import STEPS, Boundary, first_crossing, log_spending, magnitudes
 
 MOST = 1_000_000
 """More pairs than this are not forecast."""
@@ -62,9 +68,9 @@ def least_pairs(alpha: float, budget: int, copies: int = 1) -> int | None:
     return None
 
 
-def power(shift: float, pairs: int, alpha: float, budget: int | None = None) -> float:
+def power(shift: float, pairs: int, alpha: float, budget: int | None = None, copies: int = 1) -> float:
     """Return the chance of a verdict in the right direction within `pairs` pairs of the declared `budget` (default:
-    `pairs`).
+    `pairs`), in blocks of `copies`.
 
     `shift` is |mean| / standard deviation of the pair difference. Raises ValueError on numbers out of range.
     """
@@ -72,13 +78,13 @@ def power(shift: float, pairs: int, alpha: float, budget: int | None = None) -> 
     if shift < 0 or pairs < 1 or budget < pairs:
         raise ValueError("power needs shift >= 0 and 1 <= pairs <= budget")
     if pairs <= WALKED:
-        return float(_walked(shift, alpha, budget, pairs)[pairs - 1])
-    return float(brownian(drift_of(shift), pairs, alpha, budget))
+        return float(_walked(shift, alpha, budget, pairs, copies)[pairs - 1])
+    return float(brownian(drift_of(shift), pairs, alpha, budget, copies))
 
 
-def power_curve(shift: float, alpha: float, budget: int, pairs: int = WALKED) -> Numbers:
+def power_curve(shift: float, alpha: float, budget: int, pairs: int = WALKED, copies: int = 1) -> Numbers:
     """The chance of a verdict in the right direction after each of the first `pairs`, at most `WALKED`, of `budget`."""
-    return _walked(shift, alpha, budget, min(budget, pairs, WALKED))
+    return _walked(shift, alpha, budget, min(budget, pairs, WALKED), copies)
 
 
 def first_enough(enough: Callable[[int], bool], start: int, most: int) -> int | None:
@@ -108,7 +114,7 @@ def least_effect(enough: Callable[[float], bool], low: float, high: float, *, to
 
 
 def least_own_budget(
-    near: Callable[[int], float], exact: Callable[[int], float], alpha: float, *, chance: float
+    near: Callable[[int], float], exact: Callable[[int], float], alpha: float, *, chance: float, copies: int = 1
 ) -> int | None:
     """Return the least n that gives this chance when it is the budget, up to `MOST`.
 
@@ -117,7 +123,7 @@ def least_own_budget(
     """
     from scipy.special import ndtr, ndtri  # noqa: PLC0415  (slow to load)
 
-    least = first_crossing(alpha)
+    least = first_crossing(alpha, copies)
     guess = first_enough(lambda n: near(n) >= chance, least, MOST)
     if guess is None or guess > WALKED:
         return guess
@@ -145,9 +151,61 @@ def typical(alpha: float, budget: int, pairs: int) -> tuple[tuple[int, int | Non
     return tuple((int(score), boundary.step(int(score))) for score in magnitudes(_quantiles()[:pairs]))
 
 
+def _followed_blocks(shift: float, alpha: float, budget: int, blocks: int) -> Numbers:
+    """Return the chance after each block with two copies; `shift` is that of the drawn placing.
+
+    Its score has the law that its rank among all placings has in the end, but for the highest ranks, which come with
+    the blocks. The boundary is that of the walk of an average block: any placing, with either sign.
+    """
+    from scipy.special import ndtr  # noqa: PLC0415  (slow to load)
+
+    (grid, moved), (at_rest, resting) = sizes(shift), sizes(0.0)
+    every = (moved + 2 * np.interp(grid, at_rest, resting, right=1.0)) / 3
+    edges = np.append(np.interp(STEPS, every, grid), math.inf)
+    above = np.diff(ndtr(edges - shift))
+    below = -np.diff(ndtr(-edges - shift))
+    ranks = np.diff(np.append(STEPS, 1.0)) / 2
+    spending, spent = log_spending(alpha, budget, 2), 0.0
+    null, mass, crossed, chances = np.ones(1), np.ones(1), 0.0, np.empty(blocks)  # of the walk at -reach, ..., reach
+    for index in range(blocks):
+        most = bisect_right(STEPS, 1 - 1 / (6 * (index + 1)))  # the highest rank of so many blocks
+        null, mass = (
+            np.convolve(old, _signed(*sides, most)) for old, sides in ((null, (ranks, ranks)), (mass, (above, below)))
+        )
+        reach = len(mass) // 2
+        tail = np.cumsum(null[:reach:-1])
+        level = reach + 1 - int(np.searchsorted(2 * tail, alpha * spending(2 * index + 2) - spent, "right"))
+        if level <= reach:
+            spent += 2 * float(tail[reach - level])
+            crossed += float(mass[reach + level :].sum())
+            null, mass = (old[reach - level + 1 : reach + level] for old in (null, mass))
+        chances[index] = crossed
+        if crossed > 1 - 1e-9:
+            chances[index:] = crossed
+            break
+    return chances
+
+
+def _signed(above: Numbers, below: Numbers, most: int) -> Numbers:
+    """Return the law of a score at -most, ..., most from the chances of 1, ..., 31 and of -1, ..., -31."""
+    law = np.concatenate((below[most - 1 :: -1], [0.0], above[:most]))
+    law[0] += below[most:].sum()
+    law[-1] += above[most:].sum()
+    return law
+
+
 @lru_cache(maxsize=256)
-def _walked(shift: float, alpha: float, budget: int, pairs: int) -> Numbers:
-    steps = typical(alpha, budget, pairs)
+def _walked(shift: float, alpha: float, budget: int, pairs: int, copies: int = 1) -> Numbers:
+    if copies == 2:
+        if pairs < 2:
+            return np.zeros(pairs)
+        of_blocks = _followed_blocks(shift * math.sqrt(2), alpha, budget, pairs // 2)
+        return np.concatenate(([0.0], np.repeat(of_blocks, 2)))[:pairs]
+    return _followed(shift, typical(alpha, budget, pairs))
+
+
+def _followed(shift: float, steps: Sequence[tuple[int, int | None]]) -> Numbers:
+    pairs = len(steps)
     grid, below = sizes(shift)
     lean = 1 / (1 + np.exp(-2 * shift * np.interp(_quantiles()[:pairs], below, grid)))
     middle = sum(score for score, _ in steps) + 1
@@ -203,7 +261,7 @@ def _height(moved: Numbers, spent: float) -> Numbers:
     return high
 
 
-def brownian(drift: Numbers | float, pairs: int, alpha: float, budget: int) -> Numbers:
+def brownian(drift: Numbers | float, pairs: int, alpha: float, budget: int, copies: int = 1) -> Numbers:
     """Return the chance of having crossed upwards by `pairs`, by the tangent of the boundary there.
 
     `drift` is the walk's in a pair, in standard deviations of its step; it may be a row.
@@ -211,7 +269,7 @@ def brownian(drift: Numbers | float, pairs: int, alpha: float, budget: int) -> N
     from scipy.special import erfcx, ndtr  # noqa: PLC0415  (slow to load)
 
     moved = np.asarray(pairs, dtype=np.float64)
-    b = _height(moved, alpha / math.log((budget + 1) / first_crossing(alpha)))
+    b = _height(moved, alpha / math.log((budget + 1) / first_crossing(alpha, copies)))
     r = drift * np.sqrt(moved)
     # exp(r^2/2) Phi(-r) is finite where its factors are not.
     chance = ndtr(r - b) + np.exp(np.minimum(0.0, b * r - b * b / 2 - r * r / 2)) * erfcx(r / math.sqrt(2)) / 2
@@ -253,7 +311,7 @@ def averaged(chance: Callable[[float], float], freedom: float) -> float:
 
 @lru_cache(maxsize=1024)
 def pairs_for_assurance(
-    shift: float, freedom: float, alpha: float, *, chance: float = 0.9, budget: int | None = None
+    shift: float, freedom: float, alpha: float, *, chance: float = 0.9, budget: int | None = None, copies: int = 1
 ) -> int | None:
     """Return pairs after which the sequential test has a verdict with this chance, on average over sigma.
 
@@ -263,30 +321,32 @@ def pairs_for_assurance(
     if shift <= 0:
         return None
     if budget is None:
-        return _undeclared(shift, freedom, alpha, chance)
+        return _undeclared(shift, freedom, alpha, chance, copies)
     for pairs in PIECES:
-        curves = [weight * power_curve(shift * factor, alpha, budget, pairs) for weight, factor in nodes(freedom)]
+        curves = [
+            weight * power_curve(shift * factor, alpha, budget, pairs, copies) for weight, factor in nodes(freedom)
+        ]
         curve = np.sum(curves, axis=0)
         if curve[-1] >= chance:
             return int(np.searchsorted(curve, chance)) + 1
     if budget <= WALKED:
         return None
     return first_enough(
-        lambda n: averaged(lambda factor: power(shift * factor, n, alpha, budget), freedom) >= chance,
+        lambda n: averaged(lambda factor: power(shift * factor, n, alpha, budget, copies), freedom) >= chance,
         WALKED + 1,
         budget,
     )
 
 
 @lru_cache(maxsize=256)
-def shift_shown(pairs: int, freedom: float, alpha: float, *, chance: float = 0.9) -> float | None:
+def shift_shown(pairs: int, freedom: float, alpha: float, *, chance: float = 0.9, copies: int = 1) -> float | None:
     """Return the shift that `pairs` declared pairs show with this chance, on average over sigma, to 0.5%.
 
     None where even differences that all agree would not.
     """
-    if least_pairs(alpha, pairs) is None:
+    if least_pairs(alpha, pairs, copies) is None:
         return None
-    shifts, scores = _response(pairs, alpha)
+    shifts, scores = _response(pairs, alpha, copies)
 
     def power_of(shift: float) -> float:
         return math.erfc(-float(np.interp(math.log(shift), shifts, scores)) / math.sqrt(2)) / 2
@@ -324,18 +384,19 @@ def _shown(power_of: Callable[[float], float], freedom: float, chance: float, mo
     )
 
 
-def _undeclared(shift: float, freedom: float, alpha: float, chance: float) -> int | None:
+def _undeclared(shift: float, freedom: float, alpha: float, chance: float, copies: int) -> int | None:
     weights, drifts = np.array([(weight, drift_of(shift * factor)) for weight, factor in nodes(freedom)]).T
     return least_own_budget(
-        lambda n: float(weights @ brownian(drifts, n, alpha, n)),
-        lambda n: averaged(lambda factor: power(shift * factor, n, alpha), freedom),
+        lambda n: float(weights @ brownian(drifts, n, alpha, n, copies)),
+        lambda n: averaged(lambda factor: power(shift * factor, n, alpha, copies=copies), freedom),
         alpha,
         chance=chance,
+        copies=copies,
     )
 
 
 @lru_cache(maxsize=16)
-def _response(pairs: int, alpha: float) -> tuple[Numbers, Numbers]:
+def _response(pairs: int, alpha: float, copies: int) -> tuple[Numbers, Numbers]:
     """Logarithms of shifts, and the normal score of the chance of a verdict in `pairs` declared pairs at each.
 
     One table for all spreads; between its shifts the score is taken for straight.
@@ -344,7 +405,7 @@ def _response(pairs: int, alpha: float) -> tuple[Numbers, Numbers]:
 
     shifts, chances = [0.3 / math.sqrt(pairs)], list[float]()
     while True:
-        chances.append(power(shifts[-1], pairs, alpha))
+        chances.append(power(shifts[-1], pairs, alpha, copies=copies))
         if shifts[-1] > 16 or chances[-1] > 1 - 1e-5:
             return np.log(shifts), ndtri(np.clip(chances, 1e-12, 1 - 1e-12))
         shifts.append(1.12 * shifts[-1])

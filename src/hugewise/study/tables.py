@@ -420,15 +420,21 @@ class Design(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         ),
     ] = 0.2
     copies: Annotated[
-        Literal[1, 2],
+        Literal[1, 2] | None,
         Key(
-            "Attempts of each arm in a block, for the method sequential on this host. Two take fewer attempts to a"
-            " verdict, and those of the baseline are a control: the same setting against itself. One is for interleaved"
-            " arms without room for two.",
+            "Attempts of each arm in a block, for the method sequential on this host. With two a verdict takes fewer"
+            " attempts, and the two of the baseline are a control: the same setting against itself. Such a block counts"
+            " as two of `budget.blocks`. Interleaved arms without room for two have one.",
             "copies = 1",
+            default='2 where kind is "auto", else 1',
         ),
-    ] = 1
+    ] = None
     turns: int = 100  # of the design crossover of earlier versions: runs are combined where it is the same
+
+    @property
+    def copies_each(self) -> int:
+        """Attempts of each arm in a block, where the method and the machine allow as many."""
+        return self.copies or (2 if self.kind == "auto" else 1)
 
     @property
     def first(self) -> Kind:

@@ -255,7 +255,8 @@ def _lines(file: DeployedFile) -> str:
 def terms(results: Results) -> Iterator[str]:
     """Yield the terms of the answers: cells and blocks, and each metric."""
     judged = [cell for cell in results.cells if resting(cell) is not None]
-    ran = f"{'every policy ran once' if _all_together(results) else 'each policy ran at most once'}, in random order."
+    often = {1: "once", 2: "twice"}.get(max((cell.copies for cell in results.cells), default=1), "several times")
+    ran = f"{'every policy ran' if _all_together(results) else 'each policy ran at most'} {often}, in random order."
     if len(results.cells) > 1:
         yield f"A cell is a workload with its parameters. In each of its blocks {ran}"
     elif judged:

@@ -15,6 +15,7 @@ from hugewise.report.figures.drift import time_order
 from hugewise.report.figures.pages import coverage, kind_label, kind_order, latencies, pages
 from hugewise.report.figures.theme import colours, points, thinning
 from hugewise.report.numbers import NOTHING, Scale, percent
+from hugewise.report.remarks import control_of
 from hugewise.report.sections.beside import stand_in_line
 from hugewise.report.sections.effects import (
     changes_table,
@@ -141,6 +142,7 @@ def cell(results: Results, number: int, of: CellResult) -> Section:
             Line(f"Workload {of.workload}. {metric_line(of.metric)}. Baseline: {of.baseline}.", quiet=True),
             *some(
                 Line(shared, quiet=True) if shared else None,
+                Line(f"Control: {control}.") if (control := control_of(of)) is not None else None,
                 stand_in_line(of),
                 drawn.get("distribution"),
                 statistics_table(of, results.confidence),
