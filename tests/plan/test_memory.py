@@ -12,12 +12,13 @@ from hugewise.errors import HugewiseError
 from hugewise.model.guest import Backing, Pages
 from hugewise.model.metric import Metric
 from hugewise.model.pages import PageTarget
-from hugewise.model.policy import Mechanism, Treatment
+from hugewise.model.policy import Deployment, Mechanism, Treatment
 from hugewise.model.trial import DeliveryThreshold
 from hugewise.model.workload import ParameterValue
 from hugewise.plan.arms import Arm
-from hugewise.plan.memory import by_size, bytes_to_touch, fitting, pool_pages, with_at_most, without_short_pools
+from hugewise.plan.memory import as_begun, by_size, bytes_to_touch, fitting, pool_pages, without_short_pools
 from hugewise.plan.plan import Cell, Plan
+from hugewise.store.records import ArmRecord, CellRecord
 
 MIB, GIB = 1 << 20, 1 << 30
 
@@ -220,8 +221,56 @@ def test_a_run_that_goes_on_has_as_many_in_a_block_as_when_it_began() -> None:
     """Whatever is free by then: whom the coin draws can be made again from what is recorded."""
     whole = residents()
     plan, _ = fitting(whole, 19 * MIB)
-    assert with_at_most(whole, {"one": 2}) == plan
-    assert with_at_most(plan, {"one": None}) == whole
+    assert as_begun(whole, [_record(at_most=2)]) == plan
+    assert as_begun(plan, [_record()]) == whole
+    assert as_begun(whole, [_record(copies=2)]).cells[0].copies == 2
+    assert as_begun(_twice(whole), []).cells[0].copies == 1, "runs of before had one"
+
+
+def _record(at_most: int | None = None, copies: int = 1) -> CellRecord:
+    names = ("base", "thp", "2m", "more")
+    arms = tuple(ArmRecord(name, arm(name).treatment, 0, Deployment(note="")) for name in names)
+    metric, delivery = Metric("m", "s", "lower", ""), DeliveryThreshold(0.95, 0.01)
+    return CellRecord(
+        id="one", workload="w", values={}, metric=metric, baseline="base", delivery=delivery, arms=arms,
+        at_most=at_most, copies=copies,
+    )  # fmt: skip
+
+
+def _twice(plan: Plan) -> Plan:
+    return Plan(tuple(msgspec.structs.replace(each, copies=2) for each in plan.cells), plan.left_out)
+
+
+@pytest.mark.parametrize(("free", "copies"), [(40 * MIB, 2), (39 * MIB, 1), (None, 2)])
+def test_where_two_copies_of_each_have_no_room_a_block_has_one_and_says_so(free: int | None, copies: int) -> None:
+    """Of 80% that may be used: 4 arms of 4 MiB are 32 MiB twice."""
+    plan, told = fitting(_twice(residents()), free)
+    assert plan.cells[0].copies == copies
+    assert plan.cells[0].at_most is None
+    assert told == (
+        ("one: a block has one copy of each arm, and no control: two of each need 32 MiB, and 39 MiB are free",)
+        if copies == 1
+        else ()
+    )
+
+
+def test_two_copies_of_more_than_five_arms_cannot_take_turns() -> None:
+    many = [arm(f"arm-{number}") for number in range(5)]
+    made = msgspec.structs.replace(cell("one", MIB, *many, together=True), kind="interleaved", copies=2)
+    plan, (told,) = fitting(Plan((made,), ()), None)
+    assert plan.cells[0].copies == 1
+    assert told == "one: a block has one copy of each arm, and no control: 10 processes take turns at most"
+
+
+def test_copies_that_are_there_at_once_have_pages_and_memory_of_their_own() -> None:
+    plan = _twice(residents())
+    assert pool_pages(plan) == {(2 * MIB, None): 8}
+    assert bytes_to_touch(plan) == 16 * MIB
+    kept = without_short_pools(plan, pool_pages(plan), {(2 * MIB, None): 7})
+    assert [one.name for one in kept.cells[0].arms] == ["base", "thp", "2m"]
+    (in_turn,) = _twice(Plan((cell("one", 4 * MIB, arm("2m", 2 * MIB)),), ())).cells
+    assert pool_pages(Plan((in_turn,), ())) == {(2 * MIB, None): 2}, "one after the other they have the same pages"
+    assert without_short_pools(Plan((in_turn,), ()), {(2 * MIB, None): 2}, {(2 * MIB, None): 2}).left_out == ()
 
 
 def test_only_residents_of_more_than_two_arms_are_made_fewer() -> None:

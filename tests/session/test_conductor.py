@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -84,7 +85,14 @@ class FakeSettings:
         self.yielded += drifts
 
 
-def cell(name: str, *arms: str, together: bool = False, kind: Kind = "sequential", at_most: int | None = None) -> Cell:
+def cell(
+    name: str,
+    *arms: str,
+    together: bool = False,
+    kind: Kind = "sequential",
+    at_most: int | None = None,
+    copies: int = 1,
+) -> Cell:
     def arm(each: str) -> Arm:
         treatment = Treatment(policy=each, mechanism="system", target=PageTarget("any", 4096))
         return Arm(each, None, treatment)  # type: ignore[arg-type]
@@ -102,6 +110,7 @@ def cell(name: str, *arms: str, together: bool = False, kind: Kind = "sequential
         together=together,
         kind=kind,
         at_most=at_most,
+        copies=copies,
     )
 
 
@@ -121,12 +130,12 @@ class ProcedureRunner:
         self.asked: list[tuple[int, tuple[str, ...], int, str]] = []
 
     def attempt(self, bench: RunContext, cell: Cell, arm: Arm, trial: Trial, number: int) -> Attempt:
-        self.ran.append((trial.block, cell.id, arm.name, number))
+        self.ran.append((trial.block, cell.id, trial.label, number))
         state: Any = self.script(trial, number)
         self.now += 1.0
         made = example(
-            arm.name, 1.0, block=trial.block, cell=cell.id, state=state, order=trial.order, ended=self.now,
-            started=self.now - 1, reason="no room" if state == "rejected" else None,
+            arm.name, 1.0, block=trial.block, cell=cell.id, state=state, order=trial.order, copy=trial.copy,
+            ended=self.now, started=self.now - 1, reason="no room" if state == "rejected" else None,
         )  # fmt: skip
         bench.folder.accept(bench.folder.draft(f"b{trial.block:05d}-{trial.order}-{arm.name}-{number}"), made)
         return made
@@ -169,7 +178,7 @@ class ProcedureRunner:
         *,
         turns: str = "",
     ) -> list[Attempt]:
-        self.asked.append((arms[0][1].block, tuple(arm.name for arm, _ in arms), number, turns))
+        self.asked.append((arms[0][1].block, tuple(trial.label for _, trial in arms), number, turns))
         return [self.attempt(bench, cell, arm, trial, number) for arm, trial in arms]
 
     def hear(self, event: progress.Event) -> None:
@@ -924,3 +933,44 @@ def test_the_cure_of_a_command_line_is_its_options() -> None:
     assert budget.more_time(530.0, asked=True) == (
         "begin it anew with --time 10m or more, or with fewer cells and arms (--only, --arms)"
     )
+
+
+LABELS = ["base", "base#2", "thp", "thp#2"]
+
+
+def test_a_block_has_both_copies_of_each_arm_in_the_coins_order(stage: ProcedureRunner) -> None:
+    stage.conduct([cell("one", "thp", copies=2)], {("one", "thp"): 2})
+    expected = [trial.label for block in (1, 2) for trial in design.draw_order(SEED, block, LABELS)]
+    assert [labelled for _, _, labelled, _ in stage.ran] == expected
+    blocks = stage.folder.read().blocks
+    assert [sorted(block.arms) for block in blocks] == [LABELS, LABELS]
+    assert [one.label for one in blocks[0].attempts] == expected[:4]
+    pairs = Pairs(Contrast("one", "thp", "base", LOWER, proof_demanded=False, copies=2))
+    assert [len(pairs.take(block)) for block in blocks] == [2, 2]
+
+
+def test_a_copy_that_cannot_start_leaves_the_others(stage: ProcedureRunner) -> None:
+    stage.script = lambda trial, _: "rejected" if (trial.block, trial.label) == (1, "thp#2") else "accepted"
+    stage.conduct([cell("one", "thp", copies=2)], {})
+    (first, *_) = stage.folder.read().blocks
+    assert (first.state, dict(first.unstarted)) == ("complete", {"thp#2": "no room"})
+    tried = Counter(labelled for block, _, labelled, _ in stage.ran if block == 1)
+    assert tried == {"base": 1, "base#2": 1, "thp": 1, "thp#2": 3}
+
+
+def test_a_block_of_copies_that_was_broken_off_goes_on(stage: ProcedureRunner) -> None:
+    stage.script = raising(KeyboardInterrupt(), lambda _: len(stage.ran) == 3)
+    with pytest.raises(KeyboardInterrupt):
+        stage.conduct([cell("one", "thp", copies=2)], {})
+    stage.script = accepted
+    stage.conduct([cell("one", "thp", copies=2)], {})
+    order = [trial.label for trial in design.draw_order(SEED, 1, LABELS)]
+    assert [labelled for block, _, labelled, _ in stage.ran if block == 1] == [*order[:3], *order[2:]]
+    assert stage.folder.read().blocks[0].redone == (order[2],)
+
+
+def test_copies_take_turns_by_their_labels(stage: ProcedureRunner) -> None:
+    stage.conduct([cell("one", "thp", together=True, kind="interleaved", copies=2)], {})
+    block, labels, _, turns = stage.asked[0]
+    assert labels == tuple(trial.label for trial in design.draw_order(SEED, 1, LABELS))
+    assert (block, turns) == (1, design.draw_turns(SEED, 1, 4))

@@ -38,7 +38,7 @@ from tools.verification import suite
 def verify_statistics(checks: Sequence[str], power: bool, as_json: bool, **options: Any) -> None:
     """Check the promises that verdicts rest on, in some 25 minutes of CPU: from closed blocks to the verdict.
 
-    Checks: size, ledger, e-process, replay, coverage, metamorphic, coins, self-test, blocks, edges, stopping,
+    Checks: size, ledger, e-process, replay, coverage, metamorphic, coins, self-test, blocks, copies, edges, stopping,
     spread, planning, screening, fleet, reruns, power. Exit status 1 when one fails.
     """
     given = {name.rstrip("_"): value for name, value in options.items() if value is not None}

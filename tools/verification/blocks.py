@@ -35,9 +35,8 @@ class UsableAlone(Sequential):
 
     name = "no kept-in test"
 
-    def _add(self, kept: Pair, usable: Pair | None) -> None:
-        if usable is not None:
-            super()._add(usable, usable)
+    def _add(self, kept: Sequence[Pair], usable: Sequence[Pair]) -> None:
+        super()._add(usable, usable)
 
 
 class _Declared(Pairs):
@@ -80,9 +79,9 @@ class LostIsNothing(Sequential):
 
     name = "what is lost is dropped"
 
-    def _add(self, kept: Pair, usable: Pair | None) -> None:
-        if not kept.lost or usable is not None:
-            super()._add(msgspec.structs.replace(kept, lost=False), usable)
+    def _add(self, kept: Sequence[Pair], usable: Sequence[Pair]) -> None:
+        if usable or not any(pair.lost for pair in kept):
+            super()._add([msgspec.structs.replace(pair, lost=False) for pair in kept], usable)
 
 
 class ScoredByLabel(Sequential):
@@ -94,10 +93,10 @@ class ScoredByLabel(Sequential):
         self._side = -1.0 if self.contrast.baseline in block.late else 1.0
         return super().observe(msgspec.structs.replace(block, late=(), redone=block.late))
 
-    def _add(self, kept: Pair, usable: Pair | None) -> None:
-        if kept.lost:
-            kept = msgspec.structs.replace(kept, lost=False, arm_failed=self._side > 0, baseline_failed=self._side < 0)
-        super()._add(kept, usable)
+    def _add(self, kept: Sequence[Pair], usable: Sequence[Pair]) -> None:
+        failed = {"arm_failed": self._side > 0, "baseline_failed": self._side < 0}
+        whole = [msgspec.structs.replace(pair, lost=False, **failed) if pair.lost else pair for pair in kept]
+        super()._add(whole, usable)
 
 
 class ToTheEnd(Sequential):

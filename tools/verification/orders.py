@@ -59,10 +59,10 @@ def of_run(path: Path) -> Sequence[CheckResult]:
     other = early = 0
     starts: dict[int, dict[str, float]] = {}
     for attempt in attempts:
-        place = expected.get(attempt.block, {}).get(attempt.arm)
+        place = expected.get(attempt.block, {}).get(attempt.label)
         other += place != Drawn(attempt.order, attempt.slot, attempt.environment_pad)
         early += attempt.block not in blocks or attempt.started < blocks[attempt.block].t
-        starts.setdefault(attempt.block, {}).setdefault(attempt.arm, attempt.started)
+        starts.setdefault(attempt.block, {}).setdefault(attempt.label, attempt.started)
     turned = 0
     if not at_once(study.design.first):
         for number, began in starts.items():

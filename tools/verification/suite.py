@@ -22,6 +22,7 @@ from hugewise.errors import UserError
 from hugewise.processes import spawning
 from tools.verification import (
     blocks,
+    copies,
     coverage,
     dispersion,
     edges,
@@ -49,6 +50,7 @@ _TASKS: dict[str, Callable[[Options, Candidate], list[Task]]] = {
     "coins": lambda of, _: orders.tasks(of.seed, of.run),
     "self-test": lambda of, candidate: selftest.tasks(candidate, of.seed),
     "blocks": lambda of, _: blocks.tasks(of.seed, of.blocks * (5 if of.long else 1), long=of.long),
+    "copies": lambda of, _: copies.tasks(of.seed, 3 * of.blocks // 2 * (5 if of.long else 1)),
     "edges": lambda of, _: edges.tasks(of.seed, 3 * of.blocks // 2 * (5 if of.long else 1)),
     "stopping": lambda of, _: stopping.tasks(of.seed, of.stops),
     "spread": lambda of, _: dispersion.tasks(of.seed, of.spreads * (4 if of.long else 1)),
