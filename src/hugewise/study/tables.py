@@ -420,7 +420,8 @@ class Design(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         ),
     ] = 0.2
     copies: Annotated[
-        Literal[1, 2] | None,
+        int | None,
+        keys.integer(1, 2),
         Key(
             "Attempts of each arm in a block, for the method sequential on this host. With two a verdict takes fewer"
             " attempts, and the two of the baseline are a control: the same setting against itself. Such a block counts"
