@@ -73,6 +73,7 @@ from hugewise.stats.classical import summarise
 from hugewise.stats.end_points import EndPoint
 from hugewise.stats.family import conclude, methods_for
 from hugewise.stats.method import Contrast, Method
+from hugewise.stats.paired import Student, paired
 from hugewise.stats.pairs import Pair, Pairs, log_ratio, ratio_of
 from hugewise.store.folder import RunFolder
 from hugewise.store.log import going_on
@@ -321,12 +322,11 @@ def with_carry_over(one: Comparison, blocks: Sequence[Block]) -> Comparison:
     return msgspec.structs.replace(one, warnings=(*one.warnings, CarryOver(low, high, len(points))))
 
 
-def control(cell: CellRecord, blocks: Sequence[Block], study: Study) -> Control | None:
-    """Return the comparison of the baseline's two attempts in each of these blocks; None where there are none.
+def control(cell: CellRecord, blocks: Iterable[Block], study: Study) -> Control | None:
+    """Return the comparison of each arm's two attempts in each of these blocks; None where there are none.
 
     The coin that draws the places also draws which of the two is the first, so that the test is exact.
     """
-    first, second = (label(cell.baseline, copy) for copy in (1, 2))
     ratios = []
     for block in blocks:
         known = {
@@ -334,20 +334,21 @@ def control(cell: CellRecord, blocks: Sequence[Block], study: Study) -> Control 
             for attempt in block.attempts
             if attempt.state == "accepted" and (value := attempt.value(cell.metric.name)) is not None and value > 0
         }
-        if block.state == "complete" and first in known and second in known:
-            ratios.append(log_ratio(known[first], known[second]))
+        if block.state == "complete":
+            both = ((label(arm.name, 1), label(arm.name, 2)) for arm in cell.arms)
+            ratios += [log_ratio(known[one], known[two]) for one, two in both if one in known and two in known]
     if not ratios:
         return None
-    alpha, planned = 1 - study.confidence, max(study.budget.blocks, len(ratios))
-    low, high = inversion.interval(ratios, alpha, planned)
+    alpha, tests = 1 - study.confidence, paired(ratios)
+    ends = tests.interval(alpha) if isinstance(tests, Student) else None
     return Control(
         n=len(ratios),
         ratio=ratio_of(inversion.point(ratios)),
-        low=ratio_of(low) if math.isfinite(low) else None,
-        high=ratio_of(high) if math.isfinite(high) else None,
+        low=None if ends is None else ratio_of(ends[0]),
+        high=None if ends is None else ratio_of(ends[1]),
         confidence=study.confidence,
         deviation=stdev(ratios) if len(ratios) > 1 else None,
-        different=signflip.verdict(ratios, alpha, planned) != 0,
+        different=signflip.verdict(ratios, alpha, max(study.budget.blocks, len(ratios))) != 0,
     )
 
 

@@ -441,11 +441,12 @@ class AgedArm(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Control(msgspec.Struct, frozen=True, kw_only=True):
-    """The baseline against itself: the two attempts of each block, which a coin told apart.
+    """Each setting against itself: the two attempts of an arm in each block, which a coin told apart.
 
-    ratio, low, high  typical ratio of the two, with its interval at `confidence`; an end is None where it is unbounded
+    n                 pairs of such attempts, of all arms
+    ratio, low, high  typical ratio of the two, with Student's interval at `confidence`; None below two pairs
     deviation         standard deviation of their log-ratio; None below two pairs
-    different         whether the test calls the two different: then the run's machine or its coins are not to be
+    different         whether the exact test calls the two different: then the machine or its coins are not to be
                       trusted, or this is one of the runs (1 - confidence) in which chance does it
     """
 
@@ -478,8 +479,8 @@ class CellResult(msgspec.Struct, frozen=True, kw_only=True):
     stand_ins    what ran in place of what others publish figures of (MariaDB in place of MySQL), in words
     causes       what stands behind each of `comparisons`, in their order; empty in results that were made before there
                  were any
-    copies       attempts of each arm in a block; where there are two, `control` holds those of the baseline against
-                 each other
+    copies       attempts of each arm in a block; where there are two, `control` holds those of each arm against each
+                 other
     """
 
     cell: str

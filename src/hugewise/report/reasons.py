@@ -269,11 +269,11 @@ def _of_arms(reason: Reason) -> str:
             percent = 100 * abs(ratio - 1)
             less = f"{percent:.{0 if percent >= 10 else 1}f}% {'less' if ratio < 1 else 'more'} work"
             return f"under {arm} it did {less} than under {baseline} ({OPERATIONS}, {pairs} pairs)"
-        case of.CarryOver(low, high, blocks):
+        case of.CarryOver(low, high, pairs):
             span = numbers.interval(1.0, low, high)
             if not span:
-                return f"these {blocks} blocks do not bound the bias by what a turn does to the next one"
-            return f"not excluded is a bias of {span} by what a turn does to the next one ({blocks} blocks)"
+                return f"these {pairs} pairs do not bound the bias by what a turn does to the next one"
+            return f"not excluded is a bias of {span} by what a turn does to the next one ({pairs} pairs)"
     return ""
 
 

@@ -104,17 +104,16 @@ def _outcome(shared: Iterable[EarlierComparison]) -> str:
 
 
 def control_of(cell: CellResult) -> str | None:
-    """Return the comparison of the baseline with itself in a sentence; None where blocks had one copy of each arm."""
+    """Return the comparison of each arm with itself in a sentence; None where blocks had one copy of each arm."""
     control = cell.control
     if control is None:
         return None
     many = f"{control.n} pair{'' if control.n == 1 else 's'}"
-    name = printable(cell.baseline)
-    return f"{name} against itself {numbers.effect(control.ratio, control.low, control.high)}, {many}"
+    return f"each policy against itself {numbers.effect(control.ratio, control.low, control.high)}, {many}"
 
 
 def differing_controls(results: Results) -> Iterator[str]:
-    """Yield a sentence for each cell whose baseline the test calls different from itself."""
+    """Yield a sentence for each cell whose arms the test calls different from themselves."""
     for cell in results.cells:
         if cell.control is not None and cell.control.different:
             chance = numbers.percent(1 - cell.control.confidence)

@@ -212,6 +212,7 @@ class HostEstimate(NamedTuple):
     alpha, planned   of its test
     crossed  whether the test has crossed
     stops    whether the comparison ends by what it finds: it needs the correction
+    copies   attempts of either side in a block
     """
 
     centre: float
@@ -221,6 +222,7 @@ class HostEstimate(NamedTuple):
     planned: int
     crossed: bool
     stops: bool
+    copies: int = 1
 
 
 def pooled(found: Sequence[HostEstimate], lost: int = 0) -> Hosts:
@@ -231,7 +233,10 @@ def pooled(found: Sequence[HostEstimate], lost: int = 0) -> Hosts:
     the budget.
     """
     last = _last([one for one in found if one.stops])
-    laws = [stopping.end_law(one.alpha, one.planned, min(last, one.planned)) if one.stops else None for one in found]
+    laws = [
+        stopping.end_law(one.alpha, one.planned, min(last, one.planned), one.copies) if one.stops else None
+        for one in found
+    ]
     values = [
         one.centre if law is None or not one.scale else law.corrected(one.centre / one.scale) * one.scale
         for one, law in zip(found, laws, strict=True)
@@ -411,4 +416,5 @@ def _sequential(method: Sequential) -> HostEstimate | Reason:
         method.planned,
         crossed=method.usable.test.crossed_at is not None,
         stops=method.width is None,
+        copies=method.contrast.copies,
     )

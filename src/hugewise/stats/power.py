@@ -151,34 +151,57 @@ def typical(alpha: float, budget: int, pairs: int) -> tuple[tuple[int, int | Non
     return tuple((int(score), boundary.step(int(score))) for score in magnitudes(_quantiles()[:pairs]))
 
 
-def _followed_blocks(shift: float, alpha: float, budget: int, blocks: int) -> Numbers:
-    """Return the chance after each block with two copies; `shift` is that of the drawn placing.
+def highest_score(blocks: int) -> int:
+    """Return the highest score that a placing can have among those of so many blocks with two copies."""
+    return bisect_right(STEPS, 1 - 1 / (6 * blocks))
 
-    Its score has the law that its rank among all placings has in the end, but for the highest ranks, which come with
-    the blocks. The boundary is that of the walk of an average block: any placing, with either sign.
+
+@lru_cache(maxsize=64)
+def block_levels(alpha: float, budget: int, blocks: int) -> Numbers:
+    """Return the boundary after each block with two copies, on average: of a walk by any placing, with either sign.
+
+    Infinite while nothing can cross.
     """
-    from scipy.special import ndtr  # noqa: PLC0415  (slow to load)
-
-    (grid, moved), (at_rest, resting) = sizes(shift), sizes(0.0)
-    every = (moved + 2 * np.interp(grid, at_rest, resting, right=1.0)) / 3
-    edges = np.append(np.interp(STEPS, every, grid), math.inf)
-    above = np.diff(ndtr(edges - shift))
-    below = -np.diff(ndtr(-edges - shift))
     ranks = np.diff(np.append(STEPS, 1.0)) / 2
     spending, spent = log_spending(alpha, budget, 2), 0.0
-    null, mass, crossed, chances = np.ones(1), np.ones(1), 0.0, np.empty(blocks)  # of the walk at -reach, ..., reach
+    null, levels = np.ones(1), np.full(blocks, math.inf)  # the walk's law at -reach, ..., reach
     for index in range(blocks):
-        most = bisect_right(STEPS, 1 - 1 / (6 * (index + 1)))  # the highest rank of so many blocks
-        null, mass = (
-            np.convolve(old, _signed(*sides, most)) for old, sides in ((null, (ranks, ranks)), (mass, (above, below)))
-        )
-        reach = len(mass) // 2
+        null = np.convolve(null, _signed(ranks, ranks, highest_score(index + 1)))
+        reach = len(null) // 2
         tail = np.cumsum(null[:reach:-1])
         level = reach + 1 - int(np.searchsorted(2 * tail, alpha * spending(2 * index + 2) - spent, "right"))
         if level <= reach:
             spent += 2 * float(tail[reach - level])
-            crossed += float(mass[reach + level :].sum())
-            null, mass = (old[reach - level + 1 : reach + level] for old in (null, mass))
+            null, levels[index] = null[reach - level + 1 : reach + level], level
+    return levels
+
+
+def block_edges(shift: float) -> Numbers:
+    """Return the least |D| of each score where D of the drawn placing is normal about `shift`, and those of the two
+    others about 0, in units of their deviation; then infinity.
+    """
+    (grid, moved), (at_rest, resting) = sizes(shift), sizes(0.0)
+    every = (moved + 2 * np.interp(grid, at_rest, resting, right=1.0)) / 3
+    return np.append(np.interp(STEPS, every, grid), math.inf)
+
+
+def _followed_blocks(shift: float, alpha: float, budget: int, blocks: int) -> Numbers:
+    """Return the chance after each block with two copies; `shift` is that of the drawn placing.
+
+    Its score has the law that its rank among all placings has in the end, but for the highest ranks, which come with
+    the blocks.
+    """
+    from scipy.special import ndtr  # noqa: PLC0415  (slow to load)
+
+    edges = block_edges(shift)
+    above, below = np.diff(ndtr(edges - shift)), -np.diff(ndtr(-edges - shift))
+    mass, crossed, chances = np.ones(1), 0.0, np.empty(blocks)
+    for index, level in enumerate(block_levels(alpha, budget, blocks).tolist()):
+        mass = np.convolve(mass, _signed(above, below, highest_score(index + 1)))
+        reach = len(mass) // 2
+        if level <= reach:
+            crossed += float(mass[reach + int(level) :].sum())
+            mass = mass[reach - int(level) + 1 : reach + int(level)]
         chances[index] = crossed
         if crossed > 1 - 1e-9:
             chances[index:] = crossed

@@ -425,7 +425,7 @@ class Sequential:
 
     def _corrected(self) -> float | None:
         pairs, values = len(self.pairs.usable), self.pairs.usable
-        if pairs > self.planned or self._budget is None or self.contrast.copies > 1:
+        if pairs > self.planned or self._budget is None:
             return None
         estimate = stopping.corrected(
             self.usable.pairs.centre(),
@@ -434,6 +434,7 @@ class Sequential:
             self.alpha,
             self.planned,
             pairs=pairs,
+            copies=self.contrast.copies,
         )
         return None if estimate is None else ratio_of(estimate)
 

@@ -9,10 +9,14 @@ Ann. Math. Statist. 15:283) and is a control variate (Lavenberg and Welch 1981, 
 of a grid with steps of 4%, straight in between. Walks are followed for five times the pairs that there were, one by one
 within 2,000 pairs; beyond, k pairs make one (a Brownian motion; Siegmund 1985, Sequential Analysis, ch. 4).
 
-`scale` should be `paired.scale` of the differences, which the test itself sees: an outlier would make the correction
-too large. Corrected estimates average 0.99 to 1.04 of the truth at 1% to 20% (`tools.verification.stopping`). That is
-over all stops, not given an early one, nor a verdict: where few comparisons end in one, those read far too large,
-corrected or not. The corrected value has no interval of its own: that by inversion holds at every look.
+With two copies of each side in a block a step is a block: its deviation is that of a pair over sqrt(2), its score is
+that of its rank among the placings of all blocks in the end, and its boundary that of an average block (`power`).
+
+`scale` should be `paired.scale` of the differences of pairs, which the test itself sees: an outlier would make the
+correction too large. Corrected estimates average 0.99 to 1.04 of the truth at 1% to 20%
+(`tools.verification.stopping`). That is over all stops, not given an early one, nor a verdict: where few comparisons
+end in one, those read far too large, corrected or not. The corrected value has no interval of its own: that by
+inversion holds at every look.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hugewise.stats.method import Integers, Numbers
-from hugewise.stats.power import WALKED, sizes, typical
+from hugewise.stats.power import WALKED, block_edges, block_levels, highest_score, sizes, typical
 from hugewise.stats.signflip import STEPS, first_crossing, magnitudes
 
 _STREAMS = 2000
@@ -37,12 +41,20 @@ _LEAST, _FARTHEST = 0.4, 4.0  # standard errors of all pairs; deviations: all of
 
 
 def corrected(
-    centre: float, scale: float | None, crossed_at: int | None, alpha: float, budget: int, *, pairs: int | None = None
+    centre: float,
+    scale: float | None,
+    crossed_at: int | None,
+    alpha: float,
+    budget: int,
+    *,
+    pairs: int | None = None,
+    copies: int = 1,
 ) -> float | None:
     """Return the log-ratio `centre`, estimated at the stop, corrected for the stopping; between 0 and `centre`.
 
     `scale` is the deviation of a pair's difference (log-ratio; `paired.scale`), `crossed_at` the pair at which the test
-    of `alpha` over `budget` pairs crossed, `pairs` the number at which the comparison ended, where it went on. None
+    of `alpha` over `budget` pairs, in blocks of `copies`, crossed, `pairs` the number at which the comparison ended,
+    where it went on. None
     where there is nothing to correct: no crossing, no scale, or an estimate that is infinite. About a second at most,
     and to 2% of the estimate. Raises ValueError on an alpha or a budget out of range, or fewer pairs than were crossed
     at.
@@ -54,7 +66,7 @@ def corrected(
         raise ValueError("the correction needs 1 <= crossed_at <= pairs <= budget")
     if scale == 0 or centre == 0:
         return centre
-    stop = _stop(1 if pairs == crossed_at else pairs, pairs, alpha, budget)
+    stop = _stop(1 if pairs == crossed_at else pairs, pairs, alpha, budget, copies)
     unit = scale / math.sqrt(stop.group)
     return math.copysign(_solve(stop, abs(centre) / unit) * unit, centre)
 
@@ -95,7 +107,7 @@ class EndLaw:
 
 
 @lru_cache(maxsize=64)
-def end_law(alpha: float, budget: int, last: int) -> EndLaw:
+def end_law(alpha: float, budget: int, last: int, copies: int = 1) -> EndLaw:
     """Return the law for a test of `alpha` over `budget` pairs that is given up after `last` pairs at the latest. Far
     more of them than there were make it coarse: beyond 2,000 pairs come in groups.
 
@@ -103,12 +115,12 @@ def end_law(alpha: float, budget: int, last: int) -> EndLaw:
     """
     if not 1 <= last <= budget:
         raise ValueError("the law needs 1 <= last <= budget")
-    return EndLaw(_until(1, last, alpha, budget))
+    return EndLaw(_until(1, last, alpha, budget, copies))
 
 
 class _Stop(NamedTuple):
-    """Rule of a walk's end: at the crossing, not before pair `least`, and at `last` at the latest. Pairs come in
-    groups.
+    """Rule of a walk's end: at the crossing, not before step `least`, and at `last` at the latest. A step is a group of
+    pairs, or a block of two `copies`, which are two pairs.
     """
 
     alpha: float
@@ -116,18 +128,21 @@ class _Stop(NamedTuple):
     least: int
     last: int
     group: int
+    copies: int = 1
 
 
-def _stop(least: int, pairs: int, alpha: float, budget: int) -> _Stop:
+def _stop(least: int, pairs: int, alpha: float, budget: int, copies: int) -> _Stop:
     # In powers of two, so that walks once made serve for many a crossing.
-    return _until(least, min(budget, _power_of_two(_REACH * pairs)), alpha, budget)
+    return _until(least, min(budget, _power_of_two(_REACH * pairs)), alpha, budget, copies)
 
 
 def _power_of_two(pairs: int) -> int:
     return math.ceil(WALKED * 2.0 ** math.ceil(math.log2(pairs / WALKED)))
 
 
-def _until(least: int, last: int, alpha: float, budget: int) -> _Stop:
+def _until(least: int, last: int, alpha: float, budget: int, copies: int) -> _Stop:
+    if copies == 2 and last <= WALKED:
+        return _Stop(alpha, budget, -(-least // 2), max(1, last // 2), 2, 2)
     group = -(-last // WALKED)
     if group == 1:
         return _Stop(alpha, budget, least, last, 1)
@@ -173,7 +188,10 @@ def _mean(theta: float, ends: Numbers, sums: Numbers) -> float:
 
 
 def _walks(stop: _Stop, theta: float) -> tuple[Numbers, Numbers]:
-    edges, every = _edges(theta), _shares(stop.alpha, stop.budget, stop.last)
+    if stop.copies == 2:
+        edges, every = block_edges(theta)[:-1], block_levels(stop.alpha, stop.budget, stop.last)
+    else:
+        edges, every = _edges(theta), _shares(stop.alpha, stop.budget, stop.last)
     streams = min(_STREAMS, _WORK // stop.last)
     ends, sums = np.empty((2, streams))
     going = np.arange(streams)
@@ -184,11 +202,14 @@ def _walks(stop: _Stop, theta: float) -> tuple[Numbers, Numbers]:
         numbers = np.arange(start + 1, start + 1 + len(shares))
         noise = _noise(start)[going, : len(shares)]
         absolute = np.abs(noise + theta)
-        scores = np.searchsorted(edges, absolute, "right") if start else _ranked(absolute)
+        scores = np.searchsorted(edges, absolute, "right") if start or stop.copies == 2 else _ranked(absolute)
+        if stop.copies == 2:
+            scores = np.minimum(scores, [highest_score(number) for number in numbers.tolist()])
         walks = walk[:, None] + np.cumsum(np.where(noise > -theta, scores, -scores), axis=1)
         whole = size[:, None] + np.cumsum(scores, axis=1)
         totals = total[:, None] + np.cumsum(noise, axis=1)
-        beyond = np.logical_or.accumulate(np.abs(walks) >= shares * whole, axis=1) | crossed[:, None]
+        levels = shares if stop.copies == 2 else shares * whole
+        beyond = np.logical_or.accumulate(np.abs(walks) >= levels, axis=1) | crossed[:, None]
         over = (beyond & (numbers >= stop.least)) | (numbers == stop.last)
         ended, at = over.any(axis=1), over.argmax(axis=1)
         ends[going[ended]], sums[going[ended]] = numbers[at[ended]], totals[ended, at[ended]]

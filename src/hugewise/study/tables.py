@@ -424,8 +424,8 @@ class Design(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         keys.integer(1, 2),
         Key(
             "Attempts of each arm in a block, for the method sequential on this host. With two a verdict takes fewer"
-            " attempts, and the two of the baseline are a control: the same setting against itself. Such a block counts"
-            " as two of `budget.blocks`. Interleaved arms without room for two have one.",
+            " attempts, and the two of an arm are a control: the same setting against itself. Such a block counts as"
+            " two of `budget.blocks`. Interleaved arms without room for two have one.",
             "copies = 1",
             default='2 where kind is "auto", else 1',
         ),
