@@ -193,10 +193,11 @@ def take(run: Run, collected: Collected) -> None:
     collected.seconds += [block.seconds for block in run.blocks if block.seconds and block.state == "complete"]
     beside = (each for each in discover()[cell.workload].metrics if each.name == BESIDE)
     for metric in (cell.metric, *beside):
-        pairs = Pairs(Contrast(cell.id, arm, cell.baseline, metric))
+        pairs = Pairs(Contrast(cell.id, arm, cell.baseline, metric, copies=cell.copies))
         collected.pairs[metric.name] += [
             (pair.baseline, pair.arm)
-            for pair in filter(None, map(pairs.take, run.blocks))
+            for block in run.blocks
+            for pair in pairs.take(block)
             if pair.baseline is not None and pair.arm is not None
         ]
 

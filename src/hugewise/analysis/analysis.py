@@ -654,7 +654,8 @@ def _host_changes(cells: Sequence[CellRecord], blocks: Sequence[Block]) -> list[
         pairs: dict[str, list[Pair]] = {}
         for arm in cell.arms:
             if arm.name != cell.baseline:
-                stream = Pairs(Contrast(cell.id, arm.name, cell.baseline, cell.metric, proof_demanded=False))
+                contrast = Contrast(cell.id, arm.name, cell.baseline, cell.metric, False, cell.copies)
+                stream = Pairs(contrast)
                 pairs[arm.name] = [pair for block in of_cell[cell.id] for pair in stream.take(block)]
         longest = max(pairs.values(), key=len, default=[])
         sums = [math.log(p.arm) + math.log(p.baseline) if p.arm and p.baseline else None for p in longest]

@@ -33,6 +33,7 @@ _COLUMNS = {
     "order": "INTEGER",
     "slot": "INTEGER",
     "number": "INTEGER",
+    "copy": "INTEGER",
     "state": "VARCHAR",
     "reason": "VARCHAR",
     "started": "DOUBLE",
