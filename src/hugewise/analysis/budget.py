@@ -47,14 +47,14 @@ def too_small(study: Study, cells: Sequence[Cell], results: Path) -> str | None:
     """
     if study.method not in ("sequential", "fixed-n"):
         return None
-    comparisons = len(earlier.judged_comparisons(study, cells))
+    comparisons, claims = len(earlier.judged_comparisons(study, cells)), earlier.claims(study, cells)
     if not comparisons:
         return None
-    least = forecast.least_blocks(study, comparisons, study.budget.blocks)
+    least = forecast.least_blocks(study, claims, study.budget.blocks)
     if least is None:
         # Advice and pilots use fixed-n for estimates: no verdict is asked of their blocks.
         asks = study.method == "fixed-n" and (study.name.startswith("advise-") or study.name.endswith("-pilot"))
-        return None if asks else _few_blocks(study, comparisons)
+        return None if asks else _few_blocks(study, comparisons, claims)
     return _short(study, least, measured(study, cells, results) or in_part(study, cells, results))
 
 
@@ -162,9 +162,9 @@ def more_time(seconds: float, *, asked: bool) -> str:
     return f"begin it anew with --time {minutes}m or more, or with fewer cells and arms (--only, --arms)"
 
 
-def _few_blocks(study: Study, comparisons: int) -> str:
+def _few_blocks(study: Study, comparisons: int, claims: int) -> str:
     every = range(study.budget.blocks + 1, power.WALKED)
-    needed = next(n for n in every if forecast.least_blocks(study, comparisons, n) is not None)
+    needed = next(n for n in every if forecast.least_blocks(study, claims, n) is not None)
     several = f"{comparisons} comparison{'' if comparisons == 1 else 's'}"
     return (
         f"the budget is too small to decide anything: {study.budget.blocks} blocks cannot decide {several} at a"

@@ -27,7 +27,7 @@ from hugewise.errors import HugewiseError, UserError
 from hugewise.model.results import DIRECTIONS, CellResult, Comparison, EarlierComparison, Results, Verdict
 from hugewise.model.trial import Block
 from hugewise.model.workload import without_defaults
-from hugewise.stats import evidence
+from hugewise.stats import evidence, family
 from hugewise.stats.family import ComparedCell, methods_for
 from hugewise.stats.method import Contrast
 from hugewise.stats.pairs import Pairs
@@ -394,6 +394,11 @@ def judged_comparisons(study: Study, cells: Sequence[ComparedCell]) -> list[Cont
     contrasts = dict.fromkeys(method.contrast for method in methods_for(study, cells))
     claimed = [contrast for contrast in contrasts if contrast.arm not in study.unjudged]
     return [contrast for contrast in claimed if contrast.metric.better != "neutral"]
+
+
+def claims(study: Study, cells: Sequence[ComparedCell]) -> int:
+    """Return the claims that share the error rate: the judged comparisons, and their end points."""
+    return family.claims(study, cells, judged_comparisons(study, cells))
 
 
 def read(study: Study, runs: Sequence[Path]) -> dict[str, Pilot]:

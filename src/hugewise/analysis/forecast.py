@@ -238,8 +238,9 @@ def forecast(study: Study, runs: Sequence[Path], *, effect: float | None = None)
         )
     effect = study.margin if effect is None else effect
     known = earlier.read(study, runs)
-    judged = earlier.judged_comparisons(study, [pilot.record for pilot in known.values()])
-    share = level(study, len(judged))
+    cells = [pilot.record for pilot in known.values()]
+    judged, claims = earlier.judged_comparisons(study, cells), earlier.claims(study, cells)
+    share = level(study, claims)
     room = earlier.room(study, known.values())
     planner = Planner(
         method=study.method,
@@ -268,7 +269,7 @@ def forecast(study: Study, runs: Sequence[Path], *, effect: float | None = None)
         blocks=study.budget.blocks,
         time=study.budget.time,
         time_blocks=room,
-        least=least_blocks(study, len(judged), study.budget.blocks),
+        least=least_blocks(study, claims, study.budget.blocks),
         seconds=_whole(rows, known),
         rows=rows,
     )
@@ -293,11 +294,11 @@ def pilot_name(study: str) -> str:
 
 def missing(study: Study, cells: Sequence[ComparedCell], results: Path) -> UserError:
     """Return what is missing to plan `study` when neither a run nor a pilot is named, and what is known without one."""
-    judged = len(earlier.judged_comparisons(study, cells))
-    share = level(study, judged)
+    judged, claims = len(earlier.judged_comparisons(study, cells)), earlier.claims(study, cells)
+    share = level(study, claims)
     blocks, floor = study.budget.blocks, ""
     if study.method != "fixed-n":
-        least = least_blocks(study, judged, blocks)
+        least = least_blocks(study, claims, blocks)
         floor = f"; {blocks} declared blocks decide none" if least is None else f"; none is decided before pair {least}"
     known = past_runs(study, results)
     cure = f"hugewise plan {study.file or 'STUDY'} " + (f"--from {known[0]}" if known else "--pilot 20")
@@ -318,14 +319,14 @@ def past_runs(study: Study, results: Path) -> list[Path]:
     return found
 
 
-def level(study: Study, comparisons: int) -> float:
+def level(study: Study, claims: int) -> float:
     """The share of one comparison's typical ratio: what `stats.family` gives it (at Holm's first step for fixed n)."""
-    return (1 - study.confidence) / (max(1, comparisons) * (1 + len(study.end_points)))
+    return (1 - study.confidence) / max(1, claims)
 
 
-def least_blocks(study: Study, comparisons: int, blocks: int) -> int | None:
+def least_blocks(study: Study, claims: int, blocks: int) -> int | None:
     """Return the block, of so many that are declared, before which no comparison is decided; None where none is."""
-    share = level(study, comparisons)
+    share = level(study, claims)
     if study.method == "fixed-n":
         return blocks if blocks >= signflip.first_crossing(share) else None
     return power.least_pairs(share, blocks, study.design.copies_each if study.guest is None else 1)

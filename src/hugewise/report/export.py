@@ -38,9 +38,9 @@ with observed as (
   from (select rowid as place, * exclude (knobs, series, facts, pressure) from attempts)
 )
 select $study as study, o.run, $state as run_state, $host as host, $kernel as kernel, o.cell, u.workload, o.arm,
-  o.baseline, o.policy, o.mechanism, o.session, o.block, b.state as block_state, o."order", o.slot, o.number, o.copy, o.state,
-  o.reason, o.started, o.ended, o.delivery.delivered as delivered, o.delivery.share as delivered_share, o.metric,
-  u.unit, u.better, coalesce(u.judged, false) as judged,
+  o.baseline, o.policy, o.mechanism, o.session, o.block, b.state as block_state, o."order", o.slot, o.number, o.copy,
+  o.state, o.reason, o.started, o.ended, o.delivery.delivered as delivered, o.delivery.share as delivered_share,
+  o.metric, u.unit, u.better, coalesce(u.judged, false) as judged,
   case when map_contains(o.metrics, o.metric) then o.metrics[o.metric] when o.metric = 'wall_s' then o.wall_s
     when o.metric = 'cpu_s' then o.cpu_s when o.metric = 'peak_bytes' then o.peak_bytes
     when o.metric = 'pool_bytes' then o.pool_bytes end as value,

@@ -1,7 +1,8 @@
 """The verdicts of a whole study: how its comparisons share the error rate.
 
-`sequential` and `exact` have a fixed split: each end point of each judged comparison has an equal share from the start,
-so that it can stop on its own at any time, and the chance of any wrong verdict is at most their sum (Bonferroni).
+`sequential` and `exact` have a fixed split: each judged comparison has an equal share from the start, and so has each
+end point of a cell's own metric (metrics beside it have none). So each can stop on its own at any time, and the chance
+of any wrong verdict is at most their sum (Bonferroni).
 Arms that a study names `unjudged` are in no split, and `screening` claims nothing.
 
 `fixed-n` has Holm's procedure over all comparisons, with intervals that agree with it. Let m be the number of judged
@@ -36,7 +37,7 @@ The levels hold at the planned number of pairs only; before it p counts as 1 and
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Protocol
 
@@ -93,7 +94,7 @@ def methods_for(study: Study, cells: Sequence[ComparedCell], *, coins: bool = Tr
     judged = max(1, len(claimed))
     alpha, planned, margin = 1 - study.confidence, study.budget.blocks, study.margin
     if study.method == "sequential":
-        return tuple(_sequential(study, contrasts, firsts, alpha / (judged * (1 + len(study.end_points)))))
+        return tuple(_sequential(study, contrasts, firsts, alpha / max(1, _claims(study, claimed, firsts))))
     if study.method == "exact":
         return tuple(Exact(each, planned=planned, alpha=alpha / judged, margin=margin) for each in contrasts)
     if study.method == "screening":
@@ -102,6 +103,15 @@ def methods_for(study: Study, cells: Sequence[ComparedCell], *, coins: bool = Tr
         FixedN(contrast, planned=planned, confidence=study.confidence, margin=margin, family=judged, coins=coins)
         for contrast in contrasts
     )
+
+
+def claims(study: Study, cells: Sequence[ComparedCell], judged: Iterable[Contrast]) -> int:
+    """Return the claims of these `judged` comparisons that share the study's error rate, end points among them."""
+    return _claims(study, judged, {(cell.id, cell.metric.name) for cell in cells})
+
+
+def _claims(study: Study, judged: Iterable[Contrast], firsts: Collection[tuple[str, str]]) -> int:
+    return sum(1 + len(study.end_points) * ((one.cell, one.metric.name) in firsts) for one in judged)
 
 
 def _sequential(
