@@ -120,14 +120,14 @@ def test_the_bias_that_turns_do_not_exclude_is_told_of_blocks_that_kept_their_tu
     one = better("ns_per_load")
     (said,) = with_carry_over(one, in_turns(20)).warnings
     assert in_words(said).startswith("not excluded is a bias of ")
-    assert in_words(said).endswith(" by what a turn does to the next one (20 pairs)")
+    assert in_words(said).endswith(" by what a turn does to the next one (20 blocks)")
     assert isinstance(said, CarryOver) and known(said.low) < 0.98**0.5 < known(said.high)
     mean = msgspec.structs.replace(one, end_point="mean")
     assert with_carry_over(mean, in_turns(20)) == mean
     assert in_words(CarryOver(1e-9, 1e9, 4)) == (
-        "these 4 pairs do not bound the bias by what a turn does to the next one"
+        "these 4 blocks do not bound the bias by what a turn does to the next one"
     )
     (few,) = with_carry_over(one, in_turns(3)).warnings
-    assert in_words(few) == "these 3 pairs do not bound the bias by what a turn does to the next one"
+    assert in_words(few) == "these 3 blocks do not bound the bias by what a turn does to the next one"
     old = [msgspec.structs.replace(each, turns="") for each in in_turns(20)]
     assert with_carry_over(one, old) == with_carry_over(one, in_turns(20, state="disturbed")) == one

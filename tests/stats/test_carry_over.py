@@ -13,11 +13,24 @@ from hugewise.stats.carry_over import bias, exposure
 
 
 @pytest.mark.parametrize(
-    ("turns", "x"),
-    [("0101", 1.0), ("1010", 1.0), ("0110", 0.0), ("012012", 1.0), ("012210", 0.5), ("021120", 0.0), ("102201", 0.5)],
+    ("turns", "places", "x"),
+    [
+        ("0101", "ab", 1.0),
+        ("1010", "ab", 1.0),
+        ("0110", "ab", 0.0),
+        ("012012", "abc", 1.0),
+        ("012210", "abc", 0.5),
+        ("021120", "abc", 0.0),
+        ("102201", "abc", 0.5),
+        ("0123", "abba", 0.0),  # with two copies: each arm follows its own in half of its turns
+        ("0123", "abab", 1.0),
+        ("01233210", "abab", 0.5),
+    ],
 )
-def test_alternating_turns_are_exposed_and_those_that_follow_their_own_are_not(turns: str, x: float) -> None:
-    assert exposure(turns, 0, 1) == x
+def test_alternating_turns_are_exposed_and_those_that_follow_their_own_are_not(
+    turns: str, places: str, x: float
+) -> None:
+    assert exposure(turns, places, "a", "b") == x
 
 
 def blocks(seed: int, cost: float, count: int = 40) -> list[tuple[float, float]]:
@@ -31,7 +44,12 @@ def blocks(seed: int, cost: float, count: int = 40) -> list[tuple[float, float]]
         for turn in itertools.islice(itertools.cycle(turns), 80):
             spent[int(turn)] += 1 + cost * (int(last) == arm)
             last = turn
-        points.append((exposure(turns, arm, 1 - arm), math.log(spent[arm] / spent[1 - arm]) + noise.normal(0, 0.005)))
+        points.append(
+            (
+                exposure(turns, "01", str(arm), str(1 - arm)),
+                math.log(spent[arm] / spent[1 - arm]) + noise.normal(0, 0.005),
+            )
+        )
     return points
 
 

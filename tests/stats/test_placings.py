@@ -53,17 +53,17 @@ def noise(seed: int, blocks: int, effect: float = 0.0) -> list[Drawn]:
 def test_a_block_has_the_differences_of_all_its_placings() -> None:
     assert placings([0.5], [0.2]) == 0.3
     found = placings([0.5, 0.1], [0.2, 0.3])
-    assert found == Placings((0.05, 0.15, 0.25), (1.0, 0.0, 0.0))
+    assert found == Placings((0.05, 0.15, 0.25))
     with pytest.raises(ValueError, match="one or two copies of either side, not 2 and 1"):
         placings([1.0, 2.0], [1.0])
 
 
 def test_a_failure_is_infinitely_far_on_its_side() -> None:
     inf = math.inf
-    assert placings([inf, 0.1], [0.2, 0.3]) == Placings((inf, inf, inf), (0.0, 0.0, 0.0))
-    # One failure on either side: what is left of the two is compared; the others have both failures on one side.
-    assert placings([inf, 0.1], [0.3, inf]) == Placings((-0.2, 0.2, inf), (1.0, -1.0, 0.0))
-    assert placings([inf, inf], [inf, inf]) == Placings((0.0, 0.0, 0.0), (0.0, 0.0, 0.0))
+    assert placings([inf, 0.1], [0.2, 0.3]) == Placings((inf, inf, inf))
+    assert placings([0.2, 0.3], [0.1, inf]) == Placings((-inf, inf, -inf))
+    with pytest.raises(ValueError, match="more than one failure: show the block pair by pair"):
+        placings([inf, 0.1], [0.3, inf])
 
 
 def test_an_effect_taken_off_the_arm_moves_the_drawn_difference_alone() -> None:
@@ -86,7 +86,7 @@ def test_scores_one_by_one_are_those_of_the_table() -> None:
 CASES: dict[str, NDArray[np.float64]] = {
     "normal": np.random.default_rng(3).normal(0, 1, (4, 4)).round(3),
     "ties": np.array([[1, 1, 2, 3], [5, 5, 5, 5], [0, 0, 1, 1], [2, 1, 2, 1]], dtype=float),
-    "failures": np.array([[0, 1, math.inf, 2], [math.inf, math.inf, 0, 1], [3, 1, 2, 0], [math.inf, 0, 0, 0]]),
+    "failures": np.array([[0, 1, math.inf, 2], [0, 0, math.inf, 1], [3, 1, 2, 0], [math.inf, 0, 0, 0]]),
     "drift": np.arange(16, dtype=float).reshape(4, 4),
     "one outlier": np.array([[0, 0.1, 0.2, 9], [0.3, 0, 0.1, 0.2], [8, 0, 0.1, 0.3], [0, 0.2, 0.4, 0.1]]),
 }
@@ -270,8 +270,33 @@ def test_what_is_lost_speaks_against_every_claim() -> None:
 
 
 def test_failures_of_one_side_decide() -> None:
-    blocks = [block_of(number, (math.nan, math.nan), (100.0, 101.0)) for number in range(1, 5)]
-    assert judged(blocks, planned=24).decision().verdict == "worse"
+    """Two failures in a block are shown pair by pair, so that it takes as many pairs as without copies."""
+    blocks = [block_of(number, (math.nan, math.nan), (100.0, 101.0)) for number in range(1, 7)]
+    assert [judged(blocks[:count], planned=24).decision().verdict for count in (4, 6)] == ["undecided", "worse"]
+
+
+@pytest.mark.parametrize("sessions", [(1, 1, 2, 2), (1, 2, 1, 2)])
+def test_a_block_of_two_sessions_is_shown_pair_by_pair(sessions: tuple[int, ...]) -> None:
+    """Whether its pairs are known then hangs on the copies' numbers, so that not all placings are as likely."""
+    (block,) = measured(1, 1, -0.2)
+    attempts = tuple(
+        msgspec.structs.replace(one, session=session)
+        for one, session in zip(sorted(block.attempts, key=lambda one: one.order), sessions, strict=True)
+    )
+    method = judged([msgspec.structs.replace(block, attempts=attempts)])
+    together = {one.copy: {each.session for each in attempts if each.copy == one.copy} for one in attempts}
+    split = sum(len(each) > 1 for each in together.values())
+    assert (method.pairs.lost, len(method.pairs.kept)) == (split, 2)
+    assert all(isinstance(one, float) for one in method._larger.pairs.values)
+
+
+def test_one_block_that_started_late_is_allowed() -> None:
+    """All of its attempts started late, two of either side."""
+    blocks = [*measured(1, 12, -0.3)]
+    blocks[0] = msgspec.structs.replace(blocks[0], late=ORDER)
+    assert judged(blocks, planned=48).decision().verdict == "better"
+    blocks[1] = msgspec.structs.replace(blocks[1], late=ORDER)
+    assert judged(blocks, planned=48).decision().verdict == "none"
 
 
 @pytest.mark.parametrize("bad", ["thp", "thp#2", "base", "base#2"])

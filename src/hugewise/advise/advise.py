@@ -161,7 +161,7 @@ def runner_up_of(advice: Advice, pilot: ProgramAsIs, seconds: float) -> str:
     """
     if advice.screen is None or not advice.screen.runner_up:
         return ""
-    least = power.least_pairs(1 - advice.question.confidence, pilot.declared(seconds))
+    least = power.least_pairs(1 - advice.question.confidence, pilot.declared(seconds), pilots.COPIES)
     if least is None or pilot.pairs_in(seconds / _MORE) < _ROOM * least:
         return ""
     return advice.screen.runner_up

@@ -25,6 +25,8 @@ _SHORT_S = 0.02  # runs so short that starting a process is a large part
 _MOST_SAID = 4 << 20  # bytes of an output that are compared
 _LAST_SAID = 200  # characters of the last line of a program that failed
 _POWER = 0.8
+COPIES = 2
+"""Attempts of each setting in a block of the confirmation, where the memory has room."""
 _ROOM = 1.5  # factor on the time of the fewest pairs
 _FOLLOWED = 200  # pairs; more are said to show as much
 _CLOCKED = 0.002  # pairs of a program that runs for a fixed time differ by less
@@ -102,13 +104,13 @@ class ProgramAsIs(msgspec.Struct, frozen=True, kw_only=True):
         The chance is an average over the deviations that the few pairs of the pilot leave possible.
         """
         pairs, declared = min(self.pairs_in(seconds), _FOLLOWED), min(self.declared(seconds), 2 * _FOLLOWED)
-        least = power.least_pairs(alpha, declared)
+        least = power.least_pairs(alpha, declared, COPIES)
         if self.sd is None or least is None or pairs < least:
             return None
         freedom = self.runs // 2 - 1
 
         def chance(shift: float) -> float:
-            return power.averaged(lambda factor: power.power(shift * factor, pairs, alpha, declared), freedom)
+            return power.averaged(lambda factor: power.power(shift * factor, pairs, alpha, declared, COPIES), freedom)
 
         low, high = math.log(_SMALLEST), math.log(_LARGEST)  # in standard deviations
         for _ in range(_STEPS):
@@ -225,10 +227,10 @@ def needed(found: ProgramAsIs, seconds: float, alpha: float, spent: float) -> st
     """Return the time to give in all, as an option has it, where `seconds` of confirmation have no room for as many
     pairs as any verdict needs; empty where they have. `spent`: seconds that the pilot took.
     """
-    least = power.least_pairs(alpha, found.declared(seconds))
+    least = power.least_pairs(alpha, found.declared(seconds), COPIES)
     if least is not None and found.pairs_in(seconds) >= least:
         return ""
-    fewest = least or power.least_pairs(alpha, power.MOST_DECLARED) or 0
+    fewest = least or power.least_pairs(alpha, power.MOST_DECLARED, COPIES) or 0
     return time_option(spent + fewest * _ROOM * found.block_s)
 
 

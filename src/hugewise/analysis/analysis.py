@@ -62,7 +62,7 @@ from hugewise.model.results import (
     StayedGuest,
     Steadiness,
 )
-from hugewise.model.trial import Attempt, Block, Judged, label, pairs_of
+from hugewise.model.trial import Attempt, Block, Judged, arm_of, label, pairs_of
 from hugewise.model.workload import ParameterValue, StandIn
 from hugewise.plan.deployment import GuestMemory, Planned, made_again
 from hugewise.quantity import format_size
@@ -311,11 +311,11 @@ def with_carry_over(one: Comparison, blocks: Sequence[Block]) -> Comparison:
     for block in blocks:
         if not block.turns or block.state != "complete":
             continue
-        for mine, other in pairs_of(block.attempts, one.arm, one.baseline):
-            arm, baseline = mine.value(one.metric) or 0.0, other.value(one.metric) or 0.0
-            if min(arm, baseline) > 0:
-                x = exposure(block.turns, block.arms.index(mine.label), block.arms.index(other.label))
-                points.append((x, math.log(arm / baseline)))
+        both = pairs_of(block.attempts, one.arm, one.baseline)
+        values = [(mine.value(one.metric) or 0.0, other.value(one.metric) or 0.0) for mine, other in both]
+        if values and min(map(min, values)) > 0:
+            x = exposure(block.turns, [*map(arm_of, block.arms)], one.arm, one.baseline)
+            points.append((x, fmean(math.log(arm / baseline) for arm, baseline in values)))
     if not points:
         return one
     low, high = map(math.exp, found) if (found := bias(points, one.confidence)) else (None, None)
@@ -348,7 +348,7 @@ def control(cell: CellRecord, blocks: Iterable[Block], study: Study) -> Control 
         high=None if ends is None else ratio_of(ends[1]),
         confidence=study.confidence,
         deviation=stdev(ratios) if len(ratios) > 1 else None,
-        different=signflip.verdict(ratios, alpha, max(study.budget.blocks, len(ratios))) != 0,
+        different=signflip.verdict(ratios, alpha, len(cell.arms) * math.ceil(study.budget.blocks / cell.copies)) != 0,
     )
 
 

@@ -50,11 +50,11 @@ def too_small(study: Study, cells: Sequence[Cell], results: Path) -> str | None:
     comparisons, claims = len(earlier.judged_comparisons(study, cells)), earlier.claims(study, cells)
     if not comparisons:
         return None
-    least = forecast.least_blocks(study, claims, study.budget.blocks)
+    least = forecast.least_blocks(study, claims, study.budget.blocks, forecast.most_copies(cells))
     if least is None:
         # Advice and pilots use fixed-n for estimates: no verdict is asked of their blocks.
         asks = study.method == "fixed-n" and (study.name.startswith("advise-") or study.name.endswith("-pilot"))
-        return None if asks else _few_blocks(study, comparisons, claims)
+        return None if asks else _few_blocks(study, comparisons, claims, forecast.most_copies(cells))
     return _short(study, least, measured(study, cells, results) or in_part(study, cells, results))
 
 
@@ -162,9 +162,9 @@ def more_time(seconds: float, *, asked: bool) -> str:
     return f"begin it anew with --time {minutes}m or more, or with fewer cells and arms (--only, --arms)"
 
 
-def _few_blocks(study: Study, comparisons: int, claims: int) -> str:
+def _few_blocks(study: Study, comparisons: int, claims: int, copies: int) -> str:
     every = range(study.budget.blocks + 1, power.WALKED)
-    needed = next(n for n in every if forecast.least_blocks(study, claims, n) is not None)
+    needed = next(n for n in every if forecast.least_blocks(study, claims, n, copies) is not None)
     several = f"{comparisons} comparison{'' if comparisons == 1 else 's'}"
     return (
         f"the budget is too small to decide anything: {study.budget.blocks} blocks cannot decide {several} at a"

@@ -19,7 +19,7 @@ sqrt(c1^2 + c2^2 - 2 rho c1 c2), c = sd/mean; the power is that of `stats.power`
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -269,7 +269,7 @@ def forecast(study: Study, runs: Sequence[Path], *, effect: float | None = None)
         blocks=study.budget.blocks,
         time=study.budget.time,
         time_blocks=room,
-        least=least_blocks(study, claims, study.budget.blocks),
+        least=least_blocks(study, claims, study.budget.blocks, most_copies(cells)),
         seconds=_whole(rows, known),
         rows=rows,
     )
@@ -298,7 +298,7 @@ def missing(study: Study, cells: Sequence[ComparedCell], results: Path) -> UserE
     share = level(study, claims)
     blocks, floor = study.budget.blocks, ""
     if study.method != "fixed-n":
-        least = least_blocks(study, claims, blocks)
+        least = least_blocks(study, claims, blocks, most_copies(cells))
         floor = f"; {blocks} declared blocks decide none" if least is None else f"; none is decided before pair {least}"
     known = past_runs(study, results)
     cure = f"hugewise plan {study.file or 'STUDY'} " + (f"--from {known[0]}" if known else "--pilot 20")
@@ -324,12 +324,17 @@ def level(study: Study, claims: int) -> float:
     return (1 - study.confidence) / max(1, claims)
 
 
-def least_blocks(study: Study, claims: int, blocks: int) -> int | None:
+def most_copies(cells: Iterable[ComparedCell]) -> int:
+    """Return the most attempts of an arm in a block of any of these cells; 1 without cells."""
+    return max((cell.copies for cell in cells), default=1)
+
+
+def least_blocks(study: Study, claims: int, blocks: int, copies: int) -> int | None:
     """Return the block, of so many that are declared, before which no comparison is decided; None where none is."""
     share = level(study, claims)
     if study.method == "fixed-n":
         return blocks if blocks >= signflip.first_crossing(share) else None
-    return power.least_pairs(share, blocks, study.design.copies_each if study.guest is None else 1)
+    return power.least_pairs(share, blocks, copies)
 
 
 def _whole(rows: Sequence[Row], known: Mapping[str, Pilot]) -> float | None:

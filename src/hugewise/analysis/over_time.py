@@ -191,7 +191,7 @@ class BesideJudged(NamedTuple):
         method = Unjudged(
             msgspec.structs.replace(contrast, metric=metric),
             (),
-            planned=max(self.planned, len(self.blocks)),
+            planned=max(self.planned, contrast.copies * len(self.blocks)),
             alpha=1 - self.confidence,
             margin=self.margin,
         )

@@ -17,7 +17,7 @@ from hugewise.model.host import ClientHost
 from hugewise.model.metric import COMMON
 from hugewise.model.pages import PageSizes
 from hugewise.model.policy import mechanism as mechanism_of
-from hugewise.model.trial import draw_order, new_seed
+from hugewise.model.trial import draw_order, labels, new_seed
 from hugewise.plan.plan import Plan
 from hugewise.quantity import format_duration
 from hugewise.study import load
@@ -62,7 +62,7 @@ def show_plan(study: Study, client: ClientHost | None, seed: bytes | None, resul
     note = "shown only; no run uses it" if seed is None else "shown only; a run uses it if --seed gives it again"
     console.print(f"\nexample orders under the seed {example.hex()} ({note}):", soft_wrap=True)
     for number, cell in enumerate(plan.cells, 1):
-        order = draw_order(example, number, [arm.name for arm in cell.arms], cell=cell.id)
+        order = draw_order(example, number, labels([arm.name for arm in cell.arms], cell.copies), cell=cell.id)
         console.print(f"  block {number} ({cell.id}): {', '.join(trial.arm for trial in order)}", soft_wrap=True)
 
 
@@ -75,7 +75,7 @@ def _budget(study: Study, comparisons: int | None) -> str:
     else:
         sure = f"{study.confidence * 100:.10g}%"
         claim = f"one comparison at {sure}" if comparisons == 1 else f"{comparisons} comparisons, together at {sure}"
-    return f"budget: {most}{study.budget.blocks} blocks of each cell{time}; {claim} ({study.method})"
+    return f"budget: {most}{study.budget.blocks} pairs of each comparison{time}; {claim} ({study.method})"
 
 
 def _time(study: Study, plan: Plan, results: Path) -> Iterator[str]:
@@ -88,7 +88,7 @@ def _time(study: Study, plan: Plan, results: Path) -> Iterator[str]:
     found = budget.measured(study, plan.cells, results) or budget.in_part(study, plan.cells, results)
     if found.seconds:
         whole = format_duration(found.seconds * blocks)
-        yield f"time: {whole} for {blocks} blocks of each cell"
+        yield f"time: {whole} for {blocks} pairs of each comparison"
         yield f"  a round of all cells {found.source}"
     elif limit is None:
         attempts = blocks * sum(len(cell.arms) for cell in plan.cells)

@@ -77,6 +77,11 @@ def label(arm: str, copy: int) -> str:
     return arm if copy == 1 else f"{arm}#{copy}"
 
 
+def labels(arms: Iterable[str], copies: int) -> list[str]:
+    """Return the labels of a block that has so many copies of each of these arms."""
+    return [label(arm, copy) for arm in arms for copy in range(1, copies + 1)]
+
+
 def arm_of(labelled: str) -> str:
     """Return the arm that a label names."""
     return labelled.partition("#")[0]

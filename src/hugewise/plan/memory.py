@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import msgspec
 
@@ -92,9 +93,11 @@ def as_begun(plan: Plan, cells: Iterable[CellRecord]) -> Plan:
     return msgspec.structs.replace(plan, cells=tuple(going_on))
 
 
-def fitting(plan: Plan, free: int | None) -> tuple[Plan, tuple[str, ...]]:
+def fitting(
+    plan: Plan, free: int | None, peaks: Mapping[str, int] = MappingProxyType({})
+) -> tuple[Plan, tuple[str, ...]]:
     """Return the plan whose interleaved blocks have no more arms than fit into `free` bytes (None: not known), and what
-    there is to tell of that.
+    there is to tell of that. `peaks`: bytes that an attempt of a cell was seen to have, of commands.
 
     Where there is no room for two copies of each arm at once, a block has one of each; where there is none for all
     arms, it has the baseline and one other: which one is the coin's. An arm for which there is none even so is left
@@ -103,7 +106,7 @@ def fitting(plan: Plan, free: int | None) -> tuple[Plan, tuple[str, ...]]:
     plan = plan if free is None else _without_crowding(plan, free)
     cells, told = [], []
     for cell in plan.cells:
-        if (why := _no_copies(cell, free)) is not None:
+        if (why := _no_copies(cell, free, peaks.get(cell.id, 0))) is not None:
             told.append(f"{cell.id}: a block has one copy of each arm, and no control: {why}")
             cell = msgspec.structs.replace(cell, copies=1)  # noqa: PLW2901
         crowded = interleaved(cell.kind) and len(cell.arms) > _FEWEST
@@ -119,13 +122,13 @@ def fitting(plan: Plan, free: int | None) -> tuple[Plan, tuple[str, ...]]:
     return msgspec.structs.replace(plan, cells=tuple(cells)), tuple(told)
 
 
-def _no_copies(cell: Cell, free: int | None) -> str | None:
+def _no_copies(cell: Cell, free: int | None, peak: int) -> str | None:
     """Return why a block cannot have two copies of each arm, as planned; None where it can, or one is planned."""
     if cell.copies == 1 or not interleaved(cell.kind):
         return None
     if cell.copies * len(cell.arms) > MOST_IN_TURNS:
         return f"{MOST_IN_TURNS} processes take turns at most"
-    needed = cell.copies * sum(_whole(cell, arm) + _data(cell) for arm in cell.arms)
+    needed = cell.copies * sum(max(peak, _whole(cell, arm)) + _data(cell) for arm in cell.arms)
     if free is not None and needed > USABLE * free:
         return f"two of each need {readable_size(needed)}, and {readable_size(free)} are free"
     return None

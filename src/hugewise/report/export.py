@@ -39,6 +39,7 @@ with observed as (
 )
 select $study as study, o.run, $state as run_state, $host as host, $kernel as kernel, o.cell, u.workload, o.arm,
   o.baseline, o.policy, o.mechanism, o.session, o.block, b.state as block_state, o."order", o.slot, o.number, o.copy,
+  case when o.copy = 1 then o.block::varchar else o.block || '#' || o.copy end as pair,
   o.state, o.reason, o.started, o.ended, o.delivery.delivered as delivered, o.delivery.share as delivered_share,
   o.metric, u.unit, u.better, coalesce(u.judged, false) as judged,
   case when map_contains(o.metrics, o.metric) then o.metrics[o.metric] when o.metric = 'wall_s' then o.wall_s

@@ -77,9 +77,9 @@ _WORDS: Mapping[type, str] = {
 }
 _LACKS: Mapping[str, str] = {
     "absent": "{metric} of {side} absent from {count} of {of} attempts: {why}",
-    "late": "{side} started only at a later try in {count} of {of} blocks",
-    "not started": "{side} could not be started in {count} of {of} blocks: {why}",
-    "lost": "an attempt of {side} was lost in {count} of {of} blocks: {why}",
+    "late": "{side} started only at a later try in {count} of {of} attempts",
+    "not started": "{side} could not be started in {count} of {of} attempts: {why}",
+    "lost": "{count} of {of} attempts of {side} were lost: {why}",
     "not delivered": "pages of {side} not delivered in {count} of {of} attempts: {why}",
     "unproven": "pages of {side} unproven in {count} of {of} attempts: {why}",
 }
@@ -269,11 +269,11 @@ def _of_arms(reason: Reason) -> str:
             percent = 100 * abs(ratio - 1)
             less = f"{percent:.{0 if percent >= 10 else 1}f}% {'less' if ratio < 1 else 'more'} work"
             return f"under {arm} it did {less} than under {baseline} ({OPERATIONS}, {pairs} pairs)"
-        case of.CarryOver(low, high, pairs):
+        case of.CarryOver(low, high, blocks):
             span = numbers.interval(1.0, low, high)
             if not span:
-                return f"these {pairs} pairs do not bound the bias by what a turn does to the next one"
-            return f"not excluded is a bias of {span} by what a turn does to the next one ({pairs} pairs)"
+                return f"these {blocks} blocks do not bound the bias by what a turn does to the next one"
+            return f"not excluded is a bias of {span} by what a turn does to the next one ({blocks} blocks)"
     return ""
 
 

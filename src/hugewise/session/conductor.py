@@ -41,7 +41,7 @@ from hugewise.model.trial import (
     draw_order,
     draw_some,
     draw_turns,
-    label,
+    labels,
 )
 from hugewise.plan.arms import Arm
 from hugewise.plan.memory import due
@@ -122,8 +122,10 @@ class BudgetCheck:
             kept.pop()
         return tuple(comparisons[len(kept) :]) if kept else ()
 
-    def least(self) -> int | None:
-        """Return the fewest pairs after which any comparison is decided; None where that is not known, or never."""
+    def least(self, cell: Cell | None = None) -> int | None:
+        """Return the fewest pairs after which any comparison, or any of the `cell`, is decided; None where that is not
+        known, or never.
+        """
         if self.study.method not in ("sequential", "fixed-n"):
             return None
         every = [
@@ -132,6 +134,7 @@ class BudgetCheck:
             else method.planned
             for method in self.methods
             if isinstance(method, Sequential | FixedN) and method.contrast.metric.better != "neutral"
+            if cell is None or method.contrast.cell == cell.id
         ]
         return min((one for one in every if one is not None), default=None)
 
@@ -173,13 +176,11 @@ class BudgetCheck:
 
     def _needed(self, comparisons: Sequence[Open], spare: int = _SPARE) -> float:
         """Return the seconds until each of these comparisons has the pairs that a verdict takes."""
-        least = self.least()
-        assert least is not None
         total = 0.0
         for several in _by_cell(comparisons):
             cell = several[0].cell
             arms = len(several) + sum(arm.name in self.study.unjudged for arm in cell.arms)
-            pairs = max(0, least + spare - min(one.pairs for one in several))
+            pairs = max(0, (self.least(cell) or 0) + spare - min(one.pairs for one in several))
             share = 1.0 if cell.at_most is None else max(1.0, arms / (cell.at_most - 1))  # blocks that a pair takes
             total += math.ceil(pairs / cell.copies) * share * self.seconds(cell, arms)
         return total
@@ -309,10 +310,10 @@ class Conductor:
             self._take_up(self.run.left_open)
         useless = 0
         while cells := self._open_cells():
-            cell = due(cells, self._complete)
+            cell = due(cells, {cell.id: cell.copies * self._complete[cell.id] for cell in cells})
             if self._late(cell):
                 return self._close("time is up")
-            if self._session_over(cell):
+            if all(map(self._session_over, cells)):
                 return None
             block = self._new_block(cell)
             if self._undecided(cell) and (why := self._failing.give_up(cell.id, (arm.name for arm in cell.arms))):
@@ -341,7 +342,6 @@ class Conductor:
         return record
 
     def _session_over(self, cell: Cell) -> bool:
-        # when the cell that is due has all its pairs of this session, every open cell has
         pairs = self.study.sessions.pairs
         return pairs is not None and self._in_session[cell.id] * cell.copies >= pairs
 
@@ -433,15 +433,15 @@ class Conductor:
         if cell.at_most is not None:
             wanted = draw_some(self.seed, number, wanted, cell.at_most - 1)
         wanted.append(cell.baseline)
-        labels = [label(arm, copy) for arm in wanted for copy in range(1, cell.copies + 1)]
+        drawn = labels(wanted, cell.copies)
         opened = self.folder.append(
             BlockOpened(
                 t=self.clock.wall(),
                 block=number,
                 cell=cell.id,
                 session=self.bench.session,
-                arms=[trial.label for trial in draw_order(self.seed, number, labels)],
-                turns=draw_turns(self.seed, number, len(labels)) if interleaved(cell.kind) else "",
+                arms=[trial.label for trial in draw_order(self.seed, number, drawn)],
+                turns=draw_turns(self.seed, number, len(drawn)) if interleaved(cell.kind) else "",
             )
         )
         return self._run_block(OpenBlock(opened), cell)

@@ -65,13 +65,14 @@ def make_plan(
     return msgspec.structs.replace(made, first=(*first, *memory.costs(made.cells, host)))
 
 
-def fitting(planned: Plan, run: Run | None, host: Host) -> tuple[Plan, tuple[str, ...]]:
+def fitting(planned: Plan, run: Run | None, host: Host, peaks: Mapping[str, int]) -> tuple[Plan, tuple[str, ...]]:
     """Return the plan of a session with as many arms in a block as the memory that is free now has room for, and what
-    there is to tell of that; of a run that goes on, as many as when it began. Raises HugewiseError.
+    there is to tell of that; of a run that goes on, as many as when it began. `peaks`: bytes that a first attempt of a
+    cell's command was seen to have. Raises HugewiseError.
     """
     if run is not None:
         return memory.as_begun(planned, run.opened.cells), ()
-    return memory.fitting(planned, meminfo(host).get("MemAvailable"))
+    return memory.fitting(planned, meminfo(host).get("MemAvailable"), peaks)
 
 
 def with_room(planned: Plan, host: Host, guest: int, privileged: bool) -> Plan:

@@ -275,6 +275,7 @@ class Session:
     clients: Reached = field(default_factory=lambda: Reached(None))
     command: tuple[str, ...] = ()
     declared: int | None = None
+    peaks: dict[str, int] = field(default_factory=dict)
     counters: CounterPlan = field(default_factory=CounterPlan)
     settings: Settings = field(init=False)
 
@@ -383,8 +384,10 @@ class Session:
             if cell.id not in taking:
                 continue
             found = self._suitability(cell, uncontained, len(taking))
+            self.peaks[cell.id] = found.peak
             if self.backing is not None and found.peak:
-                self.backing.learn(cell.id, found.peak * (len(cell.arms) if found.refused is None else 1))
+                together = cell.copies * len(cell.arms) if found.refused is None else 1
+                self.backing.learn(cell.id, found.peak * together)
             self._declare(cell, found)
             if found.refused is not None:
                 del taking[cell.id]
@@ -440,7 +443,7 @@ class Session:
 
     def fill_pools(self) -> None:
         """Fill the hugetlb pools once, for the largest need of any arm; leave out what the kernel did not grant."""
-        self.plan, told = feasibility.fitting(self.plan, self.run, self.host)
+        self.plan, told = feasibility.fitting(self.plan, self.run, self.host, self.peaks)
         self.remarks += told
         for text in told:
             self.say(text)

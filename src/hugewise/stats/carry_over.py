@@ -20,11 +20,16 @@ _FEWEST = 4
 _MOST = 20.0  # in log-ratio: bounds beyond say nothing, and exceed what a ratio holds
 
 
-def exposure(turns: str, arm: int, baseline: int) -> float:
-    """Return x of a block with these turns, which are repeated; `arm` and `baseline` are places, as digits count."""
-    before = turns[-1:] + turns[:-1]
-    own = sum(last == now and now in f"{arm}{baseline}" for last, now in zip(before, turns, strict=True))
-    return 1 - own * len(set(turns)) / len(turns)
+def exposure(turns: str, places: Sequence[str], arm: str, baseline: str) -> float:
+    """Return x of a block with these turns, which are repeated; `places` are the arms whose places the digits count: an
+    arm has several where the block has copies.
+    """
+    order = [places[int(turn)] for turn in turns]
+    own = {
+        side: sum(last == now == side for last, now in zip(order[-1:] + order[:-1], order, strict=True))
+        for side in (arm, baseline)
+    }
+    return 1 - sum(own[side] / order.count(side) for side in own)
 
 
 def bias(points: Sequence[tuple[float, float]], confidence: float) -> tuple[float, float] | None:

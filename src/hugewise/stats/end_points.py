@@ -296,7 +296,7 @@ class EndPoint:
         self.alpha = alpha
         self.kind = kind
         self._margin = margin
-        self._pairs = Pairs(contrast, spared=1)
+        self._pairs = Pairs(contrast, spared=contrast.copies)
 
     def observe(self, block: Block) -> Decision:
         """Take in a closed block."""

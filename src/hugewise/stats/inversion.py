@@ -1,8 +1,8 @@
 """The typical ratio: a time-uniform interval, by inverting the sign-flip test. `point` is its point estimate.
 
 Theta is the typical log-ratio of a pair: if the arm takes exp(theta) times what the baseline takes, in every pair, then
-D - theta obeys the null hypothesis of `signflip`. (In a block with copies, theta is taken off the arm's values: then
-the other placings' differences stay as they are, unless a side failed.) Theta stays in the confidence set until the
+D - theta obeys the null hypothesis of `signflip`. (In a block with copies theta is taken off the arm's values, which
+leaves the differences of the other placings as they are.) Theta stays in the confidence set until the
 test on D - theta, ranked anew, first crosses, and never comes back:
 
     C_n = {theta: the test on D_1 - theta, ..., D_n - theta has not crossed at any pair up to n}
@@ -47,7 +47,7 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 
 from hugewise.stats.method import Integers, Numbers
-from hugewise.stats.signflip import Boundary, Drawn, Rows, rows, signed
+from hugewise.stats.signflip import Boundary, Drawn, rows, signed
 
 _FINEST = 1e-10  # log-ratios are given in whole multiples of 1e-9
 
@@ -59,8 +59,8 @@ def point(drawn: Iterable[Drawn], weights: Iterable[float] | None = None) -> flo
     other than 1 the walk need not fall everywhere as theta rises; one of its zeros is found. Some 30 times the cost of
     `signflip.signed`: 0.1 s for 1,000, 2 s for 24,000. Raises ValueError on no differences, or a NaN.
     """
-    table = _table(drawn, weights)
-    values, scale = table.differences[:, 0], table.weights[:, 0]
+    table = rows(drawn, weights)
+    values, scale = table.differences[:, 0], table.weights
     if not len(values):
         raise ValueError("the typical log-ratio needs at least one difference, and all of them numbers or infinite")
     finite = np.isfinite(values)
@@ -81,11 +81,6 @@ def point(drawn: Iterable[Drawn], weights: Iterable[float] | None = None) -> flo
     falls = _last(lambda theta: walk(theta) > 0, low - step, high + step, step)
     ends = falls if walk(falls + 2 * step) < 0 else _last(lambda theta: walk(theta) >= 0, falls, high + step, step)
     return round((falls + ends) / 2, 9)
-
-
-def _table(drawn: Iterable[Drawn], weights: Iterable[float] | None) -> Rows:
-    table = rows(drawn)
-    return table if weights is None else table._replace(weights=np.array(list(weights), dtype=np.float64)[:, None])
 
 
 def _first_column(scores: Integers) -> Integers:
@@ -146,7 +141,7 @@ class Inversion:
         *,
         copies: int = 1,
     ) -> None:
-        self._table = table = _table(drawn, weights)
+        self._table = table = rows(drawn, weights)
         values = table.differences[:, 0]
         finite = values[np.isfinite(values)]
         others = np.abs(table.differences[:, 1:])

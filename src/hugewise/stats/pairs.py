@@ -67,17 +67,16 @@ class Pair(msgspec.Struct, frozen=True, gc=False):
 def blocks_of(pairs: Sequence[Pair], *, higher_is_better: bool) -> list[signflip.Drawn]:
     """Return what the pairs of a block show, in logarithms, with a failure as the worst: all placings of two copies.
 
-    A pair of which nothing is known counts as no failure of either side: for one, see `against`.
+    Pairs of two sessions, and more than one failure, are shown pair by pair: the numbers of the copies, which make the
+    pairs, then decide which pairs are known, and so not all placings are as likely.
     """
 
     def logarithm(value: float | None) -> float:
         return (-math.inf if higher_is_better else math.inf) if value is None else math.log(value)
 
-    whole = all(
-        (pair.arm is not None or pair.arm_failed) and (pair.baseline is not None or pair.baseline_failed)
-        for pair in pairs
-    )
-    if len(pairs) > 1 and whole:
+    failed = sum(pair.arm_failed + pair.baseline_failed for pair in pairs)
+    known = sum((pair.arm is not None) + (pair.baseline is not None) for pair in pairs)
+    if len(pairs) > 1 and failed <= 1 and failed + known == 2 * len(pairs) and len({one.session for one in pairs}) == 1:
         return [
             signflip.placings([logarithm(pair.arm) for pair in pairs], [logarithm(pair.baseline) for pair in pairs])
         ]

@@ -208,7 +208,7 @@ class Sequential:
         self._margin = margin
         self._budget = budget = None if open_ended else planned
         self.width = width
-        self.pairs = Pairs(contrast, spared=1)
+        self.pairs = Pairs(contrast, spared=contrast.copies)
         self._edge = round(math.log1p(margin), 9)  # as log-ratios are rounded: an effect of the margin itself ties
         # On the usable pairs, and on the kept-in ones with what is lost scored against "the arm is larger", or against
         # "smaller"; one and the same until they differ.
@@ -488,7 +488,7 @@ class Unjudged:
         self.planned = planned
         self.alpha = alpha
         self._judged = judged
-        self._pairs = Pairs(contrast, spared=1)
+        self._pairs = Pairs(contrast, spared=contrast.copies)
         self._differences = Differences()
         self._margin = round(math.log1p(margin), 9)
 

@@ -101,12 +101,10 @@ _EARLIER = np.packbits(np.tri(_BLOCK, k=-1, dtype=bool), axis=1).view(np.uint64)
 class Placings(NamedTuple):
     """A block with copies: the differences of its placings of the labels, up to their signs, the drawn one first.
 
-    weights  how far each difference falls where all values of the arm fall by 1: 1 for the drawn one, and 0 for the
-             others unless a side failed
+    An effect moves the first alone: the others have as many values of the arm on either side.
     """
 
     differences: tuple[float, ...]
-    weights: tuple[float, ...]
 
 
 Drawn = float | Placings
@@ -119,41 +117,30 @@ COPIES = {math.comb(2 * copies, copies) // 2: copies for copies in (1, 2)}
 def placings(arm: Sequence[float], baseline: Sequence[float]) -> Drawn:
     """Return what a block with these logarithms shows, as many of the arm as of the baseline: one or two.
 
-    An infinite one is a failure, and has the sign of the bad side. A difference is infinite where one side of a placing
-    has more failures than the other; else it is that of the means of what did not fail. It is rounded to a billionth,
-    as `pairs.log_ratio` is. Raises ValueError for other numbers of copies.
+    An infinite one is a failure, and has the sign of the bad side: all differences of a block with one are infinite. A
+    difference is that of the means, rounded to a billionth as `pairs.log_ratio` is. Raises ValueError for other numbers
+    of copies, and for more than one failure.
     """
     values, copies = [*arm, *baseline], len(arm)
     if len(baseline) != copies or copies not in COPIES.values():
         raise ValueError(f"a block has one or two copies of either side, not {len(arm)} and {len(baseline)}")
-    differences, weights = [], []
+    if sum(map(math.isinf, values)) > 1:
+        raise ValueError("more than one failure: show the block pair by pair")
+    differences = []
     for others in combinations(range(1, 2 * copies), copies - 1):
-        over = [0, *others]
-        difference, weight = _difference(values, over, [at for at in range(2 * copies) if at not in over], copies)
-        differences.append(difference)
-        weights.append(weight)
-    return differences[0] if copies == 1 else Placings(tuple(differences), tuple(weights))
-
-
-def _difference(values: Sequence[float], over: Sequence[int], under: Sequence[int], copies: int) -> tuple[float, float]:
-    # The first `copies` values are the arm's.
-    left, right = ([at for at in places if math.isfinite(values[at])] for places in (over, under))
-    if len(left) != len(right):
-        failed = next(value for value in values if math.isinf(value))
-        return (failed if len(left) < len(right) else -failed), 0.0
-    if not left:
-        return 0.0, 0.0
-    difference = math.fsum([*(values[at] for at in left), *(-values[at] for at in right)]) / len(left)
-    weight = (sum(at < copies for at in left) - sum(at < copies for at in right)) / len(left)
-    return round(difference, 9), weight
+        over = (0, *others)
+        signs = [1 if at in over else -1 for at in range(2 * copies)]
+        total = math.fsum(sign * value for sign, value in zip(signs, values, strict=True))
+        differences.append(round(total / copies, 9) if math.isfinite(total) else total)
+    return differences[0] if copies == 1 else Placings(tuple(differences))
 
 
 def less(drawn: Drawn, theta: float) -> Drawn:
     """Return what the block shows where the arm's values are all less by `theta`."""
     if not isinstance(drawn, Placings):
         return drawn - theta
-    moved = tuple(each - theta * weight for each, weight in zip(*drawn, strict=True))
-    return drawn._replace(differences=moved)
+    first, *others = drawn.differences
+    return Placings((first - theta, *others))
 
 
 class Scores:
@@ -184,31 +171,35 @@ class Scores:
 
 
 class Rows(NamedTuple):
-    """Blocks as a table: a row each, a column for each placing, the drawn one first; NaN where a row has fewer."""
+    """Blocks as a table: a row each, a column for each placing, the drawn one first; NaN where a row has fewer.
+
+    weights  how far the drawn one's difference falls where all values of the arm fall by 1: 1, unless others are given
+    """
 
     differences: Numbers
     weights: Numbers
 
     def less(self, theta: float) -> Numbers:
         """Return the differences, shape (blocks, placings), where the arm's values are all less by `theta`."""
-        found: Numbers = self.differences - theta * self.weights
-        return found
+        moved: Numbers = self.differences.copy()
+        moved[:, 0] -= theta * self.weights
+        return moved
 
 
-def rows(drawn: Iterable[Drawn]) -> Rows:
+def rows(drawn: Iterable[Drawn], weights: Iterable[float] | None = None) -> Rows:
     """Return a table of these blocks. Raises ValueError on a NaN among them."""
     given = list(drawn)
-    if not any(isinstance(one, Placings) for one in given):
-        values = _array(given)[:, None]  # type: ignore[arg-type]
-        return Rows(values, np.ones_like(values))
-    wide = max(COPIES)
-    differences, weights = np.full((2, len(given), wide), math.nan)
-    for at, one in enumerate(given):
-        several, scale = one if isinstance(one, Placings) else ((one,), (1.0,))
-        differences[at, : len(several)], weights[at, : len(several)] = several, scale
-        if any(map(math.isnan, several)):
-            raise ValueError("a difference must be a number or infinite")
-    return Rows(differences, weights)
+    if any(isinstance(one, Placings) for one in given):
+        differences = np.full((len(given), max(COPIES)), math.nan)
+        for at, one in enumerate(given):
+            several = one.differences if isinstance(one, Placings) else (one,)
+            differences[at, : len(several)] = several
+            if any(map(math.isnan, several)):
+                raise ValueError("a difference must be a number or infinite")
+    else:
+        differences = _array(given)[:, None]  # type: ignore[arg-type]
+    scale = np.ones(len(given)) if weights is None else np.array(list(weights), dtype=np.float64)
+    return Rows(differences, scale)
 
 
 def magnitudes(differences: Iterable[float] | Numbers) -> Integers:
