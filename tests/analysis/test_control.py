@@ -112,14 +112,14 @@ def test_a_control_that_differs_stands_on_top() -> None:
     assert any("Do not rely on" in str(one) for one in report(results).lead)
 
 
-def test_carry_over_is_looked_for_in_the_turns_of_each_pair() -> None:
-    """Turns of four labels: a block has two points, as many as it has pairs."""
+def test_carry_over_is_looked_for_in_each_block() -> None:
+    """Two pairs of a block share the order of its turns: they are one point."""
     blocks = [replace(_block(number, 100.0, 101.0, 1.0, 1.0), turns="01233210") for number in range(1, 7)]
     one: Comparison = with_carry_over(
         comparison("thp", LOWER.name, "better", n=12, ratio=0.5, low=0.4, high=0.6), blocks
     )
     (warning,) = [each for each in one.warnings if isinstance(each, CarryOver)]
-    assert warning.blocks == 12
+    assert warning.blocks == 6
 
 
 @pytest.mark.parametrize(("effect", "budget"), [(0.05, 200), (0.05, 48), (0.2, 48)])

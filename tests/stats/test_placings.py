@@ -61,7 +61,7 @@ def test_a_block_has_the_differences_of_all_its_placings() -> None:
 def test_a_failure_is_infinitely_far_on_its_side() -> None:
     inf = math.inf
     assert placings([inf, 0.1], [0.2, 0.3]) == Placings((inf, inf, inf))
-    assert placings([0.2, 0.3], [0.1, inf]) == Placings((-inf, inf, -inf))
+    assert placings([0.2, 0.3], [0.1, inf]) == Placings((-inf, -inf, inf))
     with pytest.raises(ValueError, match="more than one failure: show the block pair by pair"):
         placings([inf, 0.1], [0.3, inf])
 
