@@ -1,7 +1,5 @@
 """The benchmarks: their arithmetic, what they count as met, and short real runs."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import os

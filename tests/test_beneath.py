@@ -1,7 +1,5 @@
 """Folders held by a descriptor: what is in them is another account's, and none of it reaches root."""
 
-from __future__ import annotations
-
 import errno
 import itertools
 import os

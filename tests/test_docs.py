@@ -1,7 +1,5 @@
 """The documents hold: links lead somewhere, the example study is one, and the policies named exist."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

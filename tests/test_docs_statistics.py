@@ -1,7 +1,5 @@
 """The figures in the documents on statistics are those of the functions that they speak of."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import math

@@ -4,8 +4,6 @@ A path is looked up anew at each call. Where another account can write in one of
 where it leads: root works there through `hugewise.beneath`, or has it done as `nobody` (`hugewise.unprivileged`).
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import re

@@ -1,7 +1,5 @@
 """What the tests themselves stand on: tests that are repeated, the page state, and waits."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

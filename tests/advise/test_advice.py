@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from mmap import PAGESIZE
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Who goes on after a screening, and when somebody is measured beside the chosen one."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

@@ -1,7 +1,5 @@
 """An advice from phase to phase, on runs that are written here: what is kept, taken up again, and refused."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """The folder of an advice that root writes for who called sudo, while that account does what it can."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Rows of what was published beside what was measured, for each of the five sources, on runs made by hand."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -4,8 +4,6 @@ The reference formulas are those of intel/perfmon (6dadedf3aa48), as they stand 
 Walks Utilization, and Load_STLB_Hit, which is what DTLB_Load has beyond the cycles of walks.
 """
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

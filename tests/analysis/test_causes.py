@@ -1,7 +1,5 @@
 """What stands behind a comparison: on attempts whose times and counts are known, and on what others published."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`hugewise combine` on run folders that are written here."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """The kernel's share of the CPU time that an arm saves, on pairs whose times are known."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

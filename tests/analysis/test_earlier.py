@@ -1,7 +1,5 @@
 """The runs that were begun before a run, by what its folder and theirs say."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`hugewise compare` on run folders that are written here: what differs, whose effects do, what is never claimed."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

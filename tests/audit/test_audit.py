@@ -1,7 +1,5 @@
 """`hugewise audit` as it is called: services that are named, JSON, exit statuses, what is shown."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

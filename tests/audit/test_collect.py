@@ -1,7 +1,5 @@
 """What the audit reads of a host: files within limits, files that others name, processes, servers and containers."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import subprocess

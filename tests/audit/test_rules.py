@@ -1,7 +1,5 @@
 """Every rule on a host that has its fault, and silent on one just beside it: from the files to the printed text."""
 
-from __future__ import annotations
-
 import errno
 import json
 import re

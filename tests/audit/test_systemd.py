@@ -1,7 +1,5 @@
 """Services from their files: how they are started, with quotes, resets, drop-ins, masks and templates."""
 
-from __future__ import annotations
-
 import struct
 from pathlib import Path
 

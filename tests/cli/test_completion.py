@@ -1,7 +1,5 @@
 """TAB: bash itself with the script that it reads; the others have a script."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import subprocess

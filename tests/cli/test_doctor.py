@@ -1,7 +1,5 @@
 """`hugewise doctor`: of this host, of other machines, and of guests."""
 
-from __future__ import annotations
-
 import io
 import pwd
 import subprocess

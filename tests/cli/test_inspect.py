@@ -1,7 +1,5 @@
 """`hugewise inspect` as it is called: on this very process, its live view, its JSON, and what is refused."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty

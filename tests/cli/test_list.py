@@ -1,7 +1,5 @@
 """How long a run takes, as a dry run says it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The command line as a whole: exit statuses, lists, help texts as they are kept."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import subprocess

@@ -1,7 +1,5 @@
 """What would run, without running it."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

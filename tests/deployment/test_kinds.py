@@ -1,7 +1,5 @@
 """Each kind of file is read by the tool that reads it where it is deployed; what no tool reads here is a kept text."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

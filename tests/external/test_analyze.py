@@ -1,7 +1,5 @@
 """`hugewise analyze`, from files to verdicts, estimates and reports."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

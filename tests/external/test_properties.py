@@ -1,7 +1,5 @@
 """What holds of every reader, whatever the values: no row is lost, merged with another, or counted as more than one."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Callable, Sequence

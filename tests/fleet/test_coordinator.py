@@ -1,7 +1,5 @@
 """A coordinator with hosts that obey for real and play a recorded run: killed anywhere, with hosts that come and go."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections import Counter

@@ -1,7 +1,5 @@
 """What an inventory may hold: every mistake names file, key, value and cure. Strata: names, and what differs."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A keeper with a run that is none: it is resumed, ended and killed."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json

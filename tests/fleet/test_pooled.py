@@ -1,7 +1,5 @@
 """Summaries of runs are made beside the coordinator, as soon as the runs are there; a report has only to read them."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil

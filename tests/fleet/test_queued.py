@@ -1,7 +1,5 @@
 """Slurm as an engine, by programs that print what Slurm's print (`tests.fleet.queued`): what is done by state."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

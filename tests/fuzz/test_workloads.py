@@ -1,7 +1,5 @@
 """What programs of an attempt print, broken: it is read, or the attempt has failed with the reason; the run goes on."""
 
-from __future__ import annotations
-
 import gzip
 import inspect
 import io

@@ -1,7 +1,5 @@
 """Debian packages: archives, names and versions by a private apt; unpacked below a folder; what is said meanwhile."""
 
-from __future__ import annotations
-
 import io
 import os
 import pwd

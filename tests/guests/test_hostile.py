@@ -1,7 +1,5 @@
 """A guest that means harm: whatever its agent answers, root has a value or an error, in bounded time and memory."""
 
-from __future__ import annotations
-
 import base64
 import itertools
 import os

@@ -1,7 +1,5 @@
 """The initramfs and images: what is in them, in which order, and that the same gives the same."""
 
-from __future__ import annotations
-
 import hashlib
 import lzma
 import os

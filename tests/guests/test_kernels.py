@@ -1,7 +1,5 @@
 """Kernels of guests: their modules, packages of Debian, configurations and recipes, and how one is built."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

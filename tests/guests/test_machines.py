@@ -1,7 +1,5 @@
 """Guests with everything faked that boots: QEMU's words, what is kept, that nothing stays; and their cgroups."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from pathlib import Path

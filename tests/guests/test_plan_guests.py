@@ -1,7 +1,5 @@
 """Plans of studies whose arms run in guests: each kernel with its own pages, and only what emulation counts exactly."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field

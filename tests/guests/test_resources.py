@@ -1,7 +1,5 @@
 """What a study's guests need, in the order in which it is had; everything that fetches, builds or boots is faked."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from typing import Any

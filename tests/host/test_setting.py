@@ -1,7 +1,5 @@
 """Settings: what is turned is put back; what a plan sees of a host whose settings a run has turned."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

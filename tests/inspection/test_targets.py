@@ -1,7 +1,5 @@
 """Which processes `inspect` is asked for: numbers, units and control groups; hostile names are none."""
 
-from __future__ import annotations
-
 import pytest
 
 from hugewise.errors import UserError

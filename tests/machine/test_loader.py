@@ -1,7 +1,5 @@
 """Which programs load a library that LD_PRELOAD names, and its place: real programs, and broken object files."""
 
-from __future__ import annotations
-
 import io
 import os
 import shutil

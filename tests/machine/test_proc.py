@@ -1,7 +1,5 @@
 """Files below /proc as the kernel writes them: mounts, maps, free memory, and those that cannot be read."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

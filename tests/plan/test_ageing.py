@@ -1,7 +1,5 @@
 """Cells of aged memory: what they are called, how their arms are judged, and what they ask of the machine."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

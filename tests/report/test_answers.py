@@ -1,7 +1,5 @@
 """The answer of each cell."""
 
-from __future__ import annotations
-
 import html
 import json
 import re

@@ -1,7 +1,5 @@
 """What stands beside a verdict: corrections, findings, limits, the legend, and which runs there were before."""
 
-from __future__ import annotations
-
 import csv as reading
 import io
 from typing import Any

@@ -1,7 +1,5 @@
 """Every metric of a cell under every arm: its change, its memory, and its tail."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Figures: what they show, what their marks tell, and whiskers that leave the axis."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

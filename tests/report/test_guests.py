@@ -1,7 +1,5 @@
 """Reports of runs in guests: what they were, how kernels differ, counters and allocations, and no times under TCG."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

@@ -1,7 +1,5 @@
 """Numbers as reports write them, with intervals of two ends, of one, and of no width."""
 
-from __future__ import annotations
-
 import csv as reading
 import io
 import math

@@ -1,7 +1,5 @@
 """Published figures beside measured ones."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator

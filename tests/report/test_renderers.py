@@ -1,7 +1,5 @@
 """A document in each format: HTML, Markdown, a terminal."""
 
-from __future__ import annotations
-
 import io
 import itertools
 import os

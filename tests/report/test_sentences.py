@@ -1,7 +1,5 @@
 """Sentences of reports: verdicts, reasons in plain words, causes."""
 
-from __future__ import annotations
-
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec

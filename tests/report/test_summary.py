@@ -1,7 +1,5 @@
 """The end of a run on a terminal: what it names, in at most 25 lines of 80 columns, however much there is to tell."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from pathlib import Path

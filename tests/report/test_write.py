@@ -1,7 +1,5 @@
 """The written reports: complete, whole, and deaf to hostile text."""
 
-from __future__ import annotations
-
 import base64
 import csv
 import hashlib

@@ -1,7 +1,5 @@
 """What to set, program by program: what each policy did to each load on the pages, its price, its runs, its machine."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import pytest

@@ -1,7 +1,5 @@
 """Pages of results: made from their data alone, every verdict and figure of which stands on them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

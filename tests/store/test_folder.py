@@ -1,7 +1,5 @@
 """The folder of a run: attempts as they are stored, and gathered in one file."""
 
-from __future__ import annotations
-
 import os
 import re
 import stat

@@ -1,7 +1,5 @@
 """A log that is not what was written is an error that names its line; a kill leaves nothing but a torn end."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

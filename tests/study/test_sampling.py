@@ -1,7 +1,5 @@
 """The table [sampling]: durations, `off`, and what is refused."""
 
-from __future__ import annotations
-
 import pytest
 
 from hugewise.errors import StudyError

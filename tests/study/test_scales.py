@@ -1,7 +1,5 @@
 """A study at several scales: other values of its parameters, under a name."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

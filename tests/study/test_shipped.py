@@ -1,7 +1,5 @@
 """Studies that come with hugewise are known by their names: in a checkout, and where a wheel put them."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Commands: numbers in their output, what is run in place of what others publish, and words for xargs."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

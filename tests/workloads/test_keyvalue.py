@@ -3,8 +3,6 @@
 Those in tests/golden/keyvalue are real: redis 7.0.15 and memcached 1.6.18 with 200,000 keys, on a busy machine.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

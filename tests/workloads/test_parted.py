@@ -1,8 +1,6 @@
 """Procedures whose clients are on a host of their own: what listens where, who knows the password, and what runs
 there."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """pgbench and PostgreSQL: what is run under each treatment, and what outputs mean."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import subprocess

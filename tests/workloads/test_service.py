@@ -1,7 +1,5 @@
 """A server of the user's under a load of theirs: its commands, what says that it is up, and its own pool."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -1,7 +1,5 @@
 """TPC-C: what is run on each server, and what the client says. The recorded outputs are real."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Every reader reads what its tool really wrote, and refuses what it cannot use by file, place and cure."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from pathlib import Path

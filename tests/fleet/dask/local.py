@@ -1,7 +1,5 @@
 """A fleet over Dask on this machine: two hosts that are addresses of the loopback, and their workers."""
 
-from __future__ import annotations
-
 import subprocess
 import threading
 from collections.abc import Iterator

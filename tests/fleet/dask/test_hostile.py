@@ -1,7 +1,5 @@
 """A host that lies: with its own certificate it gives no orders, and nothing that it sends is carried out elsewhere."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import pickle

@@ -1,7 +1,5 @@
 """Certificates of a fleet: who may call whom, at which address; and the quiet preset of Dask."""
 
-from __future__ import annotations
-
 import datetime
 import socket
 import ssl
