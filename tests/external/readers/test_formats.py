@@ -366,7 +366,7 @@ STARTED = "# started on Sat Nov 28 10:00:00 2026\n\n"
             "--print-all-runs",
         ),
         ("BenchmarkGet-8 100 250 ns/op 3 ns/op\n", "line 1: BenchmarkGet-8 has a unit twice", ""),
-        (google("BM_x_mean 3 11 ns\nBM_x_cv 3 1 ns\n"), "of 2 rows (aggregates of the repetitions) none is a run", ""),
+        (google("BM_x_mean 3 11 ns\nBM_x_stddev 3 1 ns\n"), "of 2 rows (aggregates of the repetitions) none is a", ""),
         (f"{STARTED}1.234,57,msec,task-clock,1234570000,100,00,,\n", "line 3: no counter", "LC_ALL=C"),
         ("     1,234.57 msec task-clock\n\n       1.236 seconds time elapsed\n", "perf stat's table", "-x,"),
         ('"Benchmark";"Mode";"Threads"\n"B";"avgt";1\n', "JMH's result", "-rf json"),
