@@ -16,8 +16,6 @@ from tests.audit.conftest import Audit
 from tests.build.trees import Tree
 from tools import reference
 
-ROOT = Path(__file__).parents[2]
-
 
 def test_every_rule_and_claim_is_in_the_reference() -> None:
     written = reference.text("audit")

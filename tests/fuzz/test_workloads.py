@@ -28,7 +28,6 @@ from tests.build.workloads import Said, given, use
 from tests.fuzz.inputs import HOSTILE, broken, fuzzed, in_time
 
 TESTS = Path(__file__).parents[1]
-GOLDEN = TESTS / "golden"
 STATS = b"n:1 mse_avg:0.53 psnr_avg:50.00 psnr_y:49.12\nn:2 mse_avg:0.53 psnr_avg:inf psnr_y:49.12 \n"
 STATUS = b"Innodb_buffer_pool_bytes_data\t52000000\nInnodb_buffer_pool_read_ahead\t5\nInnodb_buffer_pool_reads\t9\n"
 NODES = b"Total time (ms) : 7\nNodes searched  : 3595441\nNodes/second    : 9\n"

@@ -11,7 +11,6 @@ from hugewise.plan.plan import Plan, ageing_refusal, plan
 from tests.build.memory import memory_files
 from tests.build.studies import SIZES, KnobFiles, policies, study_of, workloads
 
-GIB = 1 << 30
 FILES = {
     **memory_files(normal=[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4000]),
     f"{THP}/hpage_pmd_size": str(2 << 20),

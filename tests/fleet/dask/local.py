@@ -15,7 +15,6 @@ from hugewise.fleet.protocol import THIS, Assignment
 from hugewise.fleet.spool import ProcessIdentity
 
 FLEET = "f-1"
-ADDRESSES = {"alpha": "127.0.0.11", "beta": "127.0.0.12"}
 COORDINATOR = "127.0.0.10"
 NOWHERE = Assignment(FLEET, 1)
 
