@@ -110,7 +110,9 @@ def test_a_line_is_read_whole() -> None:
 def test_shared_is_the_largest_anonymous_range_large_joins_neighbours_and_all_is_the_process() -> None:
     assert named_ranges(POSTGRES, "shared") == [(0x7F1C00000000, 0x7F1C64600000)]
     assert named_ranges(POSTGRES.replace("/anon_hugepage", "/dev/zero"), "shared") == [(0x7F1C00000000, 0x7F1C64600000)]
-    assert named_ranges(MARIADB, "shared") == [], "no file"
+    of_a_file = POSTGRES.replace("/anon_hugepage (deleted)", "/srv/pages")
+    assert named_ranges(of_a_file, "shared") == [(0x7F1C6E3A0000, 0x7F1C6E3A1000)], "no file"
+    assert named_ranges(MARIADB, "shared") == []
     assert named_ranges(MARIADB, "large") == [(0x7F2BA8000000, 0x7F2BB8000000)], "without the small"
     assert named_ranges(POSTGRES, "large") == []
     assert named_ranges(POSTGRES, "all") is None
