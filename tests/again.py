@@ -4,8 +4,6 @@ That is a test whose guest was brought down by its emulator, or whose browser di
 says so. An assertion is never done again, and two such tests in one run are red.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Generator

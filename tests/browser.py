@@ -1,7 +1,5 @@
 """A headless Chromium that shows pages and says what it made of them, by its DevTools protocol."""
 
-from __future__ import annotations
-
 import base64
 import itertools
 import json

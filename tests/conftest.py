@@ -4,8 +4,6 @@ The tests of the host begin on a machine that is put back: when an earlier call 
 settings turned, and the first run of these tests would put them back between a test's two looks at the page state.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import re

@@ -3,8 +3,6 @@
 python -m tests.drive run|resume PATH RESULTS --at STEP --nth N --do kill|interrupt|hold|write=PATH=VALUE
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import signal

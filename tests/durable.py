@@ -1,7 +1,5 @@
 """What was done to have files on disk: every sync and every rename of this process, in order."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

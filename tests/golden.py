@@ -1,7 +1,5 @@
 """Texts kept below tests/golden; HUGEWISE_WRITE_GOLDEN=1 writes them anew."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -4,8 +4,6 @@ A tree of files that is made and removed leaves inodes and names in slabs, which
 not bring huge pages back.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator

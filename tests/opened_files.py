@@ -1,7 +1,5 @@
 """Which files Python code has opened, how often, and how."""
 
-from __future__ import annotations
-
 import os
 from collections import defaultdict
 from pathlib import Path

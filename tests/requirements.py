@@ -3,8 +3,6 @@
 With HUGEWISE_REQUIRE_ALL=1 (as in CI, which installs everything) a missing requirement is a failure.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

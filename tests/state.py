@@ -2,8 +2,6 @@
 folders of runs.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The benchmarks: their arithmetic, what they count as met, and short real runs."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import os
@@ -296,15 +294,9 @@ def test_what_is_measured_is_what_makes_verdicts() -> None:
     law = statistics.boundary(values)
     assert law.pairs == 300
     assert 0.9 * statistics.ALPHA < law.spent <= statistics.ALPHA
-
-
-def test_one_more_pair_is_held_against_its_target() -> None:
     line = statistics.one_more(1000, 5)
     assert line.seconds > 0 and line.target == 0.005  # whether it is met on this machine now is what `make bench` says
     assert "one more pair after 1,000" in statistics.show([line])
-
-
-def test_a_summary_reports_time_and_memory() -> None:
     said = statistics.summarise(20_000)
     assert set(said) == {"seconds", "gib", "describe"}
     assert said["gib"] > 0

@@ -1,7 +1,5 @@
 """Folders held by a descriptor: what is in them is another account's, and none of it reaches root."""
 
-from __future__ import annotations
-
 import errno
 import itertools
 import os
@@ -57,26 +55,22 @@ def nest(top: Path, depth: int, name: str = "d") -> None:
 # -- reading
 
 
-def lead_out(theirs: Path) -> None:
-    (theirs / "f").symlink_to("../secret")
-
-
-def link_hard(theirs: Path) -> None:
-    os.link(theirs.parent / "secret", theirs / "f")
-
-
 def pipe(theirs: Path) -> None:
     os.mkfifo(theirs / "f")
     os.chown(theirs / "f", NOBODY, NOBODY)
 
 
-def folder(theirs: Path) -> None:
-    (theirs / "f").mkdir()
+PLANTED: dict[str, Callable[[Path], None]] = {
+    "symbolic link": lambda theirs: (theirs / "f").symlink_to("../secret"),
+    "hard link": lambda theirs: os.link(theirs.parent / "secret", theirs / "f"),
+    "pipe": pipe,
+    "folder": lambda theirs: (theirs / "f").mkdir(),
+}
 
 
-@pytest.mark.parametrize("plant", [lead_out, link_hard, pipe, folder])
-def test_what_is_no_file_of_theirs_is_not_read(theirs: Path, plant: Callable[[Path], None]) -> None:
-    plant(theirs)
+@pytest.mark.parametrize("kind", PLANTED)
+def test_what_is_no_file_of_theirs_is_not_read(theirs: Path, kind: str) -> None:
+    PLANTED[kind](theirs)
     with DirFd.open(theirs) as held, pytest.raises((OSError, StorageError), match="theirs/f"):
         held.read("f", 1000)
 
@@ -112,21 +106,14 @@ def test_a_folder_below_is_reached_through_folders_of_theirs_only(theirs: Path) 
 # -- writing
 
 
-def last(theirs: Path) -> None:
+@pytest.mark.parametrize("hard", [False, True])
+def test_a_link_that_is_there_is_replaced_and_never_followed(theirs: Path, hard: bool) -> None:
     (theirs / "a").mkdir()
     os.chown(theirs / "a", NOBODY, NOBODY)
-    (theirs / "a/f").symlink_to("../../secret")
-
-
-def hard(theirs: Path) -> None:
-    (theirs / "a").mkdir()
-    os.chown(theirs / "a", NOBODY, NOBODY)
-    os.link(theirs.parent / "secret", theirs / "a/f")
-
-
-@pytest.mark.parametrize("plant", [last, hard])
-def test_a_link_that_is_there_is_replaced_and_never_followed(theirs: Path, plant: Callable[[Path], None]) -> None:
-    plant(theirs)
+    if hard:
+        os.link(theirs.parent / "secret", theirs / "a/f")
+    else:
+        (theirs / "a/f").symlink_to("../../secret")
     with DirFd.open(theirs) as held:
         held.put("a/f", b"ours", 0o644, NOBODY, NOBODY)
     untouched(theirs.parent / "secret")

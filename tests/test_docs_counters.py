@@ -1,7 +1,5 @@
 """The lists of docs/concepts/counters.md are the table's own. HUGEWISE_WRITE_GOLDEN=1 writes them anew."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The worked example of the guide to runs: the dry run that it quotes is the study's."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

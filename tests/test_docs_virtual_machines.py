@@ -1,7 +1,5 @@
 """The guide from a libvirt domain to a deployed backing: what it quotes."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -4,12 +4,10 @@ A path is looked up anew at each call. Where another account can write in one of
 where it leads: root works there through `hugewise.beneath`, or has it done as `nobody` (`hugewise.unprivileged`).
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -276,40 +274,31 @@ def test_what_touches_a_path_or_starts_a_program_is_on_the_list(
 
 
 @pytest.mark.parametrize(
-    "planted",
+    ("seen", "planted"),
     [
-        "import os\nos.chown(path, 1, 1)",
-        "import os as o\no.open(path, 0)",
-        "from os import rename as move\nmove(a, b)",
-        "import shutil\nshutil.rmtree(path)",
-        "from shutil import copy2\ncopy2(a, b)",
-        "import tarfile\ntarfile.open(path)",
-        "import tempfile\ntempfile.mkdtemp()",
-        "path.write_text('x')",
-        "Path(path).mkdir(parents=True)",
-        "path.rename(other)",
-        "path.replace(other)",
-        "path.open('wb')",
-        "open(path, mode='a')",
-        "path.unlink(missing_ok=True)",
-        "relation.write_parquet(path)",
-        "connection.execute(f\"copy ({rows}) to '{path}' (format parquet)\")",
+        (by_path, "import os\nos.chown(path, 1, 1)"),
+        (by_path, "import os as o\no.open(path, 0)"),
+        (by_path, "from os import rename as move\nmove(a, b)"),
+        (by_path, "import shutil\nshutil.rmtree(path)"),
+        (by_path, "from shutil import copy2\ncopy2(a, b)"),
+        (by_path, "import tarfile\ntarfile.open(path)"),
+        (by_path, "import tempfile\ntempfile.mkdtemp()"),
+        (by_path, "path.write_text('x')"),
+        (by_path, "Path(path).mkdir(parents=True)"),
+        (by_path, "path.rename(other)"),
+        (by_path, "path.replace(other)"),
+        (by_path, "path.open('wb')"),
+        (by_path, "open(path, mode='a')"),
+        (by_path, "path.unlink(missing_ok=True)"),
+        (by_path, "relation.write_parquet(path)"),
+        (by_path, "connection.execute(f\"copy ({rows}) to '{path}' (format parquet)\")"),
+        (programs, "import subprocess\nsubprocess.run(['x'])"),
+        (programs, "from subprocess import Popen as P\nP(['x'])"),
+        (programs, "import os\nos.system('x')"),
     ],
 )
-def test_an_effect_that_is_planted_is_seen(planted: str) -> None:
-    assert list(by_path(ast.parse(planted)))
-
-
-@pytest.mark.parametrize(
-    "planted",
-    [
-        "import subprocess\nsubprocess.run(['x'])",
-        "from subprocess import Popen as P\nP(['x'])",
-        "import os\nos.system('x')",
-    ],
-)
-def test_a_program_that_is_started_is_seen(planted: str) -> None:
-    assert list(programs(ast.parse(planted)))
+def test_an_effect_that_is_planted_is_seen(seen: Callable[[ast.AST], Iterator[tuple[int, str]]], planted: str) -> None:
+    assert list(seen(ast.parse(planted)))
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 show anew. nbclient would start a kernel for it; a notebook of prints needs none.
 """
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import io

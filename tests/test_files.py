@@ -1,7 +1,5 @@
 """Files are written whole, are on disk before anything is built on them, and are handed to who called sudo."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import stat

@@ -1,7 +1,5 @@
 """The package: its own names, what a wheel and a source distribution of it hold; an editable one has no more."""
 
-from __future__ import annotations
-
 import base64
 import csv
 import hashlib

@@ -1,7 +1,5 @@
 """/proc/PID/stat: its fields, names that look like fields, and processes that have ended."""
 
-from __future__ import annotations
-
 import os
 import resource
 import subprocess

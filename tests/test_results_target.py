@@ -1,7 +1,5 @@
 """`make results`: what it is asked for reaches hugewise as it was written."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

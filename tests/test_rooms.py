@@ -1,7 +1,5 @@
 """The rooms: what the door plates say is there, each question once, and CONTRIBUTING has the rows that are checked."""
 
-from __future__ import annotations
-
 import ast
 import re
 import tomllib

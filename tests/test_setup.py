@@ -3,8 +3,6 @@
 The script is the real one; the programs that it finds are stubs in a PATH of its own. tools/bare.sh is the whole proof.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

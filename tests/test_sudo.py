@@ -4,8 +4,6 @@ The account and its right to call sudo are there in a mount namespace of the tes
 account can read, where this one lies in a folder of root's.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import subprocess

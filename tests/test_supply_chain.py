@@ -1,7 +1,5 @@
 """Nothing is fetched but by its hash: what set-up, checks, tests and wheels call is read here, as make expands it."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import tomllib

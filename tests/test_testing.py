@@ -1,7 +1,5 @@
 """What the tests themselves stand on: tests that are repeated, the page state, and waits."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -22,6 +20,7 @@ from tests.state import changed, page_state
 from tests.wait import until
 
 HERE = Path(__file__).parent
+ALONE = [sys.executable, "-m", "pytest", "-q", "-p", "xdist.plugin", "-n", "2", "-p", "no:cacheprovider"]
 
 
 def fault(error: BaseException) -> str | None:
@@ -97,20 +96,7 @@ def test_the_process_that_hands_out_the_tests_does_it(tmp_path: Path) -> None:
         "        Path('there').touch()\n"
         "        raise BrowserError('it is silent')\n"
     )
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "xdist.plugin",
-        "-n",
-        "2",
-        "-p",
-        "no:cacheprovider",
-        "--rootdir",
-        str(tmp_path),
-    ]
+    command = [*ALONE, "--rootdir", str(tmp_path)]
     environment = {"PYTHONPATH": str(HERE.parent), "PATH": "/usr/bin:/bin", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     done = subprocess.run(command, check=False, cwd=tmp_path, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -229,8 +215,7 @@ def test_one_process_does_all_of_a_group(tmp_path: Path) -> None:
         "        file.write(f'{os.getpid()}\\n')\n",
         encoding="utf-8",
     )
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "xdist.plugin", "-n", "2", "--dist", "loadgroup"]
-    command += ["-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path)]
+    command = [*ALONE, "--dist", "loadgroup", "--rootdir", str(tmp_path), str(tmp_path)]
     environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # no other plugin is of use here
     done = subprocess.run(command, check=False, cwd=tmp_path, capture_output=True, env=environment)
     assert done.returncode == 0, done.stdout.decode()

@@ -1,7 +1,5 @@
 """What root does not do itself: whom it is done as, what it may know and say, and that nothing of it is left."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import signal

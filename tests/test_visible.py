@@ -1,7 +1,5 @@
 """What others wrote reaches a terminal as text: no escape sequence, no control, no mark of text direction."""
 
-from __future__ import annotations
-
 import io
 import os
 import pty

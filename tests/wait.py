@@ -1,7 +1,5 @@
 """Waiting for a condition: a test that waits in vain says for what, and what was there at the last look."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """Whole advices on the real kernel: from a command to a verdict, interrupted, and refused."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec
@@ -138,11 +136,8 @@ def test_a_pilot_that_followed_every_run_says_what_was_begun() -> None:
     assert _most([ran, msgspec.structs.replace(ran, begun={})], "forked") is None
 
 
-def test_pages_that_nobody_saw_are_no_reason_to_leave_anything_out() -> None:
+def test_pages_that_nobody_saw_and_an_allocator_that_nobody_knows_leave_nothing_out() -> None:
     assert tried(huge=None)[:2] == ["off", "advised"]
-
-
-def test_an_allocator_that_nobody_knows_is_tried() -> None:
     assert "advised" in tried(tuned=None)
 
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec
@@ -60,17 +58,12 @@ def dominated(*rows: TradeOff, better: str = "lower") -> dict[str, str]:
 def test_a_setting_is_dominated_by_one_that_is_better_in_something_and_worse_in_nothing() -> None:
     found = dominated(row("advised", 0.8, 1.0), row("always", 0.8, 1.0, "host"), row("pool", 0.7, 1.2, "pool"))
     assert found == {"as-is": "", "advised": "", "always": "advised", "pool": ""}, "as it is reaches least"
-
-
-def test_what_is_alike_within_the_margin_is_ordered_by_the_rest() -> None:
+    assert dominated(row("advised", 1.3, 1.0), row("always", 1.1, 1.0, "host"), better="higher")["always"] == "advised"
+    # What is alike within the margin is ordered by the rest.
     found = dominated(row("advised", 0.801, 1.003), row("pool", 0.799, 1.15, "pool"))
     assert found["pool"] == "advised"
     assert dominated(row("worse", 1.3, 1.1)) == {"as-is": "", "worse": "as-is"}
     assert dominated(row("same", 1.001, 0.999)) == {"as-is": "", "same": "as-is"}
-
-
-def test_of_a_rate_more_is_better() -> None:
-    assert dominated(row("advised", 1.3, 1.0), row("always", 1.1, 1.0, "host"), better="higher")["always"] == "advised"
 
 
 def test_what_is_not_known_takes_no_part() -> None:
@@ -216,15 +209,11 @@ def test_its_change_is_of_attempts_of_the_same_blocks() -> None:
     assert 1.2 < known(change.low) < change.ratio < known(change.high) < 1.31
 
 
-def test_a_change_that_drifts_has_no_interval() -> None:
+def test_few_pairs_and_a_change_that_drifts_bound_nothing_and_none_say_nothing() -> None:
     pairs = [(taken("thp", (130 + number) * MIB), taken("base", (100 + number) * MIB)) for number in range(1, 21)]
     change = known(footprint_change(pairs, 100, 0.99))
     assert (change.low, change.high) == (None, None)
-
-
-def test_few_pairs_bound_nothing_and_none_say_nothing() -> None:
-    pairs = [(taken("thp", 2 * MIB), taken("base", MIB))]
-    change = known(footprint_change(pairs, 100, 0.99))
+    change = known(footprint_change([(taken("thp", 2 * MIB), taken("base", MIB))], 100, 0.99))
     assert change.ratio == pytest.approx(2.0)
     assert (change.low, change.high) == (None, None)
     assert footprint_change([(taken("thp", None), taken("base", MIB))], 100, 0.99) is None

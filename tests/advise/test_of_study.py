@@ -1,7 +1,5 @@
 """Advices of the cells of a study, on runs that are written here: shares of the time, answers, and going on."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import sys

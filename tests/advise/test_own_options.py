@@ -1,7 +1,5 @@
 """What a server with an option of its own for pages of a pool would be given: its words, and how large a pool."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -1,7 +1,5 @@
 """An advice from phase to phase, on runs that are written here: what is kept, taken up again, and refused."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -20,7 +18,9 @@ from hugewise.advise import decision
 from hugewise.advise import pilot as pilots
 from hugewise.advise import question as questions
 from hugewise.advise.advice import Advice
+from hugewise.advise.advise import runner_up_of
 from hugewise.advise.candidates import LeftOutCandidate, ProgramHere, SettingCandidate
+from hugewise.advise.pilot import ProgramAsIs
 from hugewise.advise.question import Question, command
 from hugewise.advise.text import DETAILS, answer, details, ending, recommended, settings, whole
 from hugewise.analysis.analysis import analyze
@@ -37,6 +37,7 @@ from hugewise.store.folder import RunFolder
 from hugewise.store.records import ArmRecord, Begun, BlockClosed, BlockOpened, CellRecord, Closed
 from hugewise.study.study import Study
 from hugewise.study.tables import Design
+from tests.advise.test_advice import SCREENED, found
 from tests.build.hosts import FakeHost, Unheld
 from tests.build.trials import attempt, begun, delivery
 
@@ -570,3 +571,23 @@ def test_whoever_finds_a_run_of_an_advice_reads_of_which_program_it_is() -> None
     served = questions.Question(workload=questions.service(("serve", "-p"), ("ask",), seconds=60.0))
     assert questions.pilot_study(served).question == "What to set for: serve -p"
     assert len(questions.pilot_study(questions.Question(workload=questions.command(["x" * 900]))).question) <= 200
+
+
+PILOT = ProgramAsIs(
+    runs=6, wall_s=1.0, block_s=2.0, sd=0.02, coverage={}, memory=1 << 20, faults=None, same_output=None
+)
+
+
+def advice(runner_up: str) -> Advice:
+    return found(confirmed=None, screen=msgspec.structs.replace(SCREENED, runner_up=runner_up))
+
+
+@pytest.mark.parametrize(("seconds", "who"), [(600.0, "pool-2m"), (100.0, "pool-2m"), (60.0, ""), (1.0, "")])
+def test_the_runner_up_is_measured_where_the_time_allows(seconds: float, who: str) -> None:
+    """Of 2 s a block of two: 100 s hold 33 blocks of three attempts, and a verdict at 99% takes 12 pairs."""
+    assert runner_up_of(advice("pool-2m"), PILOT, seconds) == who
+
+
+def test_where_there_is_no_runner_up_nobody_is() -> None:
+    assert runner_up_of(advice(""), PILOT, 600.0) == ""
+    assert runner_up_of(found(screen=None), PILOT, 600.0) == ""

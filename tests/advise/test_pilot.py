@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any
@@ -100,6 +98,9 @@ def test_a_command_that_fails_is_an_error_with_its_reason(tmp_path: Path) -> Non
         judge_pilot([block(1, late)], tmp_path, 600.0)
     assert "10 min" in (caught.value.hint or "")
     assert "--server and --load" in (caught.value.hint or "")
+    of_time = msgspec.structs.replace(bad, reason="exit status 1: runtime error: out of memory")
+    with pytest.raises(UserError, match="the command fails"):  # what a program says of time is no time-out
+        judge_pilot([block(1, of_time)], tmp_path, 600.0)
     with pytest.raises(UserError, match="could not be measured: no run of it counted"):
         judge_pilot([], tmp_path, 600.0)
 
@@ -139,12 +140,6 @@ def test_the_spread_is_that_of_the_judged_metric(tmp_path: Path) -> None:
     assert judge_pilot(run, tmp_path, 600.0, "absent").sd is None
 
 
-def test_what_a_program_says_of_time_is_no_time_out(tmp_path: Path) -> None:
-    bad = ran(1.0, 1, "as-is", state="failed", reason="exit status 1: runtime error: out of memory")
-    with pytest.raises(UserError, match="the command fails"):
-        judge_pilot([block(1, bad)], tmp_path, 600.0)
-
-
 def test_too_little_time_is_said_with_what_is_needed() -> None:
     slow = msgspec.structs.replace(SEEN, block_s=90.0)
     assert time_remark(slow, 600.0, 0.01) == ""
@@ -157,24 +152,18 @@ def test_too_little_time_is_said_with_what_is_needed() -> None:
     assert needed(SEEN, 600.0, 0.01, 100.0) == ""
 
 
-def test_a_run_that_is_too_short_is_said() -> None:
-    short = msgspec.structs.replace(SEEN, wall_s=0.004, block_s=0.5)
-    assert any("of which starting it is a large part" in one for one in remarks(short))
-
-
-def test_a_load_that_does_not_say_how_much_it_does_is_remarked() -> None:
-    told = list(remarks(SEEN, loaded=True, uncounted=True))
-    assert any(one.startswith("how much its load does is not known") and "--value" in one for one in told)
-    assert not any("how much its load does" in one for one in remarks(SEEN, loaded=True))
-
-
 def test_the_share_in_huge_pages() -> None:
     assert SEEN.huge == 0.25
     assert msgspec.structs.replace(SEEN, coverage={}).huge is None
     assert msgspec.structs.replace(SEEN, coverage={"anon:65536": 1.0, "shmem:2097152": 5.0}).huge == 0.0
 
 
-def test_a_load_that_runs_by_the_clock_is_said() -> None:
+def test_a_run_that_is_too_short_and_a_load_without_a_count_or_by_the_clock_are_remarked() -> None:
+    short = msgspec.structs.replace(SEEN, wall_s=0.004, block_s=0.5)
+    assert any("of which starting it is a large part" in one for one in remarks(short))
+    told = list(remarks(SEEN, loaded=True, uncounted=True))
+    assert any(one.startswith("how much its load does is not known") and "--value" in one for one in told)
+    assert not any("how much its load does" in one for one in remarks(SEEN, loaded=True))
     steady = msgspec.structs.replace(SEEN, wall_s=10.0, sd=0.0004)
     assert any("runs by the clock" in one for one in remarks(steady, loaded=True))
     for other in (steady, SEEN, msgspec.structs.replace(steady, wall_s=0.5)):

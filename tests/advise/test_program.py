@@ -1,7 +1,5 @@
 """Whose allocator a command has in the end, with real programs and their files."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The folder of an advice that root writes for who called sudo, while that account does what it can."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -51,32 +49,20 @@ def swapping(machine: Machine, monkeypatch: pytest.MonkeyPatch, advice: Path, vi
     monkeypatch.setattr(session, "run", run)
 
 
-@pytest.mark.parametrize("phase", ["advise-screening", "advise-confirmation"])
+@pytest.mark.parametrize("phase", ["advise-screening", "advise-confirmation", "of a study"])
 def test_what_is_put_in_its_place_is_neither_written_nor_given_away(
     machine: Machine, home: Path, victim: Path, monkeypatch: pytest.MonkeyPatch, phase: str
 ) -> None:
-    swapping(machine, monkeypatch, home / "results" / "advice", victim, phase)
-    found, _ = phases.advise(ASKED, home / "results")
+    of_a_study, results = phase == "of a study", home / "results"
+    last = "advise-confirmation" if of_a_study else phase
+    swapping(machine, monkeypatch, results / "advice", victim, last)
+    found, _ = of_study.advise(begun(), results) if of_a_study else phases.advise(ASKED, results)
     assert found.arrived == "finished"
     assert owners(victim) == {0}
     assert sorted(path.name for path in victim.iterdir()) == ["below", "shadow"]
-    away = home / "results" / "away"
-    assert {path.name for path in away.iterdir()} == {"advice.json", "details.txt"}, (
-        "the folder that it made has all of it"
-    )
-    assert owners(away) == {THEM}
-
-
-def test_neither_is_what_is_put_in_the_place_of_a_studys(
-    machine: Machine, home: Path, victim: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    swapping(machine, monkeypatch, home / "results" / "advice", victim, "advise-confirmation")
-    found, _ = of_study.advise(begun(), home / "results")
-    assert found.arrived == "finished"
-    assert owners(victim) == {0}
-    assert sorted(path.name for path in victim.iterdir()) == ["below", "shadow"]
-    away = home / "results" / "away"
-    assert (away / "study.json").is_file()
+    away = results / "away"
+    there = {path.name for path in away.iterdir()}
+    assert "study.json" in there if of_a_study else there == {"advice.json", "details.txt"}, "the folder has all of it"
     assert owners(away) == {THEM}
 
 
@@ -90,26 +76,18 @@ def test_a_finished_one_is_read_and_not_written_again(machine: Machine, home: Pa
     assert (after.st_ino, after.st_mtime_ns, after.st_uid) == (before.st_ino, before.st_mtime_ns, THEM)
 
 
-def test_root_goes_on_with_no_advice_of_another_account(machine: Machine, home: Path) -> None:
+@pytest.mark.parametrize("of_a_study", [False, True])
+def test_root_goes_on_with_no_advice_of_another_account(machine: Machine, home: Path, of_a_study: bool) -> None:
     machine.stops["advise-confirmation"] = 2
-    _, folder = phases.advise(ASKED, home / "results")
-    assert owners(folder) == {0}
-    for path in (folder / "advice.json", folder):
-        os.chown(path, THEM, THEM)
-    with pytest.raises(UserError, match="not root's own") as caught:
-        phases.resume(folder)
-    assert caught.value.hint
-    assert machine.resumed == [], "nothing is begun"
-
-
-def test_nor_with_one_of_a_study(machine: Machine, home: Path) -> None:
-    machine.stops["advise-confirmation"] = 2
-    _, folder = of_study.advise(begun(), home / "results")
+    results = home / "results"
+    _, folder = of_study.advise(begun(), results) if of_a_study else phases.advise(ASKED, results)
+    assert of_a_study or owners(folder) == {0}
     for path in (*folder.rglob("*"), folder):
         os.chown(path, THEM, THEM)
-    with pytest.raises(UserError, match="not root's own"):
-        of_study.resume(folder)
-    assert machine.resumed == []
+    with pytest.raises(UserError, match="not root's own") as caught:
+        (of_study if of_a_study else phases).resume(folder)
+    assert caught.value.hint
+    assert machine.resumed == [], "nothing is begun"
 
 
 def test_a_link_is_no_folder_of_an_advice(home: Path, victim: Path) -> None:

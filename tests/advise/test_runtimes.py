@@ -1,7 +1,5 @@
 """Options of runtimes, allocators and servers: which a program gets, and which it has already."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What is told of an advice at once, and what is kept beside its record."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a run's folder says, from a real run: the same pages judged as backing and as a setting."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Rows of what was published beside what was measured, for each of the five sources, on runs made by hand."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +43,9 @@ def source_of(name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("make", EVERY.values(), ids=EVERY)
-def test_no_number_is_published_that_the_source_does_not_hold(make: Any) -> None:
-    found = of(make())
+def test_what_is_published_is_the_sources_and_what_is_measured_the_runs(make: Any) -> None:
+    results = make()
+    found = of(results)
     held = numbers_in(source_of(found.name))
     said = msgspec.json.decode(msgspec.json.encode(found))
     for point in said["points"]:
@@ -56,18 +55,13 @@ def test_no_number_is_published_that_the_source_does_not_hold(make: Any) -> None
     for finding in said["findings"]:
         assert numbers_in({key: value for key, value in finding.items() if key != "measured"}) == set()
     assert numbers_in(said["runs"]) <= held
-
-
-@pytest.mark.parametrize("make", EVERY.values(), ids=EVERY)
-def test_what_is_measured_is_the_runs_own(make: Any) -> None:
-    results = make()
     judged = {(one.cell, each.arm): each for one in results.cells for each in one.comparisons}
-    for point in of(results).points:
-        measured = point.measured
-        assert (measured is None) == (point.agreement == "not measured here")
-        assert measured is not None or point.reason
+    for told in found.points:
+        measured = told.measured
+        assert (measured is None) == (told.agreement == "not measured here")
+        assert measured is not None or told.reason
         if measured is not None and measured.verdict != "not judged":
-            one = judged[point.cell, point.policy]
+            one = judged[told.cell, told.policy]
             assert (measured.ratio, measured.low, measured.n) == (one.ratio, one.low, one.n)
         elif measured is not None:
             assert (measured.low, measured.high, measured.confidence) == (None, None, None)

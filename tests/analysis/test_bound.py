@@ -4,8 +4,6 @@ The reference formulas are those of intel/perfmon (6dadedf3aa48), as they stand 
 Walks Utilization, and Load_STLB_Hit, which is what DTLB_Load has beyond the cycles of walks.
 """
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest
@@ -172,6 +170,10 @@ def test_modes_are_weighted_by_their_time_and_faults_are_added() -> None:
     assert found.parts["hits in the kernel"] == pytest.approx(0.1 * 0.009)
     assert found.parts["faults by the most that one cost here"] == pytest.approx(0.03)
     assert found.upper == pytest.approx(sum(found.parts.values()))
+    untold = of("Skylake server", times=(None, None))
+    assert untold.parts["walks in user mode"] == pytest.approx(10 / 11 * 0.3), "by the cycles of each mode"
+    hits = ModeCounts(cycles=1e9, walk_cycles=9e8, stlb_hits=1e9, fetch_stalls=0)
+    assert known(of("Skylake server", hits, times=(1.0, 0.0)).upper) == pytest.approx(1.0), "no more than all"
 
 
 def test_what_the_kernel_cost_is_never_more_than_its_time() -> None:
@@ -180,12 +182,6 @@ def test_what_the_kernel_cost_is_never_more_than_its_time() -> None:
     assert in_kernel == pytest.approx(0.1)
     uncounted = of("Skylake server", kernel=ModeCounts())
     assert uncounted.parts["all of the kernel's time"] == 0.1
-
-
-def test_no_share_is_more_than_all() -> None:
-    hits = ModeCounts(cycles=1e9, walk_cycles=9e8, stlb_hits=1e9, fetch_stalls=0)
-    found = of("Skylake server", hits, times=(1.0, 0.0))
-    assert known(found.upper) == pytest.approx(1.0)
 
 
 def test_what_was_not_counted_makes_no_bound() -> None:
@@ -202,8 +198,3 @@ def test_what_was_not_counted_makes_no_bound() -> None:
     no_walks = ModeCounts(cycles=1e9, walk_cycles=3e8, stlb_hits=1.0, fetch_stalls=0.0, fetch_stlb_hits=0.0)
     assert isinstance(lost(family("Skylake server"), no_walks, guest=False), dict)
     assert isinstance(lost(family("Broadwell server"), no_walks, guest=False), str), "7 a completed walk"
-
-
-def test_time_that_was_not_told_is_divided_by_the_cycles_of_each_mode() -> None:
-    found = of("Skylake server", times=(None, None))
-    assert found.parts["walks in user mode"] == pytest.approx(10 / 11 * 0.3)

@@ -1,7 +1,5 @@
 """A budget that decides nothing is told before the run, with what it would take."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

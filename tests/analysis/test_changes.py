@@ -1,7 +1,5 @@
 """Changes of every metric: what is judged keeps its interval, the rest is a change of medians, nothing is invented."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 

@@ -1,7 +1,5 @@
 """`hugewise combine` on run folders that are written here."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -74,15 +72,6 @@ def test_the_table(tmp_path: Path) -> None:
     assert all(len(line) <= 80 for line in done.output.splitlines())
 
 
-def test_json_is_what_python_gives(tmp_path: Path) -> None:
-    runs = [a_run(tmp_path, 1), a_run(tmp_path, 2)]
-    done = called(*runs, "--json", "--confidence", "0.9")
-    assert done.exit_code == 0
-    assert msgspec.json.decode(done.output, type=combining.Combination) == msgspec.convert(
-        worded(combining.answer(runs, 0.9)), combining.Combination
-    )
-
-
 ENDS = ["mean", "slow", "p99"]
 
 
@@ -112,9 +101,9 @@ def test_end_points_are_combined_beside_the_typical_ratio(tmp_path: Path) -> Non
     assert "chase: thp against base, ns_per_load, typical ratio" in text
     assert "chase: mthp against base, ns_per_load, mean" in text
     assert "better: ns_per_load is smaller in sum (adjusted e-value" in text
-    done = called(*runs, "--json")
+    done = called(*runs, "--json", "--confidence", "0.9")
     assert msgspec.json.decode(done.output, type=combining.Combination) == msgspec.convert(
-        worded(found), combining.Combination
+        worded(combining.answer(runs, 0.9)), combining.Combination
     )
     assert [one["end_point"] for one in json.loads(done.output)["comparisons"]][:3] == [
         "typical ratio",
@@ -168,27 +157,20 @@ def test_a_run_without_e_values_of_its_end_points_is_refused_for_these(
     assert in_words(found["thp", "mean"].reason) == "20261120T210001Z-0001 has no e-value: none was kept of its mean"
 
 
-def test_one_run_is_refused(tmp_path: Path) -> None:
-    assert "one run alone" in refused(a_run(tmp_path, 1)).message
-
-
-def test_the_same_run_twice_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        ({"seed_hash": f"{1:064x}"}, "have the same seed"),
+        ({"mechanism": "process"}, "never merged"),
+        ({"cells": (cell("other", "thp"),)}, "no comparison in common"),
+        ({"of": the_study(method="fixed-n")}, "fixed-n"),  # which has no e-values
+    ],
+)
+def test_what_cannot_be_put_together_is_refused(tmp_path: Path, other: dict[str, Any], why: str) -> None:
     run = a_run(tmp_path, 1)
+    assert why in refused(run, a_run(tmp_path, 2, **other)).message
+    assert "one run alone" in refused(run).message
     assert "20261120T210001Z-0001 is given twice" in refused(run, run).message
-
-
-def test_the_same_seed_twice_is_refused(tmp_path: Path) -> None:
-    runs = a_run(tmp_path, 1), a_run(tmp_path, 2, seed_hash=f"{1:064x}")
-    assert "have the same seed" in refused(*runs).message
-
-
-def test_different_mechanisms_are_refused(tmp_path: Path) -> None:
-    assert "never merged" in refused(a_run(tmp_path, 1), a_run(tmp_path, 2, mechanism="process")).message
-
-
-def test_without_a_common_comparison_nothing_is_combined(tmp_path: Path) -> None:
-    runs = a_run(tmp_path, 1), a_run(tmp_path, 2, cells=(cell("other", "thp"),))
-    assert "no comparison in common" in refused(*runs).message
 
 
 @pytest.mark.parametrize("what", ["parameters", "treatment of the arm", "design"])
@@ -255,10 +237,6 @@ def test_counts_of_two_agents_are_not_put_together(tmp_path: Path) -> None:
     assert named in refused(one, other).message
     unknown = counted(tmp_path, 4, {"kernel_sha256": "0", "qemu": "7.2"}, arms)
     assert "which agent its guests had was not kept" in refused(one, unknown).message
-
-
-def test_a_fixed_number_of_pairs_has_no_e_values(tmp_path: Path) -> None:
-    assert "fixed-n" in refused(a_run(tmp_path, 1), a_run(tmp_path, 2, of=the_study(method="fixed-n"))).message
 
 
 def test_different_confidences_need_a_choice(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """Metrics that a study judges beside a cell's own: from the log of a run to what everybody is told of them."""
 
-from __future__ import annotations
-
 import csv
 import io
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The runs that were begun before a run, by what its folder and theirs say."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -81,6 +79,8 @@ def test_every_run_that_began_counts_the_newest_first(tmp_path: Path) -> None:
 
 def test_the_run_itself_is_not_before_itself(tmp_path: Path) -> None:
     folder = begun(tmp_path, the_study(), 10.0)
+    assert isinstance(folder.opened(), Opened)
+    assert folder.read().opened == folder.opened()
     assert earlier_runs(the_study(), folder.opened(), tmp_path) == ((), {}, 0)
 
 
@@ -108,16 +108,12 @@ def test_runs_of_another_machine_are_not_of_this_host(tmp_path: Path, changes: d
         {"memory_age": "fragmented"},
         {"baseline": "thp"},
         {"arms": (arm("base"), replace(arm("thp"), treatment=replace(arm("thp").treatment, advice="huge")))},
+        {},  # on other processors
     ],
 )
 def test_a_run_of_other_comparisons_is_not_the_same(tmp_path: Path, other: dict[str, Any]) -> None:
-    begun(tmp_path, the_study(), 10.0, cells=(replace(CELLS[0], **other),))
-    assert names(tmp_path, the_study()) == ()
-
-
-def test_a_run_on_other_processors_is_not_the_same(tmp_path: Path) -> None:
-    use = the_study().workload[0]
-    begun(tmp_path, replace(the_study(), workload=(replace(use, cpus=(0,)),)), 10.0)
+    use = the_study().workload[0] if other else replace(the_study().workload[0], cpus=(0,))
+    begun(tmp_path, replace(the_study(), workload=(use,)), 10.0, cells=(replace(CELLS[0], **other),))
     assert names(tmp_path, the_study()) == ()
 
 
@@ -288,9 +284,3 @@ def test_a_run_names_those_before_it_and_one_that_is_resumed_looks_again(tmp_pat
     stream = session.run(study, tmp_path / "calibration", on_step=kill, calibrating=True)
     session.resume(stream.path)
     assert stream.opened().earlier is analysis.analyze(stream.path).earlier is None
-
-
-def test_the_first_record_is_an_opened_one(tmp_path: Path) -> None:
-    folder = begun(tmp_path, the_study(), 10.0)
-    assert isinstance(folder.opened(), Opened)
-    assert folder.read().opened == folder.opened()

@@ -1,7 +1,5 @@
 """A run that is followed: at every record the results that a reading of the whole finds, without reading it anew."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Forecasts from run folders that are written here, of known spread; and the verb around them."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping

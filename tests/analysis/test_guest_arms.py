@@ -1,7 +1,5 @@
 """What the guests of an arm were, from its attempts and the run's record."""
 
-from __future__ import annotations
-
 from msgspec.structs import replace
 
 from hugewise.analysis.analysis import counted, guests

@@ -1,7 +1,5 @@
 """What fell into the seconds of a stall: the readings around it, their differences, and what is usual."""
 
-from __future__ import annotations
-
 import msgspec
 
 from hugewise.analysis.over_time import EVENTS, between, lined_up, worst_stalls

@@ -1,7 +1,5 @@
 """Hosts' summaries, pooled by comparison and class."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Series and facts of attempts: which are looked at, what is shared, and what should not differ."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

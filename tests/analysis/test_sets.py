@@ -1,7 +1,5 @@
 """The geometric mean over the programs of a set, and its interval."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """Whether arms did the same work: told where they did not, and no verdict on a time that less work explains."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -1,7 +1,5 @@
 """A host as a folder, and `hugewise audit` on it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`hugewise audit` as it is called: services that are named, JSON, exit statuses, what is shown."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -17,8 +15,6 @@ from hugewise.policies import discover as policies
 from tests.audit.conftest import Audit
 from tests.build.trees import Tree
 from tools import reference
-
-ROOT = Path(__file__).parents[2]
 
 
 def test_every_rule_and_claim_is_in_the_reference() -> None:

@@ -1,7 +1,5 @@
 """Versions of packages by the lists of dpkg and RPM, in each of their forms."""
 
-from __future__ import annotations
-
 import sqlite3
 import struct
 from contextlib import closing

@@ -1,7 +1,5 @@
 """Services from their files: how they are started, with quotes, resets, drop-ins, masks and templates."""
 
-from __future__ import annotations
-
 import struct
 from pathlib import Path
 
@@ -128,16 +126,11 @@ def test_a_masked_service_has_no_settings(tree: Tree) -> None:
     assert unit(tree, "empty.service").masked
 
 
-def test_an_alias_is_the_service_that_it_leads_to(tree: Tree) -> None:
+def test_an_alias_is_the_service_that_it_leads_to_and_drop_ins_for_it_count(tree: Tree) -> None:
     tree.put("/usr/lib/systemd/system/redis-server.service", "[Service]\nExecStart=/usr/bin/app\n")
     tree.link("/etc/systemd/system/redis.service", "/usr/lib/systemd/system/redis-server.service")
     root = Root(tree.path)
     assert service_aliases(root, service_files(root)) == {"redis.service": "redis-server.service"}
-
-
-def test_drop_ins_for_another_name_of_a_service_count(tree: Tree) -> None:
-    tree.put("/usr/lib/systemd/system/redis-server.service", "[Service]\nExecStart=/usr/bin/app\n")
-    tree.link("/etc/systemd/system/redis.service", "/usr/lib/systemd/system/redis-server.service")
     tree.put("/etc/systemd/system/redis.service.d/thp.conf", "[Service]\nMemoryTHP=disable\n")
     (found,) = [each for each in collect(Root(tree.path)).units if each.name == "redis-server.service"]
     assert found.memory_thp is not None

@@ -15,8 +15,6 @@
 run where nothing went wrong.
 """
 
-from __future__ import annotations
-
 from typing import TypeVar
 
 T = TypeVar("T")

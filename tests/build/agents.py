@@ -1,7 +1,5 @@
 """The far end of an agent's channel in the hands of a test: it says whatever the test wants said."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from collections.abc import Callable, Iterator

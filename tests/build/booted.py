@@ -1,7 +1,5 @@
 """Runs whose arms ran in guests: one that was recorded (without its times), and two that are constructed."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Calibrations: streams of pairs that are drawn, and the records that a calibration writes."""
 
-from __future__ import annotations
-
 import math
 import random
 from typing import Any

@@ -1,7 +1,5 @@
 """Runs that are hard to draw: 18 cells of 2 blocks, whose intervals reach beyond everything; and the demo's cells."""
 
-from __future__ import annotations
-
 import math
 
 from msgspec.structs import replace

@@ -1,7 +1,5 @@
 """Fleets on disk, with runs that are written here: what a coordinator would have brought back."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path

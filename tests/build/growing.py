@@ -1,7 +1,5 @@
 """A run folder that grows: recorded, with its last block taken out and put back."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

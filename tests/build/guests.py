@@ -1,7 +1,5 @@
 """Guests for tests that boot none."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hugewise.guests import image

@@ -1,7 +1,5 @@
 """What KVM says of its virtual machines, as the files of a host that has none."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 

@@ -1,7 +1,5 @@
 """The probe's agent itself, as a process of this host: a guest without QEMU."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Logs of runs written anew, as if all had been so from the beginning; and those of before there was a running hash."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable

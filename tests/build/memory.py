@@ -1,7 +1,5 @@
 """Texts of the kernel about free memory."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 _ORDERS = 11

@@ -1,7 +1,5 @@
 """Pages of reports without the one script that they have."""
 
-from __future__ import annotations
-
 from importlib import resources
 
 SCRIPT = resources.files("hugewise.report").joinpath("page.js").read_text(encoding="utf-8")

@@ -1,7 +1,5 @@
 """Runs made by hand that restate each of the five published studies: what stands beside the published figures."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Mapping, Sequence

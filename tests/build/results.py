@@ -1,7 +1,5 @@
 """The results of a rich run made by hand, for figures and reports: every verdict, nulls, failures and hostile names."""
 
-from __future__ import annotations
-
 import math
 import random
 import statistics

@@ -1,7 +1,5 @@
 """Servers of a few lines of Python with a load, for the workload `service`: they do what their words say."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A real sshd in a network namespace, with keys of its own, and what ssh knows of it: for fleets and for clients."""
 
-from __future__ import annotations
-
 import subprocess
 import time
 from collections.abc import Iterator, Sequence

@@ -7,8 +7,6 @@ comes then. The server is a FUSE of a few lines, in a thread of the test; when i
 Source: include/uapi/linux/fuse.h of Linux.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import stat

@@ -1,7 +1,5 @@
 """Small fakes of what a study meets: policies, workloads and a machine, and TOML written from Python values."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

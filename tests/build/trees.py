@@ -1,7 +1,5 @@
 """Hosts as folders: /sys, /proc, /etc and /usr of a machine, as `hugewise audit --root` reads them."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path

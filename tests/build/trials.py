@@ -1,7 +1,5 @@
 """Attempts, blocks and what a method makes of them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any

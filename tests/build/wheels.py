@@ -4,8 +4,6 @@ Whatever it needs is in a wheel that says so and holds nothing but a path: to wh
 fetched, and a host has it within seconds.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re

@@ -1,7 +1,5 @@
 """What a workload's functions are given: parameters, treatments, and what an attempt left behind, without one."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol

@@ -1,7 +1,5 @@
 """`hugewise` called in this process or started, on a machine in a dictionary or on this one; and a finished run."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

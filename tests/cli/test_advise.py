@@ -1,7 +1,5 @@
 """`hugewise advise`: what is said and refused, with an advice that is made here."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

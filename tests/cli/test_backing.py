@@ -1,7 +1,5 @@
 """`hugewise verify`: the answer in words and as JSON, its exit statuses, and texts of others that stay text."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """`hugewise doctor`: of this host, of other machines, and of guests."""
 
-from __future__ import annotations
-
 import io
 import pwd
 import subprocess
@@ -76,18 +74,15 @@ def text(report: Report, width: int = 80, *, crop: bool = True) -> str:
     return out.getvalue()
 
 
-def test_pages_are_what_the_files_say() -> None:
+def test_pages_are_what_the_files_say_and_a_kernel_without_them_is_told_how_to_get_some() -> None:
     found = checked()
     assert found["pages/THP"].finding == "2m (enabled=madvise, defrag=madvise, shmem_enabled=unknown)"
     assert found["pages/mTHP"].finding == "64k"
     assert found["pages/hugetlb 2m"].finding == "pool of 8 pages, 6 free"
-
-
-def test_a_kernel_without_huge_pages_is_told_how_to_get_some() -> None:
-    found = checked(Files({"/proc/stat": FILES["/proc/stat"]}, root=True))
+    bare = checked(Files({"/proc/stat": FILES["/proc/stat"]}, root=True))
     for name in ("THP", "mTHP", "hugetlb"):
-        assert found[f"pages/{name}"].state == "missing"
-        assert found[f"pages/{name}"].cure
+        assert bare[f"pages/{name}"].state == "missing"
+        assert bare[f"pages/{name}"].cure
 
 
 def test_counters_are_grouped_by_the_reason_why_they_are_null() -> None:
@@ -98,12 +93,9 @@ def test_counters_are_grouped_by_the_reason_why_they_are_null() -> None:
     assert "pmu=on" in (found["counters/null"].cure or "")
     closed = checked(counters={"cycles": "not permitted: kernel.perf_event_paranoid is 3 and this user lacks it"})
     assert closed["counters/null"].cure == "sudo sysctl kernel.perf_event_paranoid=1"
-
-
-def test_a_missing_probe_is_a_finding_with_its_cure() -> None:
-    error = HugewiseError("hugewise-probe not found", hint="build it: make setup")
-    found = checked(counters=error)["counters/all"]
-    assert (found.state, found.cure) == ("missing", "build it: make setup")
+    no_probe = HugewiseError("hugewise-probe not found", hint="build it: make setup")
+    absent = checked(counters=no_probe)["counters/all"]
+    assert (absent.state, absent.cure) == ("missing", "build it: make setup")
 
 
 def test_an_ordinary_user_is_told_what_root_would_add() -> None:
@@ -113,15 +105,10 @@ def test_an_ordinary_user_is_told_what_root_would_add() -> None:
     assert found["privileges/page proof"].cure == "sudo hugewise ..."
     assert found["privileges/cgroup"].cure == "systemd-run ..."
     assert checked(page_flags=False)["privileges/page proof"].cure == "give the container CAP_SYS_ADMIN"
-
-
-def test_a_policy_that_only_root_can_have_says_so() -> None:
-    found = checked(Files(FILES))
     assert found["policies/mthp-64k"].state == "missing"
-    assert checked(Files(FILES, knobs=True))["policies/mthp-64k"].cure == "sudo hugewise run ..."
-    assert (
-        checked(Files(FILES, knobs=True))["policies/base"].finding == "prctl(PR_SET_THP_DISABLE, all) in the workload"
-    )
+    with_knobs = checked(Files(FILES, knobs=True))
+    assert with_knobs["policies/mthp-64k"].cure == "sudo hugewise run ..."
+    assert with_knobs["policies/base"].finding == "prctl(PR_SET_THP_DISABLE, all) in the workload"
 
 
 def test_the_host_now() -> None:
@@ -150,7 +137,7 @@ def test_a_study_says_what_is_left_out_and_why() -> None:
     assert "left out  chase: nothing to compare" in shown
 
 
-def test_what_a_study_needs_is_installed_by_one_line() -> None:
+def test_what_a_study_needs_is_installed_by_one_line_which_is_never_broken() -> None:
     left_out = (
         LeftOut("redis", "*", "redis-server is missing", ("redis-server",)),
         LeftOut("pgbench scale=1", "*", "no PostgreSQL", ("postgresql", "postgresql-contrib")),
@@ -162,20 +149,14 @@ def test_what_a_study_needs_is_installed_by_one_line() -> None:
     assert (report.packages, report.install) == (("postgresql", "postgresql-contrib", "redis-server"), f"sudo {line}")
     assert f"to install what it lacks\n  sudo {line}\n" in text(report)
     assert msgspec.json.decode(msgspec.json.encode(report), type=Report) == report
-    assert examine(Files(FILES, root=True), debian, Plan((), left_out)).install == line
-    assert examine(Files(FILES, root=True), FACTS, Plan((), left_out)).install == (
+    root = Files(FILES, root=True)
+    assert examine(root, debian, Plan((), left_out)).install == line
+    assert examine(root, FACTS, Plan((), left_out)).install == (
         "with this system's package manager, what Debian calls postgresql, postgresql-contrib, redis-server"
     )
-    assert (
-        examine(Files(FILES, root=True), debian, Plan((), (LeftOut("*", "hugetlb-1g", "needs root"),))).install is None
-    )
-
-
-def test_the_line_that_installs_is_never_broken() -> None:
+    assert examine(root, debian, Plan((), (LeftOut("*", "hugetlb-1g", "needs root"),))).install is None
     packages = tuple(f"package-{n:02d}" for n in range(30))
-    report = examine(
-        Files(FILES, root=True), msgspec.structs.replace(FACTS, apt=True), Plan((), (LeftOut("a", "*", "b", packages),))
-    )
+    report = examine(root, debian, Plan((), (LeftOut("a", "*", "b", packages),)))
     assert f"  apt install {' '.join(packages)}" in text(report, crop=False).splitlines()
 
 
@@ -217,15 +198,6 @@ def test_the_settings_of_a_run_under_way_are_not_shown_as_the_hosts(
 
 KERNELS = [{"name": "4k", "package": "linux-image-arm64"}, {"name": "64k", "build": "arm64-64k"}]
 QEMU = Missing("no qemu-system-aarch64 for guests of arm64", "qemu-system-arm")
-IMAGE = debian.Package(
-    name="linux-image-6.12.1-arm64",
-    version="1",
-    arch="arm64",
-    sha256="0" * 64,
-    size=34_500_000,
-    file="linux.deb",
-    of=("trixie", "arm64"),
-)
 SURVEY = counted.Survey(release="6.12.1", page_size=4096, files={})
 
 

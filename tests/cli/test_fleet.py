@@ -1,7 +1,5 @@
 """`hugewise fleet`: what is refused before any host is contacted."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NoReturn
 

@@ -1,7 +1,5 @@
 """`hugewise guest study` asks this host what it has room for, and says where a domain is of another host."""
 
-from __future__ import annotations
-
 import tomllib
 
 import msgspec

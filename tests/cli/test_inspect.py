@@ -1,7 +1,5 @@
 """`hugewise inspect` as it is called: on this very process, its live view, its JSON, and what is refused."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty
@@ -11,6 +9,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import msgspec
 import pytest
@@ -76,36 +76,37 @@ def test_watched_as_json_it_is_a_line_a_look_until_the_process_has_ended() -> No
         assert looking.wait(timeout=120) == 0
 
 
-def test_the_live_view_shows_what_has_changed_and_leaves_the_terminal_as_it_was() -> None:
+@contextmanager
+def live_view() -> Iterator[tuple[subprocess.Popen[bytes], int, int]]:
+    """This process watched on a terminal: the view, and both ends of that terminal, which the test closes."""
     ours, theirs = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "40"}
     command = [*HUGEWISE, "inspect", str(os.getpid()), "--watch", "--interval", "100ms"]
     with subprocess.Popen(command, stdin=theirs, stdout=theirs, env=environment, start_new_session=True) as looking:
         try:
-            _read(ours, b"Mappings by kind")
-            assert b"Counted by the kernel" in _read(ours, b"since the last look")
-            looking.send_signal(signal.SIGINT)
-            _read(ours, b"\x1b[?1049l")
-            assert looking.wait(timeout=120) == 130
+            yield looking, ours, theirs
         finally:
             looking.kill()
+
+
+def test_the_live_view_shows_what_has_changed_and_leaves_the_terminal_as_it_was() -> None:
+    with live_view() as (looking, ours, theirs):
+        _read(ours, b"Mappings by kind")
+        assert b"Counted by the kernel" in _read(ours, b"since the last look")
+        looking.send_signal(signal.SIGINT)
+        _read(ours, b"\x1b[?1049l")
+        assert looking.wait(timeout=120) == 130
     os.close(ours)
     os.close(theirs)
 
 
 def test_the_live_view_ends_with_its_terminal() -> None:
     """Also one that no SIGHUP reaches, as under setsid: it would look for ever."""
-    ours, theirs = pty.openpty()
-    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "40"}
-    command = [*HUGEWISE, "inspect", str(os.getpid()), "--watch", "--interval", "100ms"]
-    with subprocess.Popen(command, stdin=theirs, stdout=theirs, env=environment, start_new_session=True) as looking:
-        try:
-            os.close(theirs)
-            _read(ours, b"Mappings by kind")
-            os.close(ours)
-            looking.wait(timeout=120)
-        finally:
-            looking.kill()
+    with live_view() as (looking, ours, theirs):
+        os.close(theirs)
+        _read(ours, b"Mappings by kind")
+        os.close(ours)
+        looking.wait(timeout=120)
 
 
 def _read(descriptor: int, until: bytes) -> bytes:

@@ -7,8 +7,6 @@ written anew: only `verdicts.json`, which the code of that day found, could be. 
 probe's files, outputs, reports) and the rest of the kernel's command line.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """A run as it is shown while it runs: its lines in a log, and on a terminal the intervals of what is open."""
 
-from __future__ import annotations
-
 import io
 import math
 import os

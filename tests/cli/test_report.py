@@ -1,7 +1,5 @@
 """Reports of a finished run, and of one that was damaged."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

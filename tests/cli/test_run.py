@@ -1,7 +1,5 @@
 """`hugewise run` and `hugewise resume`."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """`hugewise report --serve`: the page follows the run."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import re

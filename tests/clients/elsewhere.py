@@ -1,7 +1,5 @@
 """A host for clients: a network namespace of this machine with an sshd of its own, over a veth pair."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What runs for hugewise on a client's host, as the agent's /proc shows it: with an agent of this host."""
 
-from __future__ import annotations
-
 import os
 import tracemalloc
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Whole runs whose clients are in another namespace; and with a link, a client or an agent that is lost."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

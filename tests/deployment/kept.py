@@ -1,7 +1,5 @@
 """Settings of this host that files or programs write, put back afterwards."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager

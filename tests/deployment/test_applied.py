@@ -4,8 +4,6 @@ the program has what was promised, and what is undone is as before.
 A drop-in's ExecStart= and Environment= are carried out by hand, as their quoting says.
 """
 
-from __future__ import annotations
-
 import os
 import pwd
 import socket

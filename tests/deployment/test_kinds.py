@@ -1,7 +1,5 @@
 """Each kind of file is read by the tool that reads it where it is deployed; what no tool reads here is a kept text."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path
@@ -109,15 +107,6 @@ def test_the_version_here_is_what_systemd_says() -> None:
     assert unit_facts(LocalHost()).systemd == int(output.split()[1])
 
 
-def test_a_treatment_of_the_host_alone_has_no_files_of_a_program() -> None:
-    assert (
-        for_program(
-            Treatment(policy="thp", mechanism="system", target=PageTarget("thp", 2 << 20)), Destination(policy="p")
-        )
-        == ()
-    )
-
-
 def test_a_launcher_hands_the_words_on_as_they_are(tmp_path: Path) -> None:
     where = Destination(policy="p", words=("printf", "%s\\0", *HOSTILE), environment={"A": "x y"})
     file = one(for_program(POOL, where), "launcher")
@@ -128,6 +117,10 @@ def test_a_launcher_hands_the_words_on_as_they_are(tmp_path: Path) -> None:
         ["sh", place(any_command, tmp_path), "sh", "-c", 'printf "$A"'], capture_output=True, check=True
     )
     assert done.stdout == b"x y"
+    off = one(for_program(OFF, Destination(policy="p", words=("/bin/true", "a b"))), "launcher")
+    assert off.content.splitlines()[-1] == f"exec {program.LAUNCHER} --pages off -- /bin/true 'a b' \"$@\""
+    of_the_host = Treatment(policy="thp", mechanism="system", target=PageTarget("thp", 2 << 20))
+    assert for_program(of_the_host, Destination(policy="p")) == (), "no files of a program"
 
 
 @pytest.mark.parametrize("shell", ["sh", "bash"])
@@ -175,11 +168,6 @@ def test_a_pod_has_the_words_as_they_are(text: str) -> None:
     assert expanded(word, {"V": "leaked"}) == text
 
 
-def test_a_launcher_that_turns_pages_off_calls_hugewise_exec() -> None:
-    file = one(for_program(OFF, Destination(policy="p", words=("/bin/true", "a b"))), "launcher")
-    assert file.content.splitlines()[-1] == f"exec {program.LAUNCHER} --pages off -- /bin/true 'a b' \"$@\""
-
-
 def test_systemd_tmpfiles_writes_the_settings(tmp_path: Path) -> None:
     tool = need_program("systemd-tmpfiles", "systemd")
     settings = {"/sys/kernel/mm/x/hugepages-64kB/enabled": "never", "/sys/kernel/mm/x/enabled": "always"}
@@ -199,28 +187,23 @@ def test_sysctl_reads_the_pool(tmp_path: Path) -> None:
     assert "Hugepagesize" in meminfo(LocalHost())
 
 
-def test_a_script_sets_what_it_says(tmp_path: Path) -> None:
-    """On a file of its own: no setting of this machine is turned."""
+def test_a_script_sets_what_it_says_sizes_that_are_off_in_one_line_before_those_that_are_on(tmp_path: Path) -> None:
+    """On files of its own: no setting of this machine is turned."""
     knob = tmp_path / "enabled"
     file = now({str(knob): "always"})
     subprocess.run(["sh", place(file, tmp_path)], check=True)
     assert knob.read_text() == "always\n"
     shown = subprocess.run(["sh", "-c", file.check], capture_output=True, text=True, check=True)
     assert shown.stdout == "always\n"
-
-
-def test_sizes_that_are_off_are_turned_in_one_line_before_those_that_are_on(tmp_path: Path) -> None:
     sizes = {str(tmp_path / f"hugepages-{size}kB" / "enabled"): "never" for size in (16, 64, 2048)}
     for path in sizes:
         Path(path).parent.mkdir()
         Path(path).touch()
-    (on, *_) = sizes
+    (on, *off) = sizes
     file = now({**sizes, on: "always"})
     assert len([line for line in file.content.splitlines() if "echo" in line]) == 2
     subprocess.run(["sh", place(file, tmp_path)], check=True)
-    assert {path: Path(path).read_text() for path in sizes} == {
-        path: "always\n" if path == on else "never\n" for path in sizes
-    }
+    assert [Path(path).read_text() for path in (on, *off)] == ["always\n", *["never\n"] * len(off)]
 
 
 def test_a_shell_takes_the_words_of_the_kernels_command_line(tmp_path: Path) -> None:
@@ -250,12 +233,8 @@ def test_mariadb_reads_its_file(tmp_path: Path) -> None:
         path = place(configuration.mariadb(large=large), tmp_path)
         command = [tool, f"--defaults-file={path}", "--help", "--verbose"]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
-        assert (
-            dict(line.split(None, 1) for line in done.stdout.splitlines() if line.startswith("large-pages"))[
-                "large-pages"
-            ].strip()
-            == word
-        )
+        told = dict(line.split(None, 1) for line in done.stdout.splitlines() if line.startswith("large-pages"))
+        assert told["large-pages"].strip() == word
 
 
 @pytest.mark.parametrize("bad", [{"huge_pages": "on\nport = 1"}, {"a b": "on"}])

@@ -1,7 +1,5 @@
 """A drop-in that keeps the words of the unit which it is for, as systemd reads both together."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

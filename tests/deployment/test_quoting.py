@@ -1,7 +1,5 @@
 """What stands in a text never becomes another word, line or key of the format that it is written in."""
 
-from __future__ import annotations
-
 import re
 import shlex
 

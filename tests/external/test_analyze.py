@@ -1,9 +1,8 @@
 """`hugewise analyze`, from files to verdicts, estimates and reports."""
 
-from __future__ import annotations
-
 import json
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -301,21 +300,8 @@ def test_the_terminal_shows_what_matters() -> None:
 
 def test_the_command(tmp_path: Path) -> None:
     path = campaign(tmp_path / "c.csv", n=60, effect=-0.05)
-    options = [
-        "--value",
-        "seconds",
-        "--better",
-        "lower",
-        "--baseline",
-        "thp",
-        "--block",
-        "round",
-        "--order",
-        "at",
-        "--slot",
-        "vm",
-    ]
-    done = CliRunner().invoke(cli, ["analyze", str(path), *options, "--randomised", "--output", str(tmp_path / "r")])
+    words = "--value seconds --better lower --baseline thp --block round --order at --slot vm --randomised"
+    done = CliRunner().invoke(cli, ["analyze", str(path), *shlex.split(words), "--output", str(tmp_path / "r")])
     assert done.exit_code == 0, done.output
     assert "shp1g is better than thp" in " ".join(done.output.split())
     assert (tmp_path / "r" / "report.html").is_file()

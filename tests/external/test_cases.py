@@ -1,7 +1,5 @@
 """Outputs that were once misread: the right answer, worked out by hand, or an error with a cure that works."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

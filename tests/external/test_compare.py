@@ -1,7 +1,5 @@
 """What a layout cannot support is said, and by how much."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

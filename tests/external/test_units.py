@@ -1,7 +1,5 @@
 """What a name tells of unit and direction, and what it does not."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """What several tests of fleets are made from."""
 
-from __future__ import annotations
-
 import pytest
 
 from hugewise.fleet import pooled

@@ -4,8 +4,6 @@ What it does stands in `fake.json` beside the results: for each call of run or r
 blocks. It is a run as far as a keeper looks: a log, whose last record is there when it has ended.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

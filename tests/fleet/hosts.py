@@ -1,7 +1,5 @@
 """Hosts of a fleet in this process: each obeys over a real spool, and plays a recorded run instead of measuring."""
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 import threading

@@ -4,8 +4,6 @@ The lines are those of Debian's Slurm 22.05, as `tests.fleet.cluster` has it. A 
 run at once where a test says so; a test tells the rest (`become`, `node`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

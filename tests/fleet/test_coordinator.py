@@ -1,7 +1,5 @@
 """A coordinator with hosts that obey for real and play a recorded run: killed anywhere, with hosts that come and go."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections import Counter
@@ -246,16 +244,21 @@ def test_a_host_that_is_another_one_by_then_does_not_count(
     assert told in (state.hosts["a"].quarantined or "")
 
 
+def raising(error: type[BaseException]) -> Callable[[str], None]:
+    """Steps at which a coordinator ends by that, before it looks at a host."""
+
+    def step(name: str) -> None:
+        if name == "call look":
+            raise error(name)
+
+    return step
+
+
 def test_ending_ends_what_runs_and_brings_it(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, ["a"])
     fleet.host("a").looks = 10**6
-
-    def interrupt(step: str) -> None:
-        if step == "call look":
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        fleet.coordinator(interrupt).conduct()
+        fleet.coordinator(raising(KeyboardInterrupt)).conduct()
     state = fleet.coordinator(ending=True).conduct()
     work = state.assignments[1]
     assert work.settled is not None and (work.settled.state, work.settled.reason) == ("interrupted", protocol.ENDED)
@@ -438,13 +441,8 @@ def test_a_fence_is_for_ever(tmp_path: Path) -> None:
 
 def test_commands_may_run_in_another_folder_after_a_resume(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, ["a"])
-
-    def kill(step: str) -> None:
-        if step == "call look":
-            raise Killed(step)
-
     with pytest.raises(Killed):
-        fleet.coordinator(kill).conduct()
+        fleet.coordinator(raising(Killed)).conduct()
     text = '[fleet]\ncheck = 0\nlook = 0.05\n[[host]]\nname = "a"\nssh = "a"\ndirectory = "/tmp"\n'
     fleet.inventory = parse(text, "hosts.toml")
     state = fleet.coordinator().conduct()
@@ -513,13 +511,8 @@ def test_room_that_is_claimed_is_not_free(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_a_fleet_is_what_its_log_says_wherever_it_lies(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, ["a", "b"])
-
-    def kill(step: str) -> None:
-        if step == "call look":
-            raise Killed(step)
-
     with pytest.raises(Killed):
-        fleet.coordinator(kill).conduct()
+        fleet.coordinator(raising(Killed)).conduct()
     (tmp_path / "latest").symlink_to(fleet.folder.path)
     identity = fleet.folder.fleet
     fleet.folder = FleetFolder(tmp_path / "latest")

@@ -1,7 +1,5 @@
 """What is looked at again is all that needs it: after each event the same is decided as by looking at every host."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What an engine does with an order on its host, with a small program in the place of sudo."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -4,8 +4,6 @@ The hosts are namespaces of this machine (`harness`), with real ssh, a real sche
 that do not touch each other share a fleet, so that this takes two minutes.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import time

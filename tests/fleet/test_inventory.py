@@ -1,7 +1,5 @@
 """What an inventory may hold: every mistake names file, key, value and cure. Strata: names, and what differs."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 
@@ -40,6 +38,8 @@ spool = "/var/tmp/hw"
 
 
 def test_what_hosts_are(tmp_path: Path) -> None:
+    with pytest.raises(StudyError, match="no such file"):
+        inventory.load(tmp_path / "hosts.toml")
     (tmp_path / "hosts.toml").write_text(WHOLE)
     hosts = inventory.load(tmp_path / "hosts.toml")
     first, second = hosts.host
@@ -84,11 +84,6 @@ def test_a_mistake_names_its_place_and_cure(text: str, lines: list[str]) -> None
     assert message.startswith("hosts.toml")
     for each in lines:
         assert each in message
-
-
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(StudyError, match="no such file"):
-        inventory.load(tmp_path / "hosts.toml")
 
 
 CLIENT = '[[client]]\nname = "loads"\nssh = "me@loads"\naddress = "10.0.1.2"\n'

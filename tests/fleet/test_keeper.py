@@ -1,7 +1,5 @@
 """A keeper with a run that is none: it is resumed, ended and killed."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json
@@ -90,6 +88,30 @@ class Here:
         until(lambda: self.kept().state in FINAL and not self.spooled.has_keeper(), "the run is over", seen=self.kept)
         return self.seen()
 
+    def closes(self, blocks: int) -> None:
+        until(lambda: self.seen().closed == blocks, f"{blocks} blocks are closed", seen=self.kept)
+
+    def lose_keeper(self, number: int) -> int:
+        """Its keeper has ended by this signal: its pid."""
+        pid = build.known(self.kept().keeper).pid
+        os.kill(pid, number)
+        until(lambda: not self.spooled.has_keeper(), "the keeper has ended")
+        return pid
+
+    @contextlib.contextmanager
+    def keeper_alone(self) -> Iterator[None]:
+        """What a keeper in this very process finds begun; its handlers of signals do not stay."""
+        self.spooled.path.mkdir()
+        self.spooled.results.mkdir()
+        order = protocol.encode(BeginOrder(assignment=ONE, question=QUESTION))
+        write_whole(self.spooled.path / "begin.json", order)
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+        try:
+            yield
+        finally:
+            for each, handler in handlers.items():
+                signal.signal(each, handler)
+
     def calls(self) -> list[str]:
         path = self.spooled.path / "calls.txt"
         return [line.split()[0] for line in path.read_text().splitlines()] if path.exists() else []
@@ -149,7 +171,7 @@ def test_it_is_not_resumed_for_ever(tmp_path: Path) -> None:
 def test_ending_interrupts_the_run_and_keeps_it(tmp_path: Path) -> None:
     here = Here(tmp_path, {"end": "wait", "blocks": 2})
     here.begin()
-    until(lambda: here.seen().closed == 2, "2 blocks are closed", seen=here.kept)
+    here.closes(2)
     assert here.ask(EndOrder(assignment=ONE)) == Done()
     seen = here.over()
     assert (seen.state, seen.reason) == ("interrupted", protocol.ENDED)
@@ -168,11 +190,8 @@ def test_what_somebody_interrupts_on_the_host_stays_interrupted(tmp_path: Path) 
 def test_a_host_that_goes_down_leaves_its_run_to_be_taken_up(tmp_path: Path) -> None:
     here = Here(tmp_path, {"end": "wait", "blocks": 1}, {"end": "done"})
     here.begin()
-    until(lambda: here.seen().closed == 1, "a block is closed", seen=here.kept)
-    known = here.kept().keeper
-    assert known is not None
-    os.kill(known.pid, signal.SIGTERM)  # as at shutdown
-    until(lambda: not here.spooled.has_keeper(), "the keeper has ended")
+    here.closes(1)
+    here.lose_keeper(signal.SIGTERM)  # as at shutdown
     assert here.kept().state == "waiting"
     assert here.seen().keeper  # a look takes it up
     assert here.over().state == "ended"
@@ -182,11 +201,8 @@ def test_a_host_that_goes_down_leaves_its_run_to_be_taken_up(tmp_path: Path) -> 
 def test_a_keeper_that_is_killed_takes_its_run_with_it_and_another_goes_on(tmp_path: Path) -> None:
     here = Here(tmp_path, {"end": "wait", "blocks": 1}, {"end": "done"})
     here.begin()
-    until(lambda: here.seen().closed == 1, "a block is closed", seen=here.kept)
-    known = here.kept().keeper
-    assert known is not None
-    os.kill(known.pid, signal.SIGKILL)
-    until(lambda: not here.spooled.has_keeper(), "the keeper has ended")
+    here.closes(1)
+    here.lose_keeper(signal.SIGKILL)
     until(lambda: "interrupted" in (here.spooled.path / "said.txt").read_text(), "it says that it was interrupted")
     assert here.seen().keeper
     assert here.over().state == "ended"
@@ -231,11 +247,8 @@ def test_keepers_that_die_without_a_word_come_to_an_end(tmp_path: Path) -> None:
     killed: set[int] = set()
     for _ in range(3):
         until(lambda: here.kept().state == "running" and bool(kept_by(here.spooled.path)[-1:]), "a keeper has the run")
-        known = here.kept().keeper
-        assert known is not None and known.pid not in killed
-        killed.add(known.pid)
-        os.kill(known.pid, signal.SIGKILL)
-        until(lambda: not here.spooled.has_keeper(), "the keeper has ended")
+        assert build.known(here.kept().keeper).pid not in killed
+        killed.add(here.lose_keeper(signal.SIGKILL))
         here.seen()
         until(lambda: getattr(here.kept().keeper, "pid", 0) not in killed, "another keeper has the run")
     seen = here.over()
@@ -303,10 +316,6 @@ def test_a_keeper_says_who_it_is_before_it_looks_whether_to_end(
 ) -> None:
     """Who orders an end writes that down, and then tells the keeper that it finds: neither can pass the other by."""
     here = Here(tmp_path, {"end": "done"})
-    order = BeginOrder(assignment=ONE, question=QUESTION)
-    here.spooled.path.mkdir()
-    here.spooled.results.mkdir()
-    write_whole(here.spooled.path / "begin.json", json.dumps(json.loads(protocol.encode(order))).encode())
     known: list[object] = []
     to_end = SpoolEntry.end_ordered
 
@@ -316,12 +325,8 @@ def test_a_keeper_says_who_it_is_before_it_looks_whether_to_end(
         return to_end(spooled)
 
     monkeypatch.setattr(SpoolEntry, "end_ordered", looked)
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
-    try:
+    with here.keeper_alone():
         keeper.Keeper(here.spooled, ("false",)).keep()
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
     assert known[0] == identify(os.getpid()) is not None
     assert here.kept().state == "interrupted" and here.calls() == []
 
@@ -350,19 +355,11 @@ def test_a_host_that_is_in_use_is_waited_for(tmp_path: Path) -> None:
 def test_a_host_that_stays_in_use_is_given_up(tmp_path: Path) -> None:
     """Anybody there can keep the lock that accounts share: who does is told."""
     here = Here(tmp_path)
-    here.spooled.path.mkdir()
-    here.spooled.results.mkdir()
-    order = BeginOrder(assignment=ONE, question=QUESTION)
-    write_whole(here.spooled.path / "begin.json", protocol.encode(order))
     said = LockedError(7, account="ann").message
     held = ("sh", "-c", f"echo x >> {tmp_path}/tries; echo '{said}'; exit 2")
     days = itertools.count(0, 10 * 3600)
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
-    try:
+    with here.keeper_alone():
         keeper.Keeper(here.spooled, held, while_held=0.0, clock=lambda: float(next(days))).keep()
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
     kept = here.kept()
     assert kept.state == "failed"
     assert (kept.reason or "").startswith(
@@ -434,7 +431,7 @@ def test_another_hugewise_than_was_greeted_is_refused(tmp_path: Path) -> None:
 def test_what_is_being_kept_is_not_forgotten(tmp_path: Path) -> None:
     here = Here(tmp_path, {"end": "wait", "blocks": 1})
     here.begin()
-    until(lambda: here.seen().closed == 1, "a block is closed", seen=here.kept)
+    here.closes(1)
     refused = here.ask(ForgetOrder(assignment=ONE))
     assert isinstance(refused, Refusal) and "its keeper lives" in refused.why
     here.ask(EndOrder(assignment=ONE))

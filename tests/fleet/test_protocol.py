@@ -1,7 +1,5 @@
 """Messages between coordinator and hosts: what comes is a value within its bounds, or refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

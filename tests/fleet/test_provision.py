@@ -1,7 +1,5 @@
 """Provisioning: what goes to a host, held against its hash there, and what stays."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path

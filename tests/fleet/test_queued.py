@@ -1,7 +1,5 @@
 """Slurm as an engine, by programs that print what Slurm's print (`tests.fleet.queued`): what is done by state."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -121,22 +119,21 @@ def test_a_job_that_runs_is_told_to_end_by_a_signal_and_is_not_over_yet(
     assert look(engine).state == "starting"
 
 
-@pytest.mark.parametrize("state", ["CANCELLED", "NODE_FAIL", "TIMEOUT", "COMPLETED"])
-def test_a_job_that_ended_without_a_last_word_is_queued_again(
-    engine: SlurmEngine, slurm: QueuedSlurm, state: str
+@pytest.mark.parametrize(
+    ("state", "over"),
+    [
+        *((state, True) for state in ("CANCELLED", "NODE_FAIL", "TIMEOUT", "COMPLETED")),
+        *((state, False) for state in ("CONFIGURING", "COMPLETING", "SUSPENDED", "REQUEUE_HOLD")),
+    ],
+)
+def test_a_job_that_ended_without_a_last_word_and_no_other_is_queued_again(
+    engine: SlurmEngine, slurm: QueuedSlurm, state: str, over: bool
 ) -> None:
     begin(engine)
     slurm.become(12, state)
-    assert look(engine).reason == "its job 13 is PENDING"
-    assert slurm.states() == [state, "PENDING"]
-
-
-@pytest.mark.parametrize("state", ["CONFIGURING", "COMPLETING", "SUSPENDED", "REQUEUE_HOLD"])
-def test_a_job_that_is_not_over_is_not_queued_again(engine: SlurmEngine, slurm: QueuedSlurm, state: str) -> None:
-    begin(engine)
-    slurm.become(12, state)
-    assert look(engine).keeper
-    assert slurm.states() == [state]
+    seen = look(engine)
+    assert seen.reason == "its job 13 is PENDING" if over else seen.keeper
+    assert slurm.states() == ([state, "PENDING"] if over else [state])
 
 
 def test_what_has_ended_is_not_asked_of_slurm(engine: SlurmEngine, slurm: QueuedSlurm) -> None:

@@ -1,7 +1,5 @@
 """One host as root with system-wide policies: whatever is killed, its page settings are as before."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Slurm as Debian has it: jobs that are queued, run, cancelled and killed, and a node that is drained."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -3,8 +3,6 @@
 Two hosts (`harness`), on which nothing is installed at first. What is wrong is told before anything is begun.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Iterator

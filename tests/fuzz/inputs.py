@@ -1,7 +1,5 @@
 """Broken inputs: made from whole ones, or of nothing."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

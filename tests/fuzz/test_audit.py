@@ -1,7 +1,5 @@
 """A host whose files are broken, or hostile, is audited all the same; nothing of it is printed that is no text."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Study files, values on the command line, libvirt's XML and JSON that are broken: a value, or the one error."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

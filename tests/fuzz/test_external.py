@@ -1,7 +1,5 @@
 """Files of measurements that are broken: `hugewise analyze` says what they hold, or names file and cure and exits 2."""
 
-from __future__ import annotations
-
 import warnings
 from pathlib import Path
 

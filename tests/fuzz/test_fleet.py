@@ -1,7 +1,5 @@
 """What a host says, an inventory, and the log of a fleet, broken: a value, or the one error."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from hypothesis import given

@@ -1,7 +1,5 @@
 """What `hugewise verify` reads of a process, broken: a value, in time, and never an error."""
 
-from __future__ import annotations
-
 import io
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a program may write to the report of the layout library, and what stands in a command: never an error."""
 
-from __future__ import annotations
-
 import tempfile
 from contextlib import suppress
 from pathlib import Path

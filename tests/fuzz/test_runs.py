@@ -1,7 +1,5 @@
 """Folders of runs that somebody else made, broken: they are reported, or refused with the file and a cure."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import warnings

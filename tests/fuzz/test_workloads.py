@@ -1,7 +1,5 @@
 """What programs of an attempt print, broken: it is read, or the attempt has failed with the reason; the run goes on."""
 
-from __future__ import annotations
-
 import gzip
 import inspect
 import io
@@ -30,7 +28,6 @@ from tests.build.workloads import Said, given, use
 from tests.fuzz.inputs import HOSTILE, broken, fuzzed, in_time
 
 TESTS = Path(__file__).parents[1]
-GOLDEN = TESTS / "golden"
 STATS = b"n:1 mse_avg:0.53 psnr_avg:50.00 psnr_y:49.12\nn:2 mse_avg:0.53 psnr_avg:inf psnr_y:49.12 \n"
 STATUS = b"Innodb_buffer_pool_bytes_data\t52000000\nInnodb_buffer_pool_read_ahead\t5\nInnodb_buffer_pool_reads\t9\n"
 NODES = b"Total time (ms) : 7\nNodes searched  : 3595441\nNodes/second    : 9\n"
@@ -64,23 +61,14 @@ class Case:
     turns: bool = False
 
 
+REDIS, INFO = bytes_of("golden/keyvalue/redis.jsonl"), bytes_of("golden/keyvalue/redis-info.txt")
+NO_RATE, SYSBENCH = bytes_of("golden/keyvalue/sla-none.jsonl"), bytes_of("golden/mysql-ro/sysbench.txt")
 TURNS = b'"turns":{"count":1,"slice_operations":9,"washed":2,"operations":9,"wall_ns":5,"turn_ns":[4]},'
+MYSQL = {"timed": SYSBENCH, "cpus": b"1\n", "begun": STATUS, "ended": STATUS}
 CASES = {
-    "redis": Case(
-        "redis",
-        {},
-        {"timed": bytes_of("golden/keyvalue/redis.jsonl"), "told-0": bytes_of("golden/keyvalue/redis-info.txt")},
-    ),
-    "redis-saving": Case(
-        "redis",
-        {"bgsave": True},
-        {"timed": bytes_of("golden/keyvalue/redis.jsonl"), "told-0": bytes_of("golden/keyvalue/redis-info.txt")},
-    ),
-    "redis-sla": Case(
-        "redis",
-        {"mode": "sla"},
-        {"timed": bytes_of("golden/keyvalue/sla-none.jsonl"), "told-0": bytes_of("golden/keyvalue/redis-info.txt")},
-    ),
+    "redis": Case("redis", {}, {"timed": REDIS, "told-0": INFO}),
+    "redis-saving": Case("redis", {"bgsave": True}, {"timed": REDIS, "told-0": INFO}),
+    "redis-sla": Case("redis", {"mode": "sla"}, {"timed": NO_RATE, "told-0": INFO}),
     "memcached": Case(
         "memcached",
         {},
@@ -94,15 +82,11 @@ CASES = {
         {"duration": "15s"},
         {"timed": bytes_of("golden/tpcc/go-tpc-touching.jsonl"), "cpus": b"1\n", "lead": b"21\n"},
     ),
-    "mysql-ro": Case(
-        "mysql-ro",
-        {},
-        {"timed": bytes_of("golden/mysql-ro/sysbench.txt"), "cpus": b"1\n", "begun": STATUS, "ended": STATUS},
-    ),
+    "mysql-ro": Case("mysql-ro", {}, MYSQL),
     "mysql-ro-turns": Case(
         "mysql-ro",
         {"threads": 2},
-        {"timed": bytes_of("golden/mysql-ro/sysbench.txt"), "cpus": b"1\n", "begun": STATUS, "ended": STATUS},
+        MYSQL,
         {f"transactions.{n}": b"%d 1 500 0 999 0\n%d 2 400 0 1000 500000\n" % (n, n) for n in range(2)},
         turns=True,
     ),
@@ -110,9 +94,9 @@ CASES = {
         "redis",
         {},
         {
-            "timed": bytes_of("golden/keyvalue/redis.jsonl").replace(b'"sequence":', TURNS + b'"sequence":', 1),
-            "fill": bytes_of("golden/keyvalue/redis.jsonl"),
-            "told-0": bytes_of("golden/keyvalue/redis-info.txt"),
+            "timed": REDIS.replace(b'"sequence":', TURNS + b'"sequence":', 1),
+            "fill": REDIS,
+            "told-0": INFO,
         },
     ),
     "pgbench": Case(
@@ -303,14 +287,7 @@ def test_a_reader_that_breaks_fails_the_attempt_and_not_the_run() -> None:
         return read
 
     workload = staged("iperf3")
-    for error in (
-        RecursionError("x"),
-        OSError(5, "x"),
-        OverflowError("x"),
-        TypeError("x"),
-        KeyError("x"),
-        IndexError("x"),
-    ):
-        breaking = type("Breaking", (type(workload),), {"read": breaks(error)})()
-        with pytest.raises(UnreadableError, match=type(error).__name__):
+    for kind in (RecursionError, OSError, OverflowError, TypeError, KeyError, IndexError):
+        breaking = type("Breaking", (type(workload),), {"read": breaks(kind("x"))})()
+        with pytest.raises(UnreadableError, match=kind.__name__):
             outcome.read(breaking, Said({}), {})

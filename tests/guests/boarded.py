@@ -1,7 +1,5 @@
 """What boards guests, with everything faked that boots."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager

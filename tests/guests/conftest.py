@@ -1,7 +1,5 @@
 """Guests for tests that boot one: Debian's kernels, and the agent alone as their user space."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import tempfile

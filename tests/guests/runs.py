@@ -1,7 +1,5 @@
 """Studies of guests that boot fast, and what a run of one could leave behind."""
 
-from __future__ import annotations
-
 import os
 import re
 import time

@@ -1,7 +1,5 @@
 """QEMUs whose guests stand still before their first instruction: nothing boots. All that QEMU does first is done."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager

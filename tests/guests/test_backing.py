@@ -1,7 +1,5 @@
 """What a guest's memory is made of, by smaps; and what KVM maps of it, by a fake debugfs and a fake monitor."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping

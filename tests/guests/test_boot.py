@@ -1,7 +1,5 @@
 """Guests that are really booted, under TCG: they come up, and they go, whatever happens to them or to hugewise."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import re

@@ -1,7 +1,5 @@
 """The cache, made once and whole, and as root refused where another account could change it; and its sandboxes."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import signal

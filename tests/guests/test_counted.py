@@ -1,7 +1,5 @@
 """A counting guest, heard when all its orders are done; and surveys, machines of which some files are known."""
 
-from __future__ import annotations
-
 import re
 import signal
 import subprocess

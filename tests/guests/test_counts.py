@@ -1,7 +1,5 @@
 """What is counted under emulation is exact: page faults and allocations by the guests' kernels, and instructions."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager

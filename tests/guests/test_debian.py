@@ -1,7 +1,5 @@
 """Debian packages: archives, names and versions by a private apt; unpacked below a folder; what is said meanwhile."""
 
-from __future__ import annotations
-
 import io
 import os
 import pwd
@@ -80,12 +78,15 @@ def test_the_private_state_names_nothing_of_the_machines_own_and_clears_its_hook
 
 
 @pytest.mark.parametrize("name", ["-oDir=/", "hello world", "a;b", "UPPER", ""])
-def test_a_name_that_is_no_package_never_reaches_apt(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_that_is_no_package_or_no_suite_never_reaches_apt(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(debian, "_state", lambda *_, **__: None)
     with pytest.raises(UserError, match="no name of a Debian"):
         debian.resolve([name], "trixie", "arm64")
     with pytest.raises(UserError, match="no name of a Debian"):
         debian.source(name, "trixie")
+    monkeypatch.undo()
+    with pytest.raises(UserError, match="no suite of Debian"):
+        debian.resolve(["hello"], "trixie main\nTrusted: yes", "arm64")
 
 
 def test_the_path_of_sources_is_all_that_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,11 +99,6 @@ def test_the_path_of_sources_is_all_that_is_printed(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(debian, "source", fetched)
     done = CliRunner().invoke(cli, ["guest", "source", "gdb", "--suite", "bookworm"], catch_exceptions=False)
     assert (done.stdout, done.stderr) == (f"{tmp_path}/gdb_bookworm.orig.tar.xz\n", "fetching\n")
-
-
-def test_a_suite_is_a_word() -> None:
-    with pytest.raises(UserError, match="no suite of Debian"):
-        debian.resolve(["hello"], "trixie main\nTrusted: yes", "arm64")
 
 
 def test_a_broken_package_is_said_to_be_one(tmp_path: Path) -> None:

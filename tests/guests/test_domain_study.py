@@ -1,7 +1,5 @@
 """From a libvirt domain to a study of its memory: what is restated, what is named, and that it runs."""
 
-from __future__ import annotations
-
 import os
 import re
 import struct

@@ -1,7 +1,5 @@
 """A guest that means harm: whatever its agent answers, root has a value or an error, in bounded time and memory."""
 
-from __future__ import annotations
-
 import base64
 import itertools
 import os
@@ -232,25 +230,18 @@ def test_whatever_a_guest_answers_its_files_give_a_value_or_an_error(seed: int, 
 # -- what each of these did before there was a bound
 
 
-def _saying(says: bytes, _: object) -> bytes:
-    return says
-
-
 def _next(answers: Iterator[bytes], _: object) -> bytes:
     return next(answers)
 
 
-def test_a_file_that_a_guest_says_is_endless_is_not_taken() -> None:
+def test_a_file_that_a_guest_says_is_endless_is_not_taken_and_one_that_comes_in_crumbs_ends() -> None:
     whole = base64.b64encode(bytes(agents.CHUNK))
     for size in (agents.MOST_OF_A_FILE + 1, 1 << 62):
         says = b'{"id":ID,"ok":{"data":"%s","size":%d}}\n' % (whole, size)
-        with greeted(partial(_saying, says)) as (agent, guest):
+        with greeted(partial(_next, itertools.repeat(says))) as (agent, guest):
             with pytest.raises(MachineError, match=rf"/x has {size} bytes, more than the \d+ that are taken over"):
                 list(agent.get("/x"))
             assert len(guest.heard) == 1
-
-
-def test_a_file_that_comes_in_crumbs_ends() -> None:
     with greeted(lambda _: b'{"id":ID,"ok":{"data":"QQ==","size":60000000}}\n') as (agent, guest):
         assert sum(map(len, agent.get("/x"))) == 1
         assert len(guest.heard) == 1

@@ -1,7 +1,5 @@
 """Which QEMU guests have, which accelerator and why, and whom QEMU runs as."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import subprocess

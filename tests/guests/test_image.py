@@ -1,7 +1,5 @@
 """The initramfs and images: what is in them, in which order, and that the same gives the same."""
 
-from __future__ import annotations
-
 import hashlib
 import lzma
 import os
@@ -215,7 +213,7 @@ def test_programs_of_an_image_run_in_a_guest(tmp_path: Path, arm64: Bootable, ho
 NAMES = st.text("abcdé-.", min_size=1, max_size=12).filter(lambda name: name.strip("."))
 
 
-def test_a_member_is_written_as_the_kernels_documentation_says() -> None:
+def test_a_member_is_written_as_the_kernels_documentation_says_and_folders_above_come_first_and_once() -> None:
     data = image.cpio_archive([image.regular_file("init", b"hello", 0o755)])
     head = b"07070100000001000081ed0000000000000000000000010000000000000005"
     head += b"000000000000000000000000000000000000000500000000"
@@ -224,19 +222,10 @@ def test_a_member_is_written_as_the_kernels_documentation_says() -> None:
     assert data[124:130] == b"070701"
     assert b"TRAILER!!!\0" in data
     assert len(data) % 512 == 0
-
-
-def test_folders_above_come_first_and_once() -> None:
-    entries = entries_of(
-        image.cpio_archive(
-            [image.regular_file("/a/b/one", b"1"), image.regular_file("a/b/two", b"2"), image.directory("a")]
-        )
-    )
+    below = [image.regular_file("/a/b/one", b"1"), image.regular_file("a/b/two", b"2"), image.directory("a")]
+    entries = entries_of(image.cpio_archive(below))
     assert [entry.path for entry in entries] == ["a", "a/b", "a/b/one", "a/b/two"]
     assert [stat.S_ISDIR(entry.mode) for entry in entries] == [True, True, False, False]
-
-
-def test_a_file_cannot_be_there_twice() -> None:
     with pytest.raises(HugewiseError, match="has init twice"):
         image.cpio_archive([image.regular_file("init", b"1"), image.regular_file("/init", b"2")])
 

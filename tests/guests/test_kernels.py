@@ -1,7 +1,5 @@
 """Kernels of guests: their modules, packages of Debian, configurations and recipes, and how one is built."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json
@@ -111,6 +109,8 @@ def test_each_module_is_loaded_after_what_it_needs() -> None:
         assert all(found.index(needed) < found.index(name) for needed in about.depends)
     assert found.index("crc32c_generic") < found.index("ext4")  # by its alias, which is no dependency
     assert found[0] == "virtio_mmio"  # virtio_pci and virtio_console are built in
+    circle = {"a": Module(("b",)), "b": Module((), ("a",))}
+    assert kernels.load_order(["a"], circle, circle.__getitem__) == ["b", "a"]
 
 
 def test_a_guest_that_mounts_no_nfs_goes_without_its_modules(tmp_path: Path) -> None:
@@ -123,11 +123,6 @@ def test_a_guest_that_mounts_no_nfs_goes_without_its_modules(tmp_path: Path) -> 
     )
     own_files = msgspec.structs.replace(kernel, modules=("/lib/modules/6/nfs-acl.ko.xz", "/lib/modules/6/9p.ko.xz"))
     assert kernels.without_nfs(own_files).modules == ("/lib/modules/6/9p.ko.xz",)
-
-
-def test_modules_that_need_each_other_do_not_go_round() -> None:
-    about = {"a": Module(("b",)), "b": Module((), ("a",))}
-    assert kernels.load_order(["a"], about, about.__getitem__) == ["b", "a"]
 
 
 def test_the_modules_below_a_folder(tmp_path: Path) -> None:
@@ -216,26 +211,18 @@ SAID = "".join(
 NAME = "linux-image-6.12.107+deb13-arm64"
 
 
-def test_a_meta_package_means_the_version_that_it_brings() -> None:
+def test_a_meta_package_means_the_version_that_it_brings_with_its_modules() -> None:
     resolved = debian.parse_uris(SAID, ("trixie", "arm64"))
     assert len(resolved) == 4
     for asked in ("linux-image-arm64", NAME):
         (found,) = kernels.chosen(asked, resolved)
         assert (found.name, found.version, found.sha256) == (NAME, "6.12.107-1", "2" * 64)
-
-
-def test_modules_of_a_package_of_their_own_come_along() -> None:
     more = "'http://x/y' linux-modules-7.1.3-arm64_7.1.3-1_arm64.deb 4 SHA256:" + "5" * 64
-    resolved = debian.parse_uris(SAID + more, ("forky", "arm64"))
-    assert [each.name for each in kernels.chosen("linux-image-arm64", resolved)] == [NAME, "linux-modules-7.1.3-arm64"]
-
-
-def test_a_package_without_a_kernel_is_no_kernel() -> None:
-    resolved = [
-        package for package in debian.parse_uris(SAID, ("trixie", "arm64")) if not package.name.startswith("linux-im")
-    ]
+    both = debian.parse_uris(SAID + more, ("forky", "arm64"))
+    assert [each.name for each in kernels.chosen("linux-image-arm64", both)] == [NAME, "linux-modules-7.1.3-arm64"]
+    others = [package for package in resolved if not package.name.startswith("linux-im")]
     with pytest.raises(UserError, match="redis does not bring one kernel: it brings none"):
-        kernels.chosen("redis", resolved)
+        kernels.chosen("redis", others)
 
 
 RELEASE = "6.12.107-arm64"
@@ -350,7 +337,7 @@ CONFIG_NET=y
 """
 
 
-def test_the_form_of_configurations() -> None:
+def test_the_form_of_configurations_and_the_base_page_that_they_say() -> None:
     assert build.parse_config(HERE) == {
         "CC_VERSION_TEXT": '"aarch64-linux-gnu-gcc (Debian 12.2.0-14) 12.2.0"',
         "PGTABLE_LEVELS": "4",
@@ -359,6 +346,9 @@ def test_the_form_of_configurations() -> None:
         "SWAP": "n",
         "NET": "y",
     }
+    assert build.base_page(build.parse_config(HERE)) == 4096
+    assert build.base_page({"ARM64_16K_PAGES": "y"}) == 16384
+    assert build.base_page({"ARM64_64K_PAGES": "y", "ARM64_4K_PAGES": "n"}) == 65536
 
 
 @pytest.mark.parametrize("line", ["NET=y", "CONFIG_NET", "CONFIG-NET=y", "export X=1"])
@@ -393,12 +383,6 @@ def test_what_differs_between_two_configurations() -> None:
     assert build.differing_symbols(HERE, HERE) == []
 
 
-def test_the_base_page() -> None:
-    assert build.base_page(build.parse_config(HERE)) == 4096
-    assert build.base_page({"ARM64_16K_PAGES": "y"}) == 16384
-    assert build.base_page({"ARM64_64K_PAGES": "y", "ARM64_4K_PAGES": "n"}) == 65536
-
-
 @pytest.mark.parametrize("name", RECIPES)
 def test_recipes_differ_from_their_base_in_one_fragment(name: str) -> None:
     recipe = RECIPES[name]
@@ -420,27 +404,16 @@ def test_the_arm64_kernels_differ_in_their_page_size_alone() -> None:
 
 def put(name: str, text: str, suite: str = "trixie") -> Kernel:
     """A kernel of that name in the cache, with the configuration `text`."""
-    arch = build.RECIPES[name].arch
-    asked = build.build_key(build.RECIPES[name], suite)
+    found = build.RECIPES[name]
 
     def make(folder: Path) -> None:
         folder.mkdir()
         (folder / build.IMAGE).write_bytes(b"")
         (folder / build.CONFIG).write_text(text)
-        build.write_record(
-            folder,
-            Kernel(
-                name=name,
-                arch=arch,
-                image=build.IMAGE,
-                digest="0",
-                release=f"6.12-{name}",
-                config=build.CONFIG,
-                origin="x",
-            ),
-        )
+        kernel = Kernel(name=name, arch=found.arch, image=build.IMAGE, digest="0", release=f"6.12-{name}", origin="x")
+        build.write_record(folder, msgspec.structs.replace(kernel, config=build.CONFIG))
 
-    return build.make_or_find(asked, {"of": name}, make)
+    return build.make_or_find(build.build_key(found, suite), {"of": name}, make)
 
 
 def test_a_recipe_that_is_not_there_or_for_another_architecture() -> None:
@@ -474,15 +447,8 @@ def test_what_building_needs_is_named_with_its_package(monkeypatch: pytest.Monke
     monkeypatch.setattr(build, "_on_path", lambda name: name in ("make", "gcc", "ld", "perl", "tar", "xz", "gzip"))
     monkeypatch.setattr(build, "_includes", lambda header: False)
     monkeypatch.setattr(build, "cross_compile_prefix", lambda arch: "aarch64-linux-gnu-" if arch == "arm64" else "")
-    lacking = {tool.package for tool in build.missing_tools("arm64")}
-    assert lacking == {"flex", "bison", "bc", "dpkg", "gcc-aarch64-linux-gnu"}
-    assert {tool.package for tool in build.missing_tools("x86-64")} == {
-        "flex",
-        "bison",
-        "bc",
-        "dpkg",
-        "libelf-dev",
-    }
+    for arch, own in (("arm64", "gcc-aarch64-linux-gnu"), ("x86-64", "libelf-dev")):
+        assert {tool.package for tool in build.missing_tools(arch)} == {"flex", "bison", "bc", "dpkg", own}  # type: ignore[arg-type]
     # All in one go: without a compiler nobody can tell whether the header is there.
     monkeypatch.setattr(build, "_on_path", lambda name: name != "gcc")
     assert build.missing_tools("x86-64") == (

@@ -2,8 +2,6 @@
 and they go on.
 """
 
-from __future__ import annotations
-
 import os
 import pwd
 import signal

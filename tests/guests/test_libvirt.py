@@ -1,7 +1,5 @@
 """The memory of a libvirt domain, read and written, and how an arm in guests is deployed."""
 
-from __future__ import annotations
-
 import tomllib
 
 import pytest

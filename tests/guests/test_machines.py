@@ -1,7 +1,5 @@
 """Guests with everything faked that boots: QEMU's words, what is kept, that nothing stays; and their cgroups."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -107,7 +105,7 @@ def test_what_a_guest_was_is_kept_with_the_proof_of_its_memory(yard: Yard, tmp_p
     machine.close()
 
 
-def test_a_guest_without_its_backing_is_a_problem(yard: Yard, tmp_path: Path) -> None:
+def test_a_guest_without_its_backing_or_its_proof_is_a_problem(yard: Yard, tmp_path: Path) -> None:
     why = "512 MiB of 1 GiB are base pages"
     yard.proof, yard.obeys = msgspec.structs.replace(PROVEN, accepted=False, share=0.5, why=why), False
     machine = yard.boarding().board(cell(), arm(), trial(), 1, tmp_path / "x")
@@ -115,9 +113,6 @@ def test_a_guest_without_its_backing_is_a_problem(yard: Yard, tmp_path: Path) ->
     assert backed.problem == f"backing hugetlb-1g: {why}"
     assert backed.facts["ended"] == "killed: it did not end when it was told to"
     machine.close()
-
-
-def test_one_that_is_gone_before_its_proof_is_known_all_the_same(yard: Yard, tmp_path: Path) -> None:
     yard.proof = MachineError("QEMU's smaps cannot be read")
     machine = yard.boarding().board(cell(), arm(), trial(), 1, tmp_path / "x")
     backed = machine.leave()
@@ -215,12 +210,18 @@ def test_what_is_not_counted_is_none(tmp_path: Path) -> None:
         counted.limit_memory(1 << 20)
 
 
-def test_a_group_that_cannot_be_killed_or_removed_says_so(tmp_path: Path) -> None:
+def test_a_group_that_cannot_be_killed_frozen_or_removed_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "cgroup.events").write_text("populated 1\nfrozen 0\n")
     with pytest.raises(MachineError, match="cannot kill what is in the cgroup"):
         leaf(tmp_path).kill()
     with pytest.raises(MachineError, match="cannot remove the cgroup"):
         leaf(tmp_path).remove()
+    monkeypatch.setattr("hugewise.guests.machines._PATIENCE_S", 0.01)
+    (tmp_path / "cgroup.freeze").write_text("0")
+    with pytest.raises(MachineError, match=f"{tmp_path} does not freeze within"):
+        leaf(tmp_path).freeze()
 
 
 def test_a_group_is_frozen_by_its_guests_kernel_alone(tmp_path: Path) -> None:
@@ -236,14 +237,6 @@ def test_a_group_is_frozen_by_its_guests_kernel_alone(tmp_path: Path) -> None:
     (tmp_path / "cgroup.events").unlink()
     with pytest.raises(MachineError, match="the freezer of"):
         leaf(tmp_path).thaw()
-
-
-def test_a_group_that_does_not_freeze_is_an_error_of_the_guest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hugewise.guests.machines._PATIENCE_S", 0.01)
-    (tmp_path / "cgroup.freeze").write_text("0")
-    (tmp_path / "cgroup.events").write_text("frozen 0\n")
-    with pytest.raises(MachineError, match=f"{tmp_path} does not freeze within"):
-        leaf(tmp_path).freeze()
 
 
 def test_what_was_in_a_guest_that_is_gone_is_gone_too(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """The NFS server on the host: its configuration, its life, and a guest that writes and reads there."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import signal

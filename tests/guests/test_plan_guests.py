@@ -1,7 +1,5 @@
 """Plans of studies whose arms run in guests: each kernel with its own pages, and only what emulation counts exactly."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -118,14 +116,11 @@ def test_an_arm_has_the_policies_and_pages_of_its_kernel() -> None:
     assert only(made).arm("16k-2m").treatment.knobs[f"{THP}/hugepages-2048kB/enabled"] == "always"
 
 
-def test_a_policy_that_one_kernel_lacks_is_left_out_of_that_kernel_alone() -> None:
+def test_a_policy_that_one_kernel_lacks_or_whose_kernel_is_not_there_is_left_out_alone() -> None:
     made = planned(use=["base", "mthp-16k", {"name": "16k-16k", "from": "mthp-16k", "kernel": "16k"}])
     assert [arm.name for arm in only(made).arms] == ["base", "mthp-16k"]
     reason = "the kernel has no transparent huge pages (mTHP) of 16k (it has: 64k, 2m)"
     assert made.left_out == (LeftOut(EVERY, "16k-16k", reason),)
-
-
-def test_a_kernel_that_is_not_there_says_why() -> None:
     house = House()
     house.surveys["16k"] = "the kernel 16k was not booted yet"
     made = planned(house, use=["base", "thp", {"name": "16k", "from": "base", "kernel": "16k"}])
@@ -241,7 +236,7 @@ def test_guests_that_run_at_once_share_the_memory_of_the_host() -> None:
     }
 
 
-def test_programs_are_looked_for_in_the_image() -> None:
+def test_programs_are_looked_for_in_the_image_unless_it_is_still_to_be_made() -> None:
     house = House()
     seen: list[bool] = []
 
@@ -255,12 +250,9 @@ def test_programs_are_looked_for_in_the_image() -> None:
     assert not house.inside
     absent = planned(house, workload={"name": "absent"})
     assert absent.left_out[-1].packages == ("redis-server", "gcc", "libc6-dev", "make")  # what the image must have
-
-
-def test_packages_are_no_lack_where_the_image_is_still_to_be_made() -> None:
-    """What no package brings is one all the same."""
     made = planned(House(pending=True), workload={"name": "absent"})
-    assert made.left_out == (LeftOut("absent", EVERY, "the folder of SPEC CPU is not named"),)
+    no_package = "the folder of SPEC CPU is not named"  # what no package brings is a lack all the same
+    assert made.left_out == (LeftOut("absent", EVERY, no_package),)
 
 
 def test_slots_are_cpus_of_this_host() -> None:
@@ -271,7 +263,7 @@ def test_slots_are_cpus_of_this_host() -> None:
     assert made.left_out == (LeftOut("fault", EVERY, "CPU 5 of the design's slots is not online here"),)
 
 
-def test_a_backing_that_this_host_cannot_give_is_left_out() -> None:
+def test_a_backing_that_this_host_cannot_give_is_left_out_before_anything_boots() -> None:
     use = ["base", "thp", *({"name": name, "from": "base", "backing": name} for name in ("hugetlb-2m", "hugetlb-1g"))]
     use[0] = {"name": "base", "backing": "base"}
     assert planned(use=use).left_out == ()
@@ -288,6 +280,10 @@ def test_a_backing_that_this_host_cannot_give_is_left_out() -> None:
         made = planned(use=[use[0], "thp", use[2]], host=host)
         assert [arm.name for arm in only(made).arms] == ["base", "hugetlb-2m"]
         assert reason in made.left_out[0].reason
+    small = {path: text for path, text in POOLS.items() if "2048kB" in path}
+    made = planned(use=use, host=KnobFiles(ADVISED | small))
+    assert [arm.name for arm in only(made).arms] == ["base", "thp", "hugetlb-2m"]
+    assert made.left_out == (LeftOut(EVERY, "hugetlb-1g", "this host has no pool of 1g pages"),)
 
 
 def test_a_host_without_thp_leaves_out_only_who_asked_for_them() -> None:
@@ -328,14 +324,6 @@ class Image(House):
     def within(self) -> Iterator[None]:
         with programs.looking_in(()):
             yield
-
-
-def test_a_pool_that_this_host_lacks_is_left_out_before_anything_boots() -> None:
-    use = ["base", *({"name": name, "from": "base", "backing": name} for name in ("hugetlb-2m", "hugetlb-1g"))]
-    small = {path: text for path, text in POOLS.items() if "2048kB" in path}
-    made = planned(use=use, host=KnobFiles(ADVISED | small))
-    assert [arm.name for arm in only(made).arms] == ["base", "hugetlb-2m"]
-    assert made.left_out == (LeftOut(EVERY, "hugetlb-1g", "this host has no pool of 1g pages"),)
 
 
 def test_a_node_that_this_host_lacks_is_left_out_before_anything_boots() -> None:

@@ -5,8 +5,6 @@ Under TCG it counts CPU_CYCLES alone: INST_RETIRED needs icount, and the events 
 move it, and one that no event is behind. What it said stands in `recorded-arm64.json`.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

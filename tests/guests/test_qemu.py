@@ -1,7 +1,5 @@
 """QEMU's command line. HUGEWISE_WRITE_GOLDEN=1 writes the golden files below tests/golden/qemu anew."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a study's guests need, in the order in which it is had; everything that fetches, builds or boots is faked."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from typing import Any
@@ -150,11 +148,14 @@ def test_a_guest_is_another_machine_by_what_changes_its_noise(provider: Provider
     assert one not in [made.identity("two", backing), made.identity("one", Backing())]
 
 
-def test_modules_of_nfs_are_loaded_where_it_is_mounted(provider: Provider) -> None:
+def test_without_packages_or_nfs_there_is_nothing_but_the_agent(provider: Provider) -> None:
     for keys, modules in (({}, MODULES[:1]), ({"network": "user", "nfs": True}, MODULES)):
-        provided = resources.provide(study(**keys), none, quiet).kernels["one"]
-        assert isinstance(provided, Kernel)
-        assert provided.modules == modules
+        provided = resources.provide(study(**keys), none, quiet)
+        found = provided.kernels["one"]
+        assert isinstance(found, Kernel)
+        assert found.modules == modules
+        assert provided.image.root is None
+    assert not any(asked.startswith("image") for asked in provider.asked)
 
 
 def test_the_accelerator_is_tried_only_where_it_is_open(provider: Provider) -> None:
@@ -174,11 +175,6 @@ def test_the_accelerator_is_tried_only_where_it_is_open(provider: Provider) -> N
     provider.choice = Choice("kvm", "a guest booted with it")
     under = resources.provide(study(), none, quiet)
     assert (under.emulated, under.cpu) == (False, "host")
-
-
-def test_without_packages_there_is_nothing_but_the_agent(provider: Provider) -> None:
-    assert resources.provide(study(), none, quiet).image.root is None
-    assert not any(asked.startswith("image") for asked in provider.asked)
 
 
 def test_guests_that_count_have_no_disk_for_what_workloads_need(provider: Provider) -> None:

@@ -3,8 +3,6 @@
 QEMU is started here as an administrator's libvirt would, and stands still before its first instruction: nothing boots.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Whole runs in guests: what is measured and proven, and which rejected attempts are left out."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 sysbench in both, a build over NFS in both, and iperf3 from one at a time to this host; one block of each.
 """
 
-from __future__ import annotations
-
 import tarfile
 from collections import Counter
 from pathlib import Path

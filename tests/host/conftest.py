@@ -1,7 +1,5 @@
 """A host in a dictionary, and the settings and pools of a run there."""
 
-from __future__ import annotations
-
 import pytest
 
 from hugewise.host.knob import Settings

@@ -1,7 +1,5 @@
 """Whom programs run as: the study's user, an account without rights, who called sudo, or the caller."""
 
-from __future__ import annotations
-
 import os
 import pwd
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Memory that the host of a virtual machine takes back: how much is touched, when, and what is said of its cost."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 

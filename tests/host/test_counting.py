@@ -1,7 +1,5 @@
 """Counters of a process that runs already: a server of a few lines that touches pages when it is asked to."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

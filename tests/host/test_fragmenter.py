@@ -1,7 +1,5 @@
 """The process that keeps free memory in pieces, with a small program in the place of the probe's `fragment`."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Freezing by each of three ways, of real processes and groups that do not obey; who may notice that it was frozen."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """A private hugetlbfs. It takes no page of any pool: only a guest does."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import subprocess

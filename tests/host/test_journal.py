@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -140,10 +138,6 @@ def test_where_the_journal_cannot_be_read_nothing_is_claimed_of_it(path: Path, d
     assert caught.value.hint == "sudo hugewise restore"
 
 
-def test_no_journal_is_nothing_to_do(path: Path) -> None:
-    assert recover(FakeHost(), path).run is None
-
-
 def test_a_torn_last_line_announces_nothing(path: Path) -> None:
     host = FakeHost()
     before = read_knobs(host)
@@ -171,10 +165,11 @@ def test_a_new_run_does_not_begin_over_an_open_journal(path: Path, dead: FakeHos
     journal.close()
 
 
-def test_a_journal_without_an_owner_keeps_no_run_from_beginning(path: Path) -> None:
+def test_no_journal_and_one_without_an_owner_keep_no_run_from_beginning(path: Path) -> None:
+    host = FakeHost()
+    assert recover(host, path).run is None
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"")
-    host = FakeHost()
     Journal.begin(host, path, "run").close()
     assert recover(host, path).run is None
 

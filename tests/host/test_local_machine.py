@@ -1,7 +1,5 @@
 """This host as a machine, with folders of attempts and copies of data; machine/test_machines.py has what all share."""
 
-from __future__ import annotations
-
 import os
 import re
 import select

@@ -1,7 +1,5 @@
 """The lock: who holds it, how far it reaches, and the folders of the host that root takes it in."""
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import os

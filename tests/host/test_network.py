@@ -1,7 +1,5 @@
 """The network of this host: the way to a guest, and what processes listen at."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -1,7 +1,5 @@
 """The lists of free pages of each CPU: they are emptied for a moment, and the setting is put back whatever happens."""
 
-from __future__ import annotations
-
 import errno
 
 import pytest

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import errno
 import mmap
 import subprocess
@@ -200,7 +198,7 @@ def test_a_pool_that_others_made_smaller_is_theirs_once_it_is_named(
     assert host.read(PATH) == "40"
 
 
-def test_an_ordinary_user_gets_what_is_free() -> None:
+def test_an_ordinary_user_gets_what_is_free_and_not_reserved() -> None:
     host = FakeHost()
     host.turn(PATH, "50")
     host.use(2048, 20)
@@ -208,11 +206,7 @@ def test_an_ordinary_user_gets_what_is_free() -> None:
     pools = Pools(Settings(host, None))
     assert pools.fill({SMALL: 100, LARGE: 1}) == {LARGE: 0, SMALL: 30}
     assert pools.restore() == []
-
-
-def test_reserved_pages_are_not_available() -> None:
-    host = FakeHost()
-    host.turn(PATH, "50")
+    host.use(2048, -20)
     host.numbers[f"{HUGETLB}/hugepages-2048kB/resv_hugepages"] = 45
     assert (available(host, SMALL), in_use(host, SMALL)) == (5, 45)
 

@@ -3,8 +3,6 @@
 The workload was played as `nobody`, in a folder that the journal names; the process that held the host is killed.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

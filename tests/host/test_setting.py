@@ -1,7 +1,5 @@
 """Settings: what is turned is put back; what a plan sees of a host whose settings a run has turned."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec
@@ -43,20 +41,9 @@ def test_knobs_are_found_by_what_is_present() -> None:
     assert "/sys/devices/system/node/node0/hugepages/hugepages-1048576kB/nr_hugepages" in found
     assert all(is_knob(path) for path in found)
     assert not any("hugepages-2048kB/enabled" in path for path in read_knobs(FakeHost(thp=False)))
-
-
-def test_what_is_no_knob_is_never_written_to() -> None:
+    # What is no knob is never written to.
     for path in ("/etc/passwd", f"{THP}/../../x", f"{THP}/a/b/c", f"{HUGETLB}/hugepages-2048kB/demote"):
         assert not is_knob(path)
-
-
-def test_surplus_pages_are_not_part_of_a_pools_value() -> None:
-    host = FakeHost()
-    host.turn(f"{HUGETLB}/hugepages-2048kB/nr_hugepages", "10")
-    host.use(2048, 8)
-    host.turn(f"{HUGETLB}/hugepages-2048kB/nr_hugepages", "5")
-    assert host.read(f"{HUGETLB}/hugepages-2048kB/nr_hugepages") == "8"
-    assert read(host, f"{HUGETLB}/hugepages-2048kB/nr_hugepages") == "5"
 
 
 def test_apply_turns_only_what_differs_and_goes_back_to_the_start() -> None:
@@ -151,6 +138,9 @@ def test_without_a_journal_nothing_is_turned() -> None:
     with pytest.raises(SettingError, match="only root"):
         settings.apply({ENABLED: "always"})
     assert host.writes == []
+    with pytest.raises(SettingError, match="only root turns knobs"):
+        settings.alternation(ARMS)
+    assert settings.alternation(({}, {}))(1) == []
 
 
 def test_intent_comes_before_the_knob(host: FakeHost, notes: Notes, settings: Settings) -> None:
@@ -280,12 +270,6 @@ def test_what_somebody_else_turned_after_the_last_turn_is_left_to_them() -> None
     assert (read(host, ENABLED), read(host, M64)) == ("always", "never")
 
 
-def test_only_root_has_arms_whose_knobs_are_turned() -> None:
-    with pytest.raises(SettingError, match="only root turns knobs"):
-        Settings(FakeHost(), None).alternation(ARMS)
-    assert Settings(FakeHost(), None).alternation(({}, {}))(1) == []
-
-
 THP_ENABLED, SCAN = f"{THP}/enabled", f"{THP}/khugepaged/pages_to_scan"
 BOOT = "/proc/sys/kernel/random/boot_id"
 
@@ -307,11 +291,8 @@ def test_a_temporary_never_of_another_run_is_not_the_hosts(tmp_path: Path) -> No
     assert (found.read(THP_ENABLED), found.read(SCAN)) == ("always [madvise] never", "4096")
     with pytest.raises(PermissionError):
         found.write(THP_ENABLED, "always")
-
-
-def test_what_somebody_else_has_turned_since_reads_as_it_is(tmp_path: Path) -> None:
-    found = at_rest(host("[always] madvise never", "7"), turned(tmp_path / "journal"))
-    assert (found.read(THP_ENABLED), found.read(SCAN)) == ("[always] madvise never", "7")
+    since = at_rest(host("[always] madvise never", "7"), turned(tmp_path / "journal"))  # somebody else has turned them
+    assert (since.read(THP_ENABLED), since.read(SCAN)) == ("[always] madvise never", "7")
 
 
 def test_without_a_run_under_way_the_host_is_what_it_is(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """Swap files: refused with the reason where there can be none; real ones, and what is left of them after a kill."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Commands of an ordinary user without a cgroup stand still by SIGSTOP; their launcher does not, and ends them."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

@@ -3,8 +3,6 @@
 Slow, and made to be read: it shares nothing with the probe, and knows neither PAGEMAP_SCAN nor groups nor guesses.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """Programs of the tests' own that have their memory in a way, and stay."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import tempfile

@@ -1,7 +1,5 @@
 """Which allocator a program has, from real programs and from what others may put into theirs."""
 
-from __future__ import annotations
-
 import io
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """What backs a mapping where only smaps says it, and what is said of memory that could be in larger pages."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """A captured smaps: what it says of huge pages, what it does not, and what is no smaps."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Real processes: what is found of them is what a plain reader finds, and shared memory is counted once."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Each reason why pages are missing, from what was seen: how much, and silent where there is none."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

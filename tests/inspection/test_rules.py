@@ -1,7 +1,5 @@
 """The rules in force are read by what is there, with `inherit` resolved."""
 
-from __future__ import annotations
-
 from hugewise.host.local_host import LocalHost
 from hugewise.inspection.rules import Khugepaged, PoolState, rules_of
 from hugewise.model.pages import HUGETLB, THP, PageSizes

@@ -1,7 +1,5 @@
 """smaps becomes mappings, whatever stands in names; nothing in it raises."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """Which processes `inspect` is asked for: numbers, units and control groups; hostile names are none."""
 
-from __future__ import annotations
-
 import pytest
 
 from hugewise.errors import UserError
@@ -107,30 +105,19 @@ def proc(pid: int, parent: int = 1, state: str = "S", cgroup: str = "0::/", name
 
 
 def test_a_process_is_meant_with_all_that_descends_from_it() -> None:
-    host = Files({**proc(10), **proc(11, 10), **proc(12, 11), **proc(13, 1), **proc(14, 10, "Z"), "/proc/self/x": ""})
-    found = subject("10", host)
+    files = {**proc(10), **proc(11, 10), **proc(12, 11), **proc(13, 1), **proc(14, 10, "Z"), "/proc/self/x": ""}
+    found = subject("10", Files(files))
     assert (found.name, found.processes, found.process) == ("process 10", (10, 11, 12), 10)
-    assert subject("0010", host).processes == (10, 11, 12)
-
-
-def test_a_circle_of_parents_ends() -> None:
-    assert subject("10", Files({**proc(10, 11), **proc(11, 10)})).processes == (10, 11)
-
-
-def test_a_thread_stands_for_its_process() -> None:
-    host = Files({**proc(10), "/proc/15/status": "Name:\tx\nState:\tS\nTgid:\t10\n"})
-    found = subject("15", host)
-    assert found.processes == (10,)
-    assert found.notes == ("15 is a thread of the process 10",)
+    assert subject("0010", Files(files)).processes == (10, 11, 12)
+    assert subject("10", Files({**proc(10, 11), **proc(11, 10)})).processes == (10, 11), "a circle of parents ends"
+    found = subject("15", Files({**files, "/proc/15/status": "Name:\tx\nState:\tS\nTgid:\t10\n"}))
+    assert (found.processes, found.notes) == ((10, 11, 12), ("15 is a thread of the process 10",))
 
 
 @pytest.mark.parametrize("text", ["0", "9", "99999999999999999999", "4294967297"])
-def test_a_number_of_no_process_is_said(text: str) -> None:
+def test_a_number_of_no_process_or_of_one_that_has_ended_is_said(text: str) -> None:
     with pytest.raises(UserError, match=f"{text}: there is no such process"):
         subject(text, Files(proc(10)))
-
-
-def test_one_that_has_ended_is_said() -> None:
     with pytest.raises(UserError, match="the process has ended"):
         subject("10", Files(proc(10, state="Z")))
 
@@ -197,15 +184,12 @@ def test_a_process_lives_as_long_as_a_thread_of_it() -> None:
     assert subject("11", Files(files)).processes == (11, 13)
 
 
-def test_a_controller_is_no_place_of_units() -> None:
+def test_a_controller_is_no_place_of_units_and_without_systemd_there_are_none() -> None:
     """Of version 1, a group that somebody else made by that name."""
     host = Files({**proc(10, cgroup="4:memory:/system.slice/a.service\n1:name=systemd:/"), **BOOTED})
     with pytest.raises(UserError, match=r"a\.service: no process is in a control group") as raised:
         subject("a", host)
     assert raised.value.hint == "is it running? systemctl status a.service"
-
-
-def test_without_systemd_there_are_no_units() -> None:
     with pytest.raises(UserError, match="systemd does not run here") as raised:
         subject("redis", Files(proc(10)))
     assert raised.value.hint == "name a process by its number"

@@ -1,7 +1,5 @@
 """Real processes under the settings of this host: what backs them is found, and why not more. Nothing is turned."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """The agent of a guest as it is spoken to, by a guest that misbehaves; how it behaves itself is in test_machines.py."""
 
-from __future__ import annotations
-
 import base64
 import errno
 import socket

@@ -1,7 +1,5 @@
 """The fingerprint: facts, nulls where there are none, and no secret of the machine."""
 
-from __future__ import annotations
-
 import json
 import os
 

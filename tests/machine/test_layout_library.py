@@ -3,8 +3,6 @@
 What needs huge pages is not run where the machine has switched them off.
 """
 
-from __future__ import annotations
-
 import os
 import resource
 import signal

@@ -1,7 +1,5 @@
 """What every machine promises, whichever it is: this host, or a guest (the probe's own agent, as a process here)."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """Events of processor families as data, and sets of them that fit a PMU: proven on one that is made of a few lines."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

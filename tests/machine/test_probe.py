@@ -1,7 +1,5 @@
 """The contract between Python and Rust: what the probe can say is what Python can read."""
 
-from __future__ import annotations
-
 import json
 import os
 import pwd

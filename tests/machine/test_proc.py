@@ -1,7 +1,5 @@
 """Files below /proc as the kernel writes them: mounts, maps, free memory, and those that cannot be read."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path
@@ -109,18 +107,14 @@ def test_a_line_is_read_whole() -> None:
     assert found[2].name == "/anon_hugepage (deleted)"
 
 
-def test_shared_is_the_largest_anonymous_one_and_no_file() -> None:
+def test_shared_is_the_largest_anonymous_range_large_joins_neighbours_and_all_is_the_process() -> None:
     assert named_ranges(POSTGRES, "shared") == [(0x7F1C00000000, 0x7F1C64600000)]
     assert named_ranges(POSTGRES.replace("/anon_hugepage", "/dev/zero"), "shared") == [(0x7F1C00000000, 0x7F1C64600000)]
+    of_a_file = POSTGRES.replace("/anon_hugepage (deleted)", "/srv/pages")
+    assert named_ranges(of_a_file, "shared") == [(0x7F1C6E3A0000, 0x7F1C6E3A1000)], "no file"
     assert named_ranges(MARIADB, "shared") == []
-
-
-def test_large_joins_what_is_adjacent_and_leaves_out_the_small() -> None:
-    assert named_ranges(MARIADB, "large") == [(0x7F2BA8000000, 0x7F2BB8000000)]
+    assert named_ranges(MARIADB, "large") == [(0x7F2BA8000000, 0x7F2BB8000000)], "without the small"
     assert named_ranges(POSTGRES, "large") == []
-
-
-def test_all_means_the_whole_process() -> None:
     assert named_ranges(POSTGRES, "all") is None
 
 
@@ -128,27 +122,17 @@ PAGE, PMD = 4096, 2 << 20
 
 
 def test_blocks_that_a_huge_page_fits_into_are_counted_in_bytes() -> None:
-    host = Files(memory_files(normal=[8, 0, 0, 0, 0, 0, 0, 0, 0, 2, 1]))
+    files = memory_files(normal=[8, 0, 0, 0, 0, 0, 0, 0, 0, 2, 1])
     small = 256 + 512 + 3 * 1024  # of the zone DMA, which keeps all of it
-    assert free_memory(host, PAGE, PMD) == FreeMemory((small + 8 + 2048) << 12, 2048 << 12)
-
-
-def test_a_zone_that_gives_to_every_program_counts_whole() -> None:
-    files = memory_files(normal=[8, 0, 0, 0, 0, 0, 0, 0, 0, 2, 1]) | {"/proc/zoneinfo": ""}
-    assert free_memory(Files(files), PAGE, PMD).huge == (512 + 3 * 1024 + 2048) << 12
-
-
-def test_what_was_never_in_the_lists_is_as_huge_as_one_likes() -> None:
+    assert free_memory(Files(files), PAGE, PMD) == FreeMemory((small + 8 + 2048) << 12, 2048 << 12)
+    # A zone that gives to every program counts whole.
+    assert free_memory(Files(files | {"/proc/zoneinfo": ""}), PAGE, PMD).huge == (512 + 3 * 1024 + 2048) << 12
+    # What was never in the lists is as huge as one likes.
     files = memory_files(normal=[8]) | {"/proc/meminfo": "MemFree:        1048576 kB\n"}
     assert free_memory(Files(files), PAGE, PMD) == FreeMemory(1 << 30, (1 << 30) - ((3840 + 8) << 12))
-
-
-def test_other_page_sizes_have_another_order() -> None:
+    # Other page sizes have another order.
     files = {"/proc/buddyinfo": "Node 0, zone   Normal  1 1 1 1\n", "/proc/zoneinfo": "", "/proc/meminfo": ""}
     assert free_memory(Files(files), 64 << 10, 256 << 10) == FreeMemory(15 << 16, 12 << 16)
-
-
-def test_a_kernel_that_does_not_say_it_is_an_error() -> None:
     with pytest.raises(OSError):
         free_memory(Files({"/proc/zoneinfo": ZONES}), PAGE, PMD)
 

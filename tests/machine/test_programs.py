@@ -1,7 +1,5 @@
 """Programs are looked for on this host or in an image; what a shell's text and a command line of ssh become."""
 
-from __future__ import annotations
-
 import os
 import platform
 import pwd

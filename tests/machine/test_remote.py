@@ -1,7 +1,5 @@
 """A guest as a machine: the probe's own agent, as a process of this host instead of in a guest."""
 
-from __future__ import annotations
-
 import os
 import select
 import signal

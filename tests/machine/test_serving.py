@@ -1,7 +1,5 @@
 """Launchers under way, with fakes that end when a test says so, and a few real ones of this host."""
 
-from __future__ import annotations
-
 import os
 import select
 import threading

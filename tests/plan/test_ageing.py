@@ -1,7 +1,5 @@
 """Cells of aged memory: what they are called, how their arms are judged, and what they ask of the machine."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 
@@ -13,7 +11,6 @@ from hugewise.plan.plan import Plan, ageing_refusal, plan
 from tests.build.memory import memory_files
 from tests.build.studies import SIZES, KnobFiles, policies, study_of, workloads
 
-GIB = 1 << 30
 FILES = {
     **memory_files(normal=[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4000]),
     f"{THP}/hpage_pmd_size": str(2 << 20),

@@ -1,7 +1,5 @@
 """Arms that lay a heap out: for commands that a library can be loaded into, and left out with the reason elsewhere."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a plan needs of the machine's memory, with workloads that say a number."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Literal
 

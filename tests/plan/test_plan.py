@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pwd
 from typing import Any
 
@@ -70,11 +68,15 @@ def test_a_list_of_values_is_a_factor() -> None:
         cell.arm("none")
 
 
-def test_a_single_cell_has_the_plain_name_and_the_defaults() -> None:
+def test_a_single_cell_has_the_plain_name_and_the_defaults_and_takes_what_the_study_says() -> None:
     (cell,) = planned([{"name": "chase", "label": "walk", "cpus": [1], "metric": "page_faults"}]).cells
     assert (cell.id, cell.values) == ("walk", {"bytes": 1 << 30, "loads": 2_000_000})
     assert (cell.delivery.share, cell.delivery.base_above) == (0.95, 0.01)
     assert (cell.cpus, cell.metric.name) == ((1,), "page_faults")
+    said = {"delivery": {"share": 0, "base_above": "3%"}, "policies": ["hugetlb-1g", "base"]}
+    (cell,) = planned([{"name": "chase", **said}]).cells
+    assert (cell.delivery.share, cell.delivery.base_above) == (0.0, 0.03)
+    assert [arm.name for arm in cell.arms] == ["base", "hugetlb-1g"]
 
 
 @pytest.mark.parametrize(("mechanism", "who"), [("system", "nobody"), ("process", None)])
@@ -109,11 +111,6 @@ def test_a_staged_workload_has_two_accounts(
     (cell,) = plan(read(data, "s.toml"), policies(), known, KnobFiles(), SIZES, "system").cells
     timed, stage = cell.account, cell.stage_account
     assert (timed and timed.pw_name, stage and stage.pw_name) == who
-
-
-def test_a_study_sets_the_delivery() -> None:
-    (cell,) = planned([{"name": "chase", "delivery": {"share": 0, "base_above": "3%"}}]).cells
-    assert (cell.delivery.share, cell.delivery.base_above) == (0.0, 0.03)
 
 
 def test_an_arm_that_is_declared_as_a_setting_demands_no_delivery() -> None:
@@ -223,11 +220,6 @@ def test_what_does_not_fit_into_the_machines_memory_is_left_out() -> None:
         LeftOut("chase-bytes=96g", EVERY, "needs 96 GiB, the machine has 1.5 GiB"),
     )
     assert planned(sized).left_out == ()  # a machine that does not say how much it has
-
-
-def test_a_subset_of_the_policies() -> None:
-    (cell,) = planned([{"name": "chase", "policies": ["hugetlb-1g", "base"]}]).cells
-    assert [arm.name for arm in cell.arms] == ["base", "hugetlb-1g"]
 
 
 DEFER = {"name": "mine", "from": "thp", "set": {"defrag": "defer"}, "environment": {"A": "study", "B": "x"}}
@@ -439,13 +431,10 @@ def test_a_part_of_a_study_is_of_workloads_or_of_cells(only: list[str], cells: l
     assert [cell.id for cell in resolve(chosen, workloads())] == cells
 
 
-def test_a_part_of_a_part_has_no_more_cells_than_that() -> None:
+def test_a_part_of_a_part_and_one_whose_arms_are_left_out_have_fewer_cells() -> None:
     chosen = part(study_of(workload=FACTORS), ["few-bytes=1g-loads=7", "other"])
     assert part(chosen, (), ["thp"]).cells == chosen.cells == ("few-bytes=1g-loads=7",)
     assert not part(chosen, ["other"]).cells
-
-
-def test_a_cell_whose_arms_are_left_out_goes_with_its_workload() -> None:
     workload = [{**FACTORS[0], "policies": ["base", "hugetlb-1g"]}, FACTORS[2]]
     study = study_of(policies=["base", "thp", "hugetlb-1g"], workload=workload)
     left = part(study, ["few-bytes=1g-loads=7", "other"], ["thp"])

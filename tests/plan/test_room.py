@@ -1,7 +1,5 @@
 """Pools are not asked for more than a host has to spare."""
 
-from __future__ import annotations
-
 import pytest
 
 from hugewise.errors import HugewiseError

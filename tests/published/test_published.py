@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import math
 from statistics import NormalDist, fmean, stdev
 

@@ -2,8 +2,6 @@
 browser, which is one for all of them. A figure that several reports have is drawn once.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping

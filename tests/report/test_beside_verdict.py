@@ -1,7 +1,5 @@
 """What stands beside a verdict: corrections, findings, limits, the legend, and which runs there were before."""
 
-from __future__ import annotations
-
 import csv as reading
 import io
 from typing import Any
@@ -25,7 +23,6 @@ from tests.report.told import blocks
 
 FOUND = {one.arm: one for one in plain().cells[0].comparisons}
 WIDER = Spread(shown="wider", ratio=9.8, pairs=40, alpha=0.01)
-NOT_SHOWN = Spread(shown=None, ratio=1.3, pairs=None, alpha=0.01)
 
 
 def said(arm: str = "thp", **changes: object) -> str:
@@ -66,6 +63,9 @@ def test_a_difference_in_spread_is_a_finding_of_its_own() -> None:
     (finding,) = findings(replace(FOUND["thp"], verdict="equivalent", spread=WIDER))
     assert finding.leads
     assert "in spread, not in place, where they are equivalent: for a latency budget" in finding.text
+    not_shown = Spread(shown=None, ratio=1.3, pairs=None, alpha=0.01)
+    assert not list(findings(replace(FOUND["thp"], spread=not_shown)))
+    assert not list(findings(FOUND["thp"]))
 
 
 @pytest.mark.parametrize(
@@ -81,11 +81,6 @@ def test_a_difference_in_spread_is_a_finding_of_its_own() -> None:
 def test_the_words_of_a_spread(spread: Spread, words: str) -> None:
     (finding,) = findings(replace(FOUND["thp"], spread=spread))
     assert words in finding.text
-
-
-def test_a_spread_that_is_not_shown_is_no_finding() -> None:
-    assert not list(findings(replace(FOUND["thp"], spread=NOT_SHOWN)))
-    assert not list(findings(FOUND["thp"]))
 
 
 def test_findings_stand_with_their_verdict() -> None:
@@ -139,14 +134,11 @@ def test_without_a_verdict_nothing_is_said_to_hold() -> None:
     ]
 
 
-def test_the_legend_stands_once() -> None:
+def test_the_legend_stands_once_with_the_tiers_of_reports_that_have_some() -> None:
     results = run(*(replace(one, method="sequential") for one in FOUND.values()))
     assert legend(results) == EXACT_LEGEND
     assert [one.text for one in blocks(report(results), Heading)].count(LEGEND_TITLE) == 1
     assert blocks(report(results), Points).count(Points(EXACT_LEGEND)) == 1
-
-
-def test_tiers_are_in_the_legend_of_reports_that_have_some() -> None:
     here = Tier(name="this campaign", supported=True, ratio=0.75, low=0.74, high=0.76, reason="exact")
     average = Tier(name="campaign average", supported=False, ratio=None, low=None, high=None, reason="too few")
     one = replace(FOUND["thp"], method="sequential")
@@ -194,20 +186,25 @@ def test_earlier_runs_are_named(known: tuple[str, ...] | None, words: str) -> No
     assert row["earlier_runs"] == ("" if known is None else "; ".join(known) or "none")
 
 
-def test_folders_that_may_be_earlier_runs_are_counted() -> None:
+def test_many_earlier_runs_are_counted_and_named_in_the_table_of_the_run() -> None:
+    results = replace(plain(), earlier=tuple(f"demo/{n}" for n in range(40)))
+    assert earlier(results).startswith("40 earlier runs of this study on this host: demo/0, demo/1")
+    assert "demo/4 and 35 more (all in the report's table of the run). Publish" in earlier(results)
+    assert any("demo/39. Publish all of them, not a chosen one." in value for _, value in run_table(results).rows)
+
+
+def test_what_was_not_looked_for_or_cannot_be_read_of_earlier_runs_is_said() -> None:
     none = replace(plain(), earlier=(), earlier_shared={}, earlier_unread=2)
     assert earlier(none) == (
         "No earlier run with any of these comparisons on this host is in this results folder, and 2 folders in it "
         "cannot be read."
     )
     assert earlier(replace(plain(), earlier=("demo/a",), earlier_unread=1)).endswith("1 folder cannot be read.")
-
-
-def test_many_earlier_runs_are_counted_and_named_in_the_table_of_the_run() -> None:
-    results = replace(plain(), earlier=tuple(f"demo/{n}" for n in range(40)))
-    assert earlier(results).startswith("40 earlier runs of this study on this host: demo/0, demo/1")
-    assert "demo/4 and 35 more (all in the report's table of the run). Publish" in earlier(results)
-    assert any("demo/39. Publish all of them, not a chosen one." in value for _, value in run_table(results).rows)
+    told = earlier(replace(plain(), earlier=(), earlier_shared=None))
+    assert told.endswith("is in this results folder; runs of a part of it were not looked for.")
+    assert earlier(replace(plain(), earlier=("a/b",))).startswith(
+        "1 earlier run of this study on this host: a/b. Publish"
+    )
 
 
 def test_what_an_earlier_run_had_of_this_one_is_named_with_what_it_said() -> None:
@@ -227,11 +224,3 @@ def test_what_an_earlier_run_had_of_this_one_is_named_with_what_it_said() -> Non
     assert told(5, *ended) == f"demo/a (all comparisons: 9 to 10 pairs, 1 better, {len(every) - 1} undecided)"
     assert told(5, *ended[:4]) == (f"demo/a ({', '.join(names[:3])} and 1 more: 9 to 10 pairs, 1 better, 3 undecided)")
     assert told(None, *ended[:2]) == f"demo/a ({names[0]}: 9 pairs, better; {names[1]}: 10 pairs, undecided)"
-
-
-def test_a_run_of_a_version_that_looked_for_the_whole_study_alone_says_so() -> None:
-    told = earlier(replace(plain(), earlier=(), earlier_shared=None))
-    assert told.endswith("is in this results folder; runs of a part of it were not looked for.")
-    assert earlier(replace(plain(), earlier=("a/b",))).startswith(
-        "1 earlier run of this study on this host: a/b. Publish"
-    )

@@ -1,7 +1,5 @@
 """What a reader sees: reports and figures as a browser lays them out, measured."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 import re

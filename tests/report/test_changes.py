@@ -1,7 +1,5 @@
 """Every metric of a cell under every arm: its change, its memory, and its tail."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 
@@ -19,21 +17,21 @@ from tests.build.results import HOSTILE, example
 from tests.report.told import page, rows
 
 
-def test_every_metric_is_a_row_and_new_ones_come_by_themselves() -> None:
+def test_every_metric_is_a_row_and_what_was_judged_has_its_interval() -> None:
     results = lpc()
     extra = tuple(replace(one, metrics={**one.metrics, "khugepaged_cpu_s": 0.5}) for one in results.attempts)
-    found = rows(changes_table(replace(results, attempts=extra), results.cells[0]))
-    assert found["khugepaged_cpu_s"][1:] == ("0.00%, n 24", "0.00%, n 24")
+    cell = results.cells[0]
+    found = rows(changes_table(replace(results, attempts=extra), cell))
+    assert found["khugepaged_cpu_s"][1:] == ("0.00%, n 24", "0.00%, n 24"), "new ones come by themselves"
     assert found["page_faults"] == ("900,000 faults, n 24", "−73.3%, n 24", "−87.8%, n 24")
     assert found["cycles"] == ("– (this machine has no hardware counters)", "–", "–")
     assert found["swap_bytes"][1:] == ("– (0 in both)", "– (0 in both)")
-
-
-def test_what_was_judged_has_its_interval_and_undecided_says_so() -> None:
-    results = lpc()
-    judged = rows(changes_table(results, results.cells[0]))["ops_per_s: ratio of geometric means"]
+    judged = found["ops_per_s: ratio of geometric means"]
     assert judged[1].startswith("? undecided: −0.09% (−0.50% to +0.32%), n 24")
     assert judged[2].startswith("▲ better: +12.31% (+11.78% to +12.85%), n 24")
+    setting = tuple(replace(one, judged="setting", delivered_share=0.0) for one in cell.comparisons)
+    found = rows(changes_table(results, replace(cell, comparisons=setting)))
+    assert found["ops_per_s: ratio of geometric means"][1].endswith(", of the setting (0% delivered)")
 
 
 def test_end_points_stand_below_the_judged_metric() -> None:
@@ -44,14 +42,6 @@ def test_end_points_stand_below_the_judged_metric() -> None:
     assert list(found)[:2] == ["ops_per_s: ratio of geometric means", "ops_per_s: ratio of means"]
     assert found["ops_per_s: ratio of means"][1:] == ("–", found["ops_per_s: ratio of means"][2])
     assert found["ops_per_s: ratio of means"][2].startswith("? undecided: ")
-
-
-def test_a_setting_says_what_was_delivered() -> None:
-    results = lpc()
-    cell = results.cells[0]
-    setting = tuple(replace(one, judged="setting", delivered_share=0.0) for one in cell.comparisons)
-    found = rows(changes_table(results, replace(cell, comparisons=setting)))
-    assert found["ops_per_s: ratio of geometric means"][1].endswith(", of the setting (0% delivered)")
 
 
 def test_an_arm_has_its_median_where_the_baseline_is_0_and_pages_their_size() -> None:

@@ -1,7 +1,5 @@
 """The files of a run's recommended settings, below a folder; nothing is put into force, and nothing lies elsewhere."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

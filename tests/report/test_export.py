@@ -1,7 +1,5 @@
 """`hugewise export`: Parquet, whole or not at all, and never over what is there."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Figures: what they show, what their marks tell, and whiskers that leave the axis."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 
@@ -163,23 +161,16 @@ def test_an_area_of_memory_says_how_much_it_is_at_most_and_at_the_end() -> None:
 
 def drawn(count: int, odd: frozenset[int] = frozenset(), arm: str = "thp") -> list[Point]:
     """Attempts of one arm, whose values fall and rise; those in `odd` were not delivered."""
+    states = ("counted", "not delivered")
     return [
-        Point(arm, number, float((number * 7919) % count), float(number), _state(number in odd), number == 0)
+        Point(arm, number, float((number * 7919) % count), float(number), states[number in odd], number == 0)
         for number in range(count)
     ]
 
 
-def _state(odd: bool) -> str:
-    return "not delivered" if odd else "counted"
-
-
-def test_few_points_are_drawn_all_and_nothing_is_said() -> None:
-    points = drawn(MOST)
-    assert thinned(points) == points
-    assert thinning(points) == ""
-
-
 def test_of_many_points_the_extremes_and_what_did_not_count_stand() -> None:
+    few = drawn(MOST)
+    assert (thinned(few), thinning(few)) == (few, "")
     points = drawn(10_000, odd=frozenset({5, 5000, 9999}))
     some = thinned(points)
     assert len(some) <= MOST
@@ -188,19 +179,12 @@ def test_of_many_points_the_extremes_and_what_did_not_count_stand() -> None:
     counted = sorted(point.value or 0.0 for point in points if point.state == "counted")
     assert {*counted[:15], *counted[-15:]} <= {point.value for point in some}
     assert f"{len(some)} of 10,000 points are drawn" in thinning(points)
-
-
-def test_what_did_not_count_does_not_crowd_out_the_others() -> None:
-    points = drawn(10_000, odd=frozenset(range(0, 10_000, 2)))
-    states = [point.state for point in thinned(points)]
+    # What did not count does not crowd out the others, and each arm has its own share.
+    states = [point.state for point in thinned(drawn(10_000, odd=frozenset(range(0, 10_000, 2))))]
     assert 0 < states.count("not delivered") <= MOST // 3
     assert states.count("counted") >= MOST // 2
-
-
-def test_each_arm_has_its_own_share() -> None:
-    few, many = drawn(10, arm="base"), drawn(5_000)
-    some = thinned([*few, *many])
-    assert [point for point in some if point.arm == "base"] == few
+    few = drawn(10, arm="base")
+    assert [point for point in thinned([*few, *drawn(5_000)]) if point.arm == "base"] == few
 
 
 def test_two_blocks_do_not_set_the_scale() -> None:

@@ -1,7 +1,5 @@
 """The report of a fleet: its documents in three formats, with hostile names."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Reports of runs in guests: what they were, how kernels differ, counters and allocations, and no times under TCG."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re
@@ -117,9 +115,6 @@ def test_the_page_is_whole_and_says_nothing_of_time(make: Callable[[], Results])
 def test_instruction_counts_are_valid_where_they_are_counted_only() -> None:
     assert "instruction counts" in " ".join(guests.introduction(of(lkml())))
     assert "instruction counts" not in " ".join(guests.introduction(of(lpc())))
-
-
-def test_under_kvm_nothing_is_held_back() -> None:
     told = " ".join(guests.introduction(replace(of(lpc()), accelerator="kvm", why="a guest booted")))
     assert told == "Every attempt ran in a guest of its own, under KVM. Reason: a guest booted."
 
@@ -174,16 +169,13 @@ def test_json_csv_and_terminal_have_the_guests() -> None:
     assert any(re.search(said, one) for one in beside.judged(known(results.beside)))
 
 
-def test_a_run_on_the_host_has_no_such_section() -> None:
-    results = on_the_host()
-    assert results.guests is None
-    assert "Guests" not in [section.title for section in report(results).sections]
-
-
 def test_policies_are_set_by_the_knobs_of_the_guests_whoever_runs_it() -> None:
     for results in (lpc(), replace(lpc(), mechanism="process")):
         assert run_line(results).endswith("policies set by settings of the whole system in their guests.")
-    assert run_line(on_the_host()).endswith("policies set by settings of the whole system (as root).")
+    alone = on_the_host()
+    assert run_line(alone).endswith("policies set by settings of the whole system (as root).")
+    assert alone.guests is None
+    assert "Guests" not in [section.title for section in report(alone).sections]
 
 
 def test_a_guest_that_stayed_is_told_with_its_age_and_for_what_its_verdicts_are() -> None:

@@ -1,7 +1,5 @@
 """Names that mean something to an engine: JavaScript's, SVG's, HTML's, Markdown's, rich's. Every format says them."""
 
-from __future__ import annotations
-
 import csv
 import xml.etree.ElementTree as ET
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Numbers as reports write them, with intervals of two ends, of one, and of no width."""
 
-from __future__ import annotations
-
 import csv as reading
 import io
 import math
@@ -61,10 +59,12 @@ def test_scale(unit: str, values: list[float | None], expected: str) -> None:
 
 
 def test_a_value_has_the_digits_of_its_interval() -> None:
-    scale = numbers.scale("ns", [1234.5678])
-    assert scale.text(1234.5678, 21.0) == "1.235 µs"
-    assert numbers.Scale(1.0, "ns").text(129.0456, 0.64) == "129.05 ns"
-    assert numbers.Scale(1.0, "ns").text(129.0456, 64.0) == "129 ns"
+    assert numbers.scale("ns", [1234.5678]).text(1234.5678, 21.0) == "1.235 µs"
+    plain_ns = numbers.Scale(1.0, "ns")
+    assert (plain_ns.text(129.0456, 0.64), plain_ns.text(129.0456, 64.0)) == ("129.05 ns", "129 ns")
+    assert (plain_ns.text(256.0, 0.0), plain_ns.text(256.0)) == ("256 ns", "256.0 ns")
+    assert [numbers.percent(part) for part in (0.95, 0.005, 0.9875, None)] == ["95%", "0.5%", "98.75%", "–"]
+    assert numbers.when(1_795_000_000.0) == "2026-11-18 11:06:40 UTC"
 
 
 @pytest.mark.parametrize(
@@ -73,19 +73,6 @@ def test_a_value_has_the_digits_of_its_interval() -> None:
 )
 def test_change(ratio: float, expected: str) -> None:
     assert numbers.change(ratio) == expected
-
-
-def test_effect() -> None:
-    assert numbers.effect(0.7481, 0.7449, 0.7513) == f"{MINUS}25.19% ({MINUS}25.51% to {MINUS}24.87%)"
-    assert numbers.effect(0.977, 0.946, 1.009) == f"{MINUS}2.3% ({MINUS}5.4% to +0.9%)"
-    assert numbers.effect(1.5, None, None) == "+50.0%"
-    assert numbers.effect(None, None, None) == numbers.NOTHING
-
-
-def test_ratio() -> None:
-    assert numbers.ratio(0.7481, 0.7449, 0.7513) == "0.7481 (0.7449 to 0.7513)"
-    assert numbers.ratio(0.7481) == "0.748"
-    assert numbers.ratio(math.nan) == numbers.NOTHING
 
 
 @pytest.mark.parametrize(
@@ -105,34 +92,19 @@ def test_size(count: int | None, expected: str) -> None:
     assert numbers.size(count) == expected
 
 
-def test_percent_and_time() -> None:
-    assert [numbers.percent(part) for part in (0.95, 0.005, 0.9875, None)] == ["95%", "0.5%", "98.75%", "–"]
-    assert numbers.when(1_795_000_000.0) == "2026-11-18 11:06:40 UTC"
-
-
 def test_an_interval_that_says_nothing_is_cut_off() -> None:
     for high in (1e36, math.inf):
-        assert numbers.effect(0.67, 0.0, high) == "−33.0%"
-        assert numbers.ratio(0.67, 0.0, high) == "0.670"
-        assert numbers.effect(0.67, 1e-36, high) == "−33.0%", "as of two blocks: −100% to >+1,000,000%"
-        assert numbers.ratio(0.67, 1e-36, high) == "0.670"
+        for low in (0.0, 1e-36):  # as of two blocks: −100% to >+1,000,000%
+            assert numbers.effect(0.67, low, high) == "−33.0%"
+            assert numbers.ratio(0.67, low, high) == "0.670"
         assert numbers.interval(0.67, 1e-36, high) == numbers.bound(0.67, 1e-36, high) == ""
         assert numbers.effect(0.67, 0.2, high) == "−33% (at least −80%)"
         assert numbers.ratio(0.67, 0.2, high) == "0.67 (at least 0.20)"
-    assert numbers.effect(0.67, 1e-36, 0.9) == "−33% (at most −10%)"
-    assert numbers.effect(2e-5, 1e-5, 3e-5) == "−99.9980% (−99.9990% to −99.9970%)"
     assert numbers.largest(1e36) == numbers.largest(math.inf) == "above 1,000,000%"
-    assert numbers.effect(0.67, 0.0004, 500) == "−33% (−99.96% to ×500)"
-    assert numbers.effect(0.67, 0.004, 500) == "−33% (−99.6% to ×500)"
     assert numbers.change(0.0) == "−100.0%"
     assert [numbers.bounded(change) for change in (None, 1e36, 0.0234)] == [False, False, True]
-    assert numbers.largest(0.0234) == "2.34%"
-    assert numbers.largest(None) == numbers.NOTHING
-
-
-def test_an_end_just_beside_no_change_is_not_rounded_onto_it() -> None:
-    assert numbers.effect(0.889, 0.828, 0.99963) == "−11.10% (−17.20% to −0.04%)"
-    assert numbers.effect(0.889, 0.828, 1.0) == "−11.1% (−17.2% to 0.0%)"
+    assert [numbers.largest(change) for change in (0.0234, None)] == ["2.34%", numbers.NOTHING]
+    assert numbers.effect(None, None, None) == numbers.ratio(math.nan) == numbers.NOTHING
 
 
 @pytest.mark.parametrize(
@@ -144,27 +116,31 @@ def test_an_end_just_beside_no_change_is_not_rounded_onto_it() -> None:
         (0.99, 0.97, None, "−1.0% (at least −3.0%)", "at most 3.0% lower", "0.990 (at least 0.970)"),
         (0.55, 0.0, 0.7, "−45% (at most −30%)", "at least 30% lower", "0.55 (at most 0.70)"),
         (1.5, 1.12, math.inf, "+50% (at least +12%)", "at least 12% higher", "1.50 (at least 1.12)"),
+        (0.67, 1e-36, 0.9, "−33% (at most −10%)", "at least 10% lower", "0.67 (at most 0.90)"),
         (0.7, 1.0, None, "−30% (at least 0%)", "not lower", "0.70 (at least 1.00)"),
         (1.5, 20_000, None, "+50% (>+1,000,000%)", ">1,000,000% higher", "1.50 (>10,000)"),
         (0.889, None, 0.99996, "−11.100% (at most −0.004%)", "at least 0.004% lower", "0.88900 (at most 0.99996)"),
         (0.9, 0.9, None, "−10.0% (at least −10.0%)", "at most 10.0% lower", "0.900 (at least 0.900)"),
         (0.9, None, None, "−10.0%", "", "0.900"),
         (0.9, 0.8, 1.1, "−10% (−20% to +10%)", "", "0.90 (0.80 to 1.10)"),
+        (0.7481, 0.7449, 0.7513, "−25.19% (−25.51% to −24.87%)", "", "0.7481 (0.7449 to 0.7513)"),
+        (0.977, 0.946, 1.009, "−2.3% (−5.4% to +0.9%)", "", "0.977 (0.946 to 1.009)"),
+        (2e-5, 1e-5, 3e-5, "−99.9980% (−99.9990% to −99.9970%)", "", "0.000020 (0.000010 to 0.000030)"),
+        (0.67, 0.0004, 500, "−33% (−99.96% to ×500)", "", "0.67 (0.00 to 500.00)"),
+        (0.67, 0.004, 500, "−33% (−99.6% to ×500)", "", "0.67 (0.00 to 500.00)"),
+        # An end just beside no change is not rounded onto it; an interval may have no width.
+        (0.889, 0.828, 0.99963, "−11.10% (−17.20% to −0.04%)", "", "0.8890 (0.8280 to 0.9996)"),
+        (0.889, 0.828, 1.0, "−11.1% (−17.2% to 0.0%)", "", "0.889 (0.828 to 1.000)"),
+        (1 / 16, 1 / 16, 1 / 16, "−93.75% (−93.75% to −93.75%)", "", "0.0625"),
+        (0.0, None, None, "no finite ratio, as failures outweigh", "", "0"),
     ],
 )
-def test_an_interval_may_have_one_end(  # noqa: PLR0917
+def test_an_interval_has_two_ends_one_or_none(  # noqa: PLR0917
     ratio: float, low: float | None, high: float | None, shown: str, words: str, as_ratio: str
 ) -> None:
     assert numbers.effect(ratio, low, high) == shown
     assert numbers.bound(ratio, low, high) == words
     assert numbers.ratio(ratio, low, high) == as_ratio
-
-
-def test_where_failures_outweigh_there_is_no_finite_ratio() -> None:
-    assert numbers.effect(math.inf, 1.12, None) == "no finite ratio, as failures outweigh (at least +12.0%)"
-    assert numbers.effect(0.0, None, None) == "no finite ratio, as failures outweigh"
-    assert numbers.ratio(math.inf, 1.12, None) == "∞ (at least 1.120)"
-    assert numbers.ratio(0.0) == "0"
 
 
 @given(st.floats(1e-3, 1e3), st.floats(1e-3, 1e3))
@@ -386,10 +362,3 @@ def test_one_block_or_a_failure_or_another_ratio_is_not_the_same_in_all() -> Non
 )
 def test_exact_changes(ratio: float | None, text: str) -> None:
     assert numbers.exact(ratio) == text
-
-
-def test_an_interval_without_a_width_has_digits() -> None:
-    assert numbers.effect(1 / 16, 1 / 16, 1 / 16) == "−93.75% (−93.75% to −93.75%)"
-    assert numbers.ratio(1 / 16, 1 / 16, 1 / 16) == "0.0625"
-    assert numbers.Scale(1.0, "faults").text(256.0, 0.0) == "256 faults"
-    assert numbers.Scale(1.0, "ns").text(256.0) == "256.0 ns"

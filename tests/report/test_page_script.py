@@ -1,7 +1,5 @@
 """The page's script as its reader meets it: by pointer and keyboard, with a link to what is shown, and without it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Published figures beside measured ones."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator
@@ -77,14 +75,6 @@ def test_the_section_names_the_source_and_both_machines() -> None:
     )
 
 
-def test_a_setting_says_what_was_delivered() -> None:
-    found = of(lpc())
-    point = next(p for p in found.points if p.measured is not None and p.measured.verdict == "better")
-    setting = replace(point, measured=replace(known(point.measured), judged="setting", delivered_share=0.031))
-    (table,) = beside.tables(replace(found, points=(setting,), findings=()))
-    assert "▲ better, of the setting (3.1% delivered)" in table.rows[0]
-
-
 def test_the_terminal_shows_what_was_judged() -> None:
     text = " ".join(terminal(replace(lpc(), guests=None, attempts=(), earlier=())).split())
     several = list(beside.judged(of(lpc())))
@@ -112,7 +102,7 @@ def test_the_section_of_the_page_is_golden_and_escaped() -> None:
     assert "&lt;script&gt;" in section[0]
 
 
-def test_a_finding_is_told_in_words() -> None:
+def test_a_finding_is_told_in_words_and_a_setting_with_what_was_delivered() -> None:
     found = of(percona_2018())
     first = next(one for one in found.findings if any(level.measured for level in one.measured))
     told = replace(found, points=(), findings=(replace(first, reason=Crossed(11)),))
@@ -121,3 +111,8 @@ def test_a_finding_is_told_in_words() -> None:
     signs = [row[-1] for row in shown.rows]
     plain = "from pair 11 on the difference is too consistent for chance; this holds for this run, not for other days"
     assert signs[-1] == f"{first.agreement}: {plain}"
+    found = of(lpc())
+    point = next(p for p in found.points if p.measured is not None and p.measured.verdict == "better")
+    setting = replace(point, measured=replace(known(point.measured), judged="setting", delivered_share=0.031))
+    (table,) = beside.tables(replace(found, points=(setting,), findings=()))
+    assert "▲ better, of the setting (3.1% delivered)" in table.rows[0]

@@ -5,8 +5,6 @@ stood on the shown part of the page when each was taken, whatever the fonts of t
 thing by now, the picture is of yesterday.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Sentences of reports: verdicts, reasons in plain words, causes."""
 
-from __future__ import annotations
-
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -47,11 +45,31 @@ def said(workload: str, arm: str, **changes: object) -> str:
     return sentence(comparison, metric, 0.005).replace("−", "-")
 
 
-def test_better_and_worse_follow_the_direction_of_the_metric() -> None:
+def test_each_verdict_has_its_sentence_in_the_direction_of_the_metric() -> None:
     assert said("chase", "thp") == (
         "thp is better than base: latency_ns 25.19% lower (95% interval -25.51% to -24.87%), from 20 blocks."
     )
     assert said("fault", "thp").startswith("thp is worse than base: faults_per_s 19.72% lower (95% interval ")
+    assert said("fault", "mthp-64k") == (
+        "mthp-64k is equivalent to base within ±0.5%: faults_per_s +0.08% "
+        "(95% interval -0.08% to +0.24%), from 20 blocks."
+    )
+    assert said("fault", "hugetlb-2m") == (
+        "hugetlb-2m against base is undecided: faults_per_s -2.3% (95% interval -5.4% to +0.9%), "
+        "from 18 blocks of 20 planned. The time budget was spent after 18 of 20 blocks. "
+        "The largest effect still possible is 5.39%. Failures: 2 of hugetlb-2m, 0 of base."
+    )
+    assert said("chase", "hugetlb-1g") == (
+        "No verdict on hugetlb-1g against base. 15.0% of the attempts were not delivered (limit 1%): "
+        "the pool was short by 12 pages. The largest effect still possible is 31.88%."
+    )
+    assert "from 7 blocks of 20 planned. Provisional until" in said("chase", "thp", final=False, n=7)
+    assert "89.0% lower (a factor of 9.09) (95% interval" in said("chase", "thp", ratio=0.11, low=0.1, high=0.12)
+    assert "has no estimate" in said("fault", "hugetlb-2m", ratio=None, low=None, high=None, change=None)
+    wide = {"ratio": 0.67, "low": 1e-18, "high": 1e36, "n": 2, "n_all": 2, "change": 1e36, "reason": ""}
+    assert said("fault", "hugetlb-2m", **wide, failures_arm=0) == (
+        "hugetlb-2m against base is undecided: faults_per_s -33.0% (no 95% interval yet), from 2 blocks of 20 planned."
+    )
 
 
 OPEN = {"verdict": "undecided", "reason": "", "low": None, "high": None, "change": None, "ratio": 0.6}
@@ -82,52 +100,10 @@ def test_a_provisional_interval_changes_no_verdict_and_no_answer() -> None:
     assert table.rows[0][2] == "−40% (provisional: −51% to −21%)"
 
 
-def test_a_large_effect_is_also_given_as_a_factor() -> None:
-    assert "89.0% lower (a factor of 9.09) (95% interval" in said("chase", "thp", ratio=0.11, low=0.1, high=0.12)
-
-
-def test_equivalent_names_the_margin() -> None:
-    assert said("fault", "mthp-64k") == (
-        "mthp-64k is equivalent to base within ±0.5%: faults_per_s +0.08% "
-        "(95% interval -0.08% to +0.24%), from 20 blocks."
-    )
-
-
-def test_undecided_says_why_and_what_is_still_possible() -> None:
-    assert said("fault", "hugetlb-2m") == (
-        "hugetlb-2m against base is undecided: faults_per_s -2.3% (95% interval -5.4% to +0.9%), "
-        "from 18 blocks of 20 planned. The time budget was spent after 18 of 20 blocks. "
-        "The largest effect still possible is 5.39%. Failures: 2 of hugetlb-2m, 0 of base."
-    )
-
-
-def test_an_interval_that_is_all_that_there_could_be_is_none_yet() -> None:
-    wide = {"ratio": 0.67, "low": 1e-18, "high": 1e36, "n": 2, "n_all": 2, "change": 1e36, "reason": ""}
-    assert said("fault", "hugetlb-2m", **wide, failures_arm=0) == (
-        "hugetlb-2m against base is undecided: faults_per_s -33.0% (no 95% interval yet), from 2 blocks of 20 planned."
-    )
-
-
 def test_a_change_without_a_verdict_has_an_interval_or_says_that_it_has_none() -> None:
     assert change_of(0.67, 1e-18, 1e36) == "−33.0% (no interval)"
     assert change_of(0.9, 0.8, 1.1) == "−10% (−20% to +10%)"
     assert change_of(None, None, None) == NOTHING
-
-
-def test_none_gives_the_reason() -> None:
-    assert said("chase", "hugetlb-1g") == (
-        "No verdict on hugetlb-1g against base. 15.0% of the attempts were not delivered (limit 1%): "
-        "the pool was short by 12 pages. The largest effect still possible is 31.88%."
-    )
-
-
-def test_an_early_verdict_is_called_provisional() -> None:
-    text = said("chase", "thp", final=False, n=7)
-    assert "from 7 blocks of 20 planned. Provisional until" in text
-
-
-def test_no_estimate_is_said_so() -> None:
-    assert "has no estimate" in said("fault", "hugetlb-2m", ratio=None, low=None, high=None, change=None)
 
 
 def test_a_setting_is_judged_as_such_with_what_was_delivered() -> None:

@@ -1,7 +1,5 @@
 """The end of a run on a terminal: what it names, in at most 25 lines of 80 columns, however much there is to tell."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -143,14 +141,6 @@ def test_what_comes_next_hangs_on_the_answer() -> None:
     assert "Next, for your own program: hugewise advise -- ./your-program\n" in told(plain())
 
 
-def test_of_many_comparisons_those_that_answers_rest_on_come_first() -> None:
-    (table,) = blocks(summary(large()), Table)
-    assert len(table.rows) >= 3
-    assert [row[:2] for row in table.rows] == [
-        (f"redis number={place}", "hugetlb-2m") for place in range(len(table.rows))
-    ], "cells are told by what not all of them have"
-
-
 def test_noise_is_the_standard_deviation_of_log_ratios_of_pairs() -> None:
     """By hand: the log-ratios ln 1.1, ln 1.2 and ln 1.6 of one arm deviate by 0.1961, those of the other by 0.0491."""
     whole = plain()
@@ -177,14 +167,6 @@ def test_noise_is_the_standard_deviation_of_log_ratios_of_pairs() -> None:
     assert "Noise" not in told(replace(results, attempts=few))
 
 
-def test_of_many_cells_the_least_and_the_most_noise_is_named() -> None:
-    whole = large()
-    noise = {cell.cell: pair_deviation(whole, cell) or 0.0 for cell in whole.cells}
-    least, most = (pick(noise, key=noise.__getitem__) for pick in (min, max))
-    ends = (f"redis {cell.split()[2]} {times(100 * noise[cell])}%" for cell in (least, most))
-    assert f"Noise (standard deviation of a pair): {' to '.join(ends)}." in flat(whole)
-
-
 @pytest.mark.parametrize("make", [plain, example, large])
 def test_earlier_runs_and_a_failed_attempt_are_named(make: Callable[[], Results]) -> None:
     results = make()
@@ -196,8 +178,18 @@ def test_earlier_runs_and_a_failed_attempt_are_named(make: Callable[[], Results]
     assert "earlier run" not in flat(replace(results, earlier=(), earlier_shared={}))
 
 
-def test_a_long_reason_is_cut_and_the_notes_that_are_left_out_are_counted() -> None:
-    shown = flat(large())
+def test_of_a_large_run_what_answers_rest_on_comes_first_and_the_rest_is_cut_and_counted() -> None:
+    whole = large()
+    (table,) = blocks(summary(whole), Table)
+    assert len(table.rows) >= 3
+    assert [row[:2] for row in table.rows] == [
+        (f"redis number={place}", "hugetlb-2m") for place in range(len(table.rows))
+    ], "cells are told by what not all of them have"
+    shown = flat(whole)
+    noise = {cell.cell: pair_deviation(whole, cell) or 0.0 for cell in whole.cells}
+    least, most = (pick(noise, key=noise.__getitem__) for pick in (min, max))
+    ends = (f"redis {cell.split()[2]} {times(100 * noise[cell])}%" for cell in (least, most))
+    assert f"Noise (standard deviation of a pair): {' to '.join(ends)}." in shown
     assert "Failed: 15 attempts of mthp-64k on redis number=0: " in shown
     assert "it ended with status 1:" in shown
     assert REASON not in shown
@@ -221,10 +213,6 @@ def test_control_characters_of_names_and_reasons_are_escaped() -> None:
         assert [one for one in shown if not one.isprintable() and one != "\n"] == []
         assert len(shown.splitlines()) <= 25
     assert "[31m]]> [bold] | `tick`" in flat(results), "the text is there, and no markup"
-
-
-def test_the_last_hash_stands_alone_in_its_line() -> None:
-    assert f"\nLast hash: {HASH}\n" in told(replace(plain(), integrity=RECORDS[1], state="finished"))
 
 
 def test_its_lines_say_nothing_twice(results: Results) -> None:
@@ -255,6 +243,8 @@ def test_what_a_verdict_takes_is_a_note_of_the_report(tmp_path: Path) -> None:
         assert Note(said) in told.lead
     (by_a_program,) = time_short(replace(results, command=()))
     assert by_a_program.endswith(f"{LEAST}: {minutes:.0f} min 00 s or more.")
+    (fixed,) = time_short(ended(tmp_path / "fixed", 9, method="fixed-n"))
+    assert "a verdict takes at least 200" in fixed, "all of its blocks"
 
 
 def test_a_run_that_ended_otherwise_or_had_its_pairs_says_nothing(tmp_path: Path) -> None:
@@ -264,11 +254,6 @@ def test_a_run_that_ended_otherwise_or_had_its_pairs_says_nothing(tmp_path: Path
     (cell,) = results.cells
     better = replace(cell, comparisons=(replace(cell.comparisons[0], verdict="better"),))
     assert list(time_short(replace(results, cells=(better,)))) == []
-
-
-def test_a_fixed_number_of_blocks_takes_all_of_them(tmp_path: Path) -> None:
-    (said,) = time_short(ended(tmp_path, 9, method="fixed-n"))
-    assert "a verdict takes at least 200" in said
 
 
 LOST = (
@@ -294,11 +279,11 @@ def test_every_form_says_whether_the_records_are_what_was_written(
     integrity: Integrity | None, state: str, said: list[str]
 ) -> None:
     results = replace(plain(), integrity=integrity, state=state)
-    told = list(records(results))
-    assert [one[: len(begin)] for one, begin in zip(told, said, strict=True)] == said
-    assert set(told) <= {one.text for one in blocks(report(results), Line)}
-    shown = flat(results)
-    assert all(one[:100] in shown or f"Last hash: {HASH}" in shown for one in told)
+    found = list(records(results))
+    assert [one[: len(begin)] for one, begin in zip(found, said, strict=True)] == said
+    assert set(found) <= {one.text for one in blocks(report(results), Line)}
+    shown, lines = flat(results), told(results).splitlines()
+    assert all(one[:100] in shown or f"Last hash: {HASH}" in lines for one in found)
 
 
 def test_a_reason_that_several_comparisons_share_is_said_once() -> None:

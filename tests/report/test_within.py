@@ -1,7 +1,5 @@
 """What was recorded within attempts: remarks."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 

@@ -1,7 +1,5 @@
 """What tests of reports read: a study's document in each format, and the blocks of a document."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`python -m tools.results`: a run joins a page of results, and no run that ends at the same time is lost."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import threading

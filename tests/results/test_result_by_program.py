@@ -1,7 +1,5 @@
 """What to set, program by program: what each policy did to each load on the pages, its price, its runs, its machine."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import pytest
@@ -198,20 +196,18 @@ def test_a_run_of_too_few_pairs_for_any_verdict_takes_nothing_from_one_that_deci
     old = restated.lpc()
     new = judged(old, "memcached", "undecided")
     cell, *others = new.cells
-    few = tuple(replace(one, n=4, low=None, high=None) for one in cell.comparisons)
-    row = rows({"a": page(replace(new, cells=(replace(cell, comparisons=few), *others)), old)})["memcached", "thp"]
+
+    def changed(**changes: object) -> Results:
+        comparisons = tuple(replace(one, low=None, high=None, **changes) for one in cell.comparisons)
+        return replace(new, cells=(replace(cell, comparisons=comparisons), *others))
+
+    row = rows({"a": page(changed(n=4), old)})["memcached", "thp"]
     assert row["what to do"] == "Set it"
     assert row["runs"] == "better in 1 of 2 runs, too few pairs for a verdict in 1; e-value 10,000"
-    alone = rows({"a": page(replace(new, cells=(replace(cell, comparisons=few), *others)))})["memcached", "thp"]
+    alone = rows({"a": page(changed(n=4))})["memcached", "thp"]
     assert (alone["what to do"], alone["runs"]) == ("Open: undecided", "too few pairs for a verdict in 1 of 1 run")
-
-
-def test_a_run_that_has_no_interval_for_its_failures_is_one_that_decided_nothing() -> None:
-    old = restated.lpc()
-    new = judged(old, "memcached", "undecided")
-    cell, *others = new.cells
-    failing = tuple(replace(one, low=None, high=None, failures_arm=3, failures_baseline=3) for one in cell.comparisons)
-    row = rows({"a": page(replace(new, cells=(replace(cell, comparisons=failing), *others)), old)})["memcached", "thp"]
+    # A run that has no interval for its failures is one that decided nothing.
+    row = rows({"a": page(changed(failures_arm=3, failures_baseline=3), old)})["memcached", "thp"]
     assert row["what to do"] == "Yours to weigh: better in 1 of 2 runs"
 
 
@@ -428,18 +424,13 @@ def test_what_any_run_judged_beside_the_metric_is_a_price() -> None:
             assert row["judged beside it"].startswith("worse in server_cpu_us +30%")
 
 
-def test_what_is_open_says_what_was_worse_beside_it_in_every_table() -> None:
+def test_what_was_judged_beside_the_metric_is_told_of_what_is_open_or_makes_no_difference() -> None:
     found = {"a": page(judged(declaring(restated.lpc(), "worse", 1.3), "memcached", "undecided"))}
     assert rows(found)["memcached", "thp"]["what to do"] == "Open: worse in server_cpu_us"
     assert "thp (worse in server_cpu_us)" in programs(found)["memcached"]["open"]
     assert "thp on memcached (worse in server_cpu_us)" in " ".join(in_short(found["a"]))
-
-
-def test_what_makes_no_difference_and_is_better_beside_the_metric_is_to_be_weighed() -> None:
-    found = declaring(
-        with_verdicts(restated.lpc(), "memcached", {"mthp-64k": "worse", "thp": "equivalent"}), "better", 0.7
-    )
-    row = rows({"a": page(found)})["memcached", "thp"]
+    alike = with_verdicts(restated.lpc(), "memcached", {"mthp-64k": "worse", "thp": "equivalent"})
+    row = rows({"a": page(declaring(alike, "better", 0.7))})["memcached", "thp"]
     assert row["what to do"] == "Yours to weigh: no difference above 0.5%; better in server_cpu_us"
 
 

@@ -1,7 +1,5 @@
 """Claims of publications: what sources say, which studies test it, and what became of each."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import pytest

@@ -1,7 +1,5 @@
 """Common claims and what the pages make of them: by comparisons that there are, each claim by one that can be had."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 

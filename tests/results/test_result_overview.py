@@ -1,7 +1,5 @@
 """The overview: every claim of the five publications once, with the best-founded answer, where, and what it takes."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

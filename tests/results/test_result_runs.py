@@ -1,7 +1,5 @@
 """What stands of each run on a page: what was asked, in which design, for how long."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

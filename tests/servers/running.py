@@ -1,7 +1,5 @@
 """Real servers for tests: each on a unix socket in a folder of its own, asked whether it is ready, and ended."""
 
-from __future__ import annotations
-
 import signal
 import socket
 import subprocess

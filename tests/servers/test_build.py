@@ -1,7 +1,5 @@
 """A build: its recipe and procedure by hand on a project of three files, what is compared, and whole runs."""
 
-from __future__ import annotations
-
 import io
 import os
 import re

@@ -1,7 +1,5 @@
 """The files of servers are read by the servers: no page setting is turned, and nobody's data are touched."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What goes wrong around a server ends in an error that says so, and the machine is as it was."""
 
-from __future__ import annotations
-
 import mmap
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The integer set with the real programs through whole runs: delivered, not delivered, and right."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """iperf3 over the loopback: its JSON, and that it is a negative control."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Runs with servers that are killed: no server, no folder, no setting outlives them, and the run is resumed whole."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections import Counter

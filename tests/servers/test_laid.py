@@ -1,7 +1,5 @@
 """Runs in which the layout library says what it did: real commands on the real kernel."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A command's heap in runs: of base pages, of huge pages, from the pool; each arm proven by its pages."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

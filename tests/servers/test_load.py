@@ -1,7 +1,5 @@
 """The load generator against real redis and memcached servers."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -1,7 +1,5 @@
 """memcached through whole runs: delivered by its heap, by its own large pages, and not delivered as packaged."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

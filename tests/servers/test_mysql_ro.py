@@ -1,7 +1,5 @@
 """MariaDB through whole runs: pages delivered, not delivered, or switched off by the server."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -2,8 +2,6 @@
 in the right second, with the compaction beside it, in the store, in report.json and in the report.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

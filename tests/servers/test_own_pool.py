@@ -1,7 +1,5 @@
 """PostgreSQL and MariaDB as anybody starts them, with their own option for pages of a pool: what backs them then."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

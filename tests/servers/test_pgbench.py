@@ -1,7 +1,5 @@
 """pgbench on a real PostgreSQL through whole runs: delivered, not delivered. What can break is in test_failures.py."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """redis through whole runs: delivered, not delivered, saved in the background, killed, and asked at a rate."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

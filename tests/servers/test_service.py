@@ -1,7 +1,5 @@
 """A server of the user's under a load of theirs, in whole runs: what is counted and proven, and each way to fail."""
 
-from __future__ import annotations
-
 import os
 import socket
 from collections.abc import Iterator, Mapping, Sequence

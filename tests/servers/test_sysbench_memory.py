@@ -1,7 +1,5 @@
 """sysbench's memory test: its procedure, its summary, and real attempts with proven pages."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """TPC-C through whole runs on both servers: the same data for every attempt, pages delivered, and touched before."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

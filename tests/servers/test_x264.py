@@ -1,7 +1,5 @@
 """x264 with a real ffmpeg through whole runs: delivered, not delivered, and the same output under every policy."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

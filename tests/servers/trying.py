@@ -1,7 +1,5 @@
 """Whole runs of a workload in a test: a study of a few attempts, through the same doors as `hugewise run`."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

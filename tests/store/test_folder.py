@@ -1,7 +1,5 @@
 """The folder of a run: attempts as they are stored, and gathered in one file."""
 
-from __future__ import annotations
-
 import os
 import re
 import stat
@@ -140,18 +138,17 @@ def test_blocks_and_the_one_left_open(folder: RunFolder) -> None:
     assert [each.state for each in incomplete.attempts] == ["abandoned"]
 
 
-def test_pauses_do_not_count_as_active(folder: RunFolder) -> None:
-    folder.append(BlockOpened(t=130.0, block=1, cell="chase", session=1, arms=[]))
-    folder.append(Resumed(t=1000.0, session=2, boot_id="b"))
-    folder.append(BlockClosed(t=1010.0, block=1, state="incomplete"))
-    assert folder.read().active_seconds == 40.0
-
-
-def test_attempts_of_a_block_that_was_killed_count_as_active(folder: RunFolder) -> None:
+@pytest.mark.parametrize("killed", [False, True])
+def test_pauses_do_not_count_as_active_and_attempts_of_a_block_that_was_killed_do(
+    folder: RunFolder, killed: bool
+) -> None:
     folder.append(BlockOpened(t=130.0, block=1, cell="chase", session=1, arms=["base", "thp"]))
-    folder.accept(folder.draft("b1-base"), attempt("base", 1.0, block=1, started=130.0, ended=900.0))
+    if killed:
+        folder.accept(folder.draft("b1-base"), attempt("base", 1.0, block=1, started=130.0, ended=900.0))
     folder.append(Resumed(t=1000.0, session=2, boot_id="b"))
-    assert folder.read().active_seconds == 800.0
+    if not killed:
+        folder.append(BlockClosed(t=1010.0, block=1, state="incomplete"))
+    assert folder.read().active_seconds == (800.0 if killed else 40.0)
 
 
 def test_knobs_are_stored_when_they_change(folder: RunFolder) -> None:

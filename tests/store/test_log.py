@@ -1,7 +1,5 @@
 """A log that is not what was written is an error that names its line; a kill leaves nothing but a torn end."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -69,86 +67,43 @@ def test_a_running_hash_is_that_of_the_lines_from_the_seeds_commitment_on(run: P
     assert (found.state, found.hash) == ("consistent", head)
 
 
-def _cut(run: Path, place: int) -> None:
-    kept = lines(run)
-    write_lines(run, [*kept[:place], kept[place][: len(kept[place]) // 2] + b"\n", *kept[place + 1 :]])
+def _bare(line: bytes) -> bytes:
+    return json.dumps({key: value for key, value in json.loads(line).items() if key != "chain"}).encode() + b"\n"
 
 
-def _cut_into_the_next(run: Path, place: int) -> None:
-    kept = lines(run)
-    write_lines(run, [*kept[:place], kept[place][:20], *kept[place + 1 :]])
+NO_RECORD, NOT_NEXT = "is not a record", "does not follow from the line before it"
+COMPLETE, DISTURBED = b'"state":"complete"', b'"state":"disturbed"'
 
 
-def _not_utf8(run: Path, place: int) -> None:
-    kept = lines(run)
-    write_lines(run, [*kept[:place], kept[place].replace(b'"record"', b'"rec\xff\xfe"'), *kept[place + 1 :]])
+def harmed(run: Path, damage: str) -> int:
+    """Do that to a run; returns the place of the record."""
+    place, kept = of(run, "block_closed"), lines(run)
+    assert COMPLETE in kept[place]
+    write_lines(run, [*kept[: place - 1], *DAMAGES[damage][0](*kept[place - 1 : place + 1]), *kept[place + 1 :]])
+    return place
 
 
-def _deep(run: Path, place: int) -> None:
-    kept = lines(run)
-    write_lines(run, [*kept[:place], b'{"record":"noted","x":' + b"[" * 100_000 + b"\n", *kept[place + 1 :]])
+# What is made of the line before the record that ends the fifth block and of that record; in which line, counted from
+# the record, it is found; and what is said.
+DAMAGES: dict[str, tuple[Callable[[bytes, bytes], list[bytes]], int, str]] = {
+    "cut": (lambda before, line: [before, line[: len(line) // 2] + b"\n"], 0, NO_RECORD),
+    "cut into the next": (lambda before, line: [before, line[:20]], 0, NO_RECORD),
+    "not UTF-8": (lambda before, line: [before, line.replace(b'"record"', b'"rec\xff\xfe"')], 0, NO_RECORD),
+    "deep": (lambda before, _: [before, b'{"record":"noted","x":' + b"[" * 100_000 + b"\n"], 0, NO_RECORD),
+    "other": (lambda before, _: [before, b'{"record":"nothing that is known"}\n'], 0, NO_RECORD),
+    "empty": (lambda before, line: [before, b"\n", line], 0, NO_RECORD),
+    "gone": (lambda before, _: [before], 0, NOT_NEXT),
+    "twice": (lambda before, line: [before, line, line], 1, NOT_NEXT),
+    "moved": (lambda before, line: [line, before], -1, NOT_NEXT),
+    "changed": (lambda before, line: [before, line.replace(COMPLETE, DISTURBED)], 0, NOT_NEXT),
+    "bare": (lambda before, line: [before, _bare(line)], 0, "has no running hash"),
+}
 
 
-def _other(run: Path, place: int) -> None:
-    kept = lines(run)
-    write_lines(run, [*kept[:place], b'{"record":"nothing that is known"}\n', *kept[place + 1 :]])
-
-
-def _empty(run: Path, place: int) -> None:
-    kept = lines(run)
-    write_lines(run, [*kept[:place], b"\n", *kept[place:]])
-
-
-def _gone(run: Path, place: int) -> None:
-    kept = lines(run)
-    write_lines(run, [*kept[:place], *kept[place + 1 :]])
-
-
-def _twice(run: Path, place: int) -> None:
-    kept = lines(run)
-    write_lines(run, [*kept[: place + 1], *kept[place:]])
-
-
-def _moved(run: Path, place: int) -> None:
-    kept = lines(run)
-    write_lines(run, [*kept[: place - 1], kept[place], kept[place - 1], *kept[place + 1 :]])
-
-
-def _changed(run: Path, place: int) -> None:
-    kept = lines(run)
-    assert b'"state":"complete"' in kept[place]
-    changed = kept[place].replace(b'"state":"complete"', b'"state":"disturbed"')
-    write_lines(run, [*kept[:place], changed, *kept[place + 1 :]])
-
-
-def _bare(run: Path, place: int) -> None:
-    kept = lines(run)
-    record = {key: value for key, value in json.loads(kept[place]).items() if key != "chain"}
-    write_lines(run, [*kept[:place], json.dumps(record).encode() + b"\n", *kept[place + 1 :]])
-
-
-# What is done to the record that ends the fifth block, and in which line, counted from it, it is found.
-DAMAGES: list[tuple[Callable[[Path, int], None], int, str]] = [
-    (_cut, 0, "is not a record"),
-    (_cut_into_the_next, 0, "is not a record"),
-    (_not_utf8, 0, "is not a record"),
-    (_deep, 0, "is not a record"),
-    (_other, 0, "is not a record"),
-    (_empty, 0, "is not a record"),
-    (_gone, 0, "does not follow from the line before it"),
-    (_twice, 1, "does not follow from the line before it"),
-    (_moved, -1, "does not follow from the line before it"),
-    (_changed, 0, "does not follow from the line before it"),
-    (_bare, 0, "has no running hash"),
-]
-
-
-@pytest.mark.parametrize(("harm", "offset", "said"), DAMAGES, ids=lambda each: getattr(each, "__name__", None))
-def test_a_line_that_is_not_what_was_written_is_an_error_that_names_it(
-    run: Path, harm: Callable[[Path, int], None], offset: int, said: str
-) -> None:
-    place = of(run, "block_closed")
-    harm(run, place)
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_line_that_is_not_what_was_written_is_an_error_that_names_it(run: Path, damage: str) -> None:
+    place = harmed(run, damage)
+    _, offset, said = DAMAGES[damage]
     with pytest.raises(RunError, match=rf"run\.jsonl, line {place + 1 + offset}: .*{said}") as caught:
         analysis.analyze(run)
     assert caught.value.hint == "put a copy of it back"
@@ -275,9 +230,11 @@ def test_guests_json_and_study_json_are_what_the_run_began_with(run: Path) -> No
         analysis.analyze(run)
     guest.write(run, kept)
     study = run / "study.json"
-    study.write_text(json.dumps(json.loads(study.read_text()) | {"margin": 0.4}))
-    with pytest.raises(RunError, match=r"study\.json was changed"):
-        analysis.analyze(run)
+    began = json.loads(study.read_text())
+    for changed in ({"margin": 0.4}, {"file": "/other/study.toml"}):
+        study.write_text(json.dumps(began | changed))
+        with pytest.raises(RunError, match=r"study\.json was changed since the run began"):
+            analysis.analyze(run)
 
 
 def _no_baseline(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -401,17 +358,10 @@ def test_what_stands_behind_the_last_newline_is_not_unaltered(run: Path) -> None
             analysis.analyze(run, expect=noted)
 
 
-def test_all_of_study_json_is_what_the_run_began_with(run: Path) -> None:
-    path = run / "study.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"file": "/other/study.toml"}))
-    with pytest.raises(RunError, match=r"study\.json was changed since the run began"):
-        analysis.analyze(run)
-
-
-@pytest.mark.parametrize("harm", [_cut, _gone, _twice, _moved, _empty], ids=lambda each: each.__name__)
-def test_a_damaged_run_of_before_is_refused_too(run: Path, harm: Callable[[Path, int], None]) -> None:
+@pytest.mark.parametrize("damage", ["cut", "gone", "twice", "moved", "empty"])
+def test_a_damaged_run_of_before_is_refused_too(run: Path, damage: str) -> None:
     of_before(run)
-    harm(run, of(run, "block_closed"))
+    harmed(run, damage)
     with pytest.raises(RunError, match=r"run\.jsonl, line \d+: "):
         analysis.analyze(run)
 

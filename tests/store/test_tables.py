@@ -1,7 +1,5 @@
 """Views of what was recorded within attempts: the seconds, and the facts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

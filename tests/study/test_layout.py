@@ -1,7 +1,5 @@
 """Layouts as a study writes them: read as strictly as the layout library reads them."""
 
-from __future__ import annotations
-
 import subprocess
 
 import pytest

@@ -1,7 +1,5 @@
 """The key memory_age: how it is written, and what it must agree with."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

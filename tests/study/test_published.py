@@ -1,7 +1,5 @@
 """The keys of a study that name a published experiment: every mistake names file, key, value and cure."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

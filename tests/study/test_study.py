@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import copy
 import json
 import tomllib
@@ -16,7 +14,7 @@ from hugewise.plan.plan import Plan, plan
 from hugewise.stats.power import least_pairs
 from hugewise.study import keys
 from hugewise.study.load import command_study, load, parse, read
-from hugewise.study.study import Study, stored_digest
+from hugewise.study.study import Sampling, Study, stored_digest
 from hugewise.study.tables import Budget, PolicyUse
 from tests.build.studies import SIZES, KnobFiles, as_toml, policies, study_data, workloads
 
@@ -110,6 +108,10 @@ def test_defaults() -> None:
     assert (study.margin, study.confidence, study.method, study.window) == (0.005, 0.99, "fixed-n", 300.0)
     assert study.budget == Budget(blocks=12, time=None)
     assert study.workload[0].called == "chase"
+    assert study.sampling == Sampling(period=1.0)
+    assert [read(study_data(sampling={"period": text}), "s.toml").sampling.period for text in ("100ms", "off")] == [
+        *(0.1, 0.0)
+    ]
 
 
 def test_the_demo_is_a_study() -> None:
@@ -197,6 +199,10 @@ def test_the_digest_is_of_what_is_said_not_of_how() -> None:
         ({"validity": {"load_per_cpu": float("inf")}}, "validity.load_per_cpu", float("inf"), "number from 0"),
         ({"attempt": {"retries": -1}}, "attempt.retries", -1, "from 0 to 100"),
         ({"attempt": {"environment_pad": "1g"}}, "attempt.environment_pad", "1g", "to 65536"),
+        ({"sampling": {"period": "1ms"}}, "sampling.period", "1ms", "at least 0.01 s"),
+        ({"sampling": {"period": "2h"}}, "sampling.period", "2h", "of at most 3600 s"),
+        ({"sampling": {"period": True}}, "sampling.period", True, '"20ms"'),
+        ({"sampling": {"idle": "20s"}}, "sampling.idle", "20s", "keys here: period"),
         # Keys that do not agree.
         ({"end_points": ["mean"]}, "end_points", ["mean"], 'write method = "sequential"'),
         ({"unjudged": ["thp"]}, "unjudged", ["thp"], 'write method = "sequential"'),

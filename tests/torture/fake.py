@@ -3,8 +3,6 @@
 HUGEWISE_FAKE=FOLDER python -IS tests/torture/fake.py PROMISE run STUDY --results FOLDER | resume RUN | restore
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """What is flat and what is not, of samples that are known."""
 
-from __future__ import annotations
-
 import pytest
 
 from hugewise.errors import HugewiseError

@@ -1,7 +1,5 @@
 """The tool itself: a promise that is broken is seen, whichever it is, and what was done is not done again."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

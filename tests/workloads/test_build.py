@@ -1,7 +1,5 @@
 """Builds: what a study may say, and what is made of projects' trees. Nothing is built here."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

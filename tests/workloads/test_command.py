@@ -1,7 +1,5 @@
 """Commands: numbers in their output, what is run in place of what others publish, and words for xargs."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -66,23 +64,18 @@ def test_what_is_written_wrongly_is_told_with_the_way_to_write_it(text: str, why
 @pytest.mark.parametrize(
     ("where", "stdout", "stderr", "number"),
     [
-        (r"([0-9.]+) MiB/s", "1 MiB/s\n2.5 MiB/s", "", 2.5),
-        (r"\d+", "a 3 b", "4", 3.0),
-        (r"^took (\S+)", "nothing", "took 1e-3 s", 1e-3),
+        # The last match of stdout counts, and else that of stderr.
+        (r"regex:([0-9.]+) MiB/s", "1 MiB/s\n2.5 MiB/s", "", 2.5),
+        (r"regex:\d+", "a 3 b", "4", 3.0),
+        (r"regex:^took (\S+)", "nothing", "took 1e-3 s", 1e-3),
+        # A path leads through keys and indexes.
+        ("json:$.end.sum[0].rate", json.dumps(REPORT), "", 7.5),
+        ("json:.end.sum[-1].rate", json.dumps(REPORT), "", 12.0),
+        ('json:.end["odd key"]', json.dumps(REPORT), "", 3.0),
     ],
 )
-def test_the_last_match_of_stdout_counts_and_else_that_of_stderr(
-    where: str, stdout: str, stderr: str, number: float
-) -> None:
-    assert extract(parse(f"x,lower=regex:{where}"), stdout, stderr) == number
-
-
-@pytest.mark.parametrize(
-    ("where", "number"),
-    [("$.end.sum[0].rate", 7.5), (".end.sum[-1].rate", 12.0), ('.end["odd key"]', 3.0)],
-)
-def test_a_path_leads_through_keys_and_indexes(where: str, number: float) -> None:
-    assert extract(parse(f"x,lower=json:{where}"), json.dumps(REPORT), "") == number
+def test_a_value_is_found_by_a_pattern_or_a_path(where: str, stdout: str, stderr: str, number: float) -> None:
+    assert extract(parse(f"x,lower={where}"), stdout, stderr) == number
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """The open integer set: its inputs, its commands, and how results are checked."""
 
-from __future__ import annotations
-
 import hashlib
 
 import pytest

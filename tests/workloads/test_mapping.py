@@ -1,7 +1,5 @@
 """mmap-perf and lat-mmap: what they ask of a pool, and that the same sequence runs on every kind of page."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

@@ -1,7 +1,5 @@
 """MariaDB under sysbench: what is run under each treatment, and what its outputs mean. The recorded report is real."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

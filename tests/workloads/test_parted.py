@@ -1,8 +1,6 @@
 """Procedures whose clients are on a host of their own: what listens where, who knows the password, and what runs
 there."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -95,20 +93,15 @@ def test_the_password_is_in_private_files_alone(name: str, given: Mapping[str, A
 
 
 @pytest.mark.parametrize(("name", "given"), CASES, ids=IDS)
-def test_servers_listen_at_the_address_towards_the_client_alone(name: str, given: Mapping[str, Any]) -> None:
+def test_servers_listen_towards_the_client_alone_which_knows_nothing_of_here(
+    name: str, given: Mapping[str, Any]
+) -> None:
     found = procedure(name, given)
     for server in found.servers:
         words = " ".join(server.argv)
         assert FAR.address in words
         assert str(FAR.ports[0]) in words or str(FAR.ports[1]) in words
         assert not [other for other in ("0.0.0.0", "127.0.0.1", "--port 0 ") if other in words]  # noqa: S104
-
-
-@pytest.mark.parametrize(("name", "given"), CASES, ids=IDS)
-def test_the_timed_client_and_its_warm_up_know_the_way_there_and_nothing_of_here(
-    name: str, given: Mapping[str, Any]
-) -> None:
-    found = procedure(name, given)
     timed = " ".join([*found.timed.argv, *found.timed.environment.values()])
     assert FAR.address in timed
     assert str(FAR.ports[0]) in timed

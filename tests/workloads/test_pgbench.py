@@ -1,7 +1,5 @@
 """pgbench and PostgreSQL: what is run under each treatment, and what outputs mean."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import subprocess
@@ -59,14 +57,8 @@ def test_only_what_ended_in_the_measured_part_counts_and_no_warm_up() -> None:
     assert seen.latency_ms == pytest.approx((2.0, 2.9, 2.98))
     assert seen.series == (2.0, 1.0)
     assert seen.warmed_s == pytest.approx(1.5)
-
-
-def test_a_client_that_warms_up_in_the_measured_part_is_seen() -> None:
-    assert measured([LOG], 1000.2, 1004.0).warmed_s == pytest.approx(-0.3)
-
-
-def test_every_thread_has_a_log_of_its_own() -> None:
-    lines = LOG.splitlines(keepends=True)
+    assert measured([LOG], 1000.2, 1004.0).warmed_s == pytest.approx(-0.3), "a client warms up in the measured part"
+    lines = LOG.splitlines(keepends=True)  # every thread has a log of its own
     assert measured([b"".join(lines[::2]), b"", b"".join(lines[1::2])], 1002.0, 1004.0).transactions == 3
 
 
@@ -99,11 +91,8 @@ def test_ends_of_a_turn_count_and_the_order_of_the_log_does_not() -> None:
     assert measured([lines], 10.0, 21.2, TURNS) == measured([SLICED], 10.0, 21.2, TURNS)
     exact = (Part(10.25, 10.55, 10.0), Part(20.91, 21.0, 20.0))
     assert measured([SLICED], 10.0, 21.2, exact).transactions == 3
-
-
-def test_where_all_were_frozen_on_their_way_there_is_a_rate_and_no_time() -> None:
-    seen = measured([SLICED], 10.0, 21.2, (Part(20.2, 20.5, 20.0),))
-    assert (seen.transactions, seen.latency_ms) == (1, ())
+    frozen = measured([SLICED], 10.0, 21.2, (Part(20.2, 20.5, 20.0),))
+    assert (frozen.transactions, frozen.latency_ms) == (1, ()), "all were frozen on their way: a rate, and no time"
 
 
 @pytest.mark.parametrize(("begin", "seconds"), [(BEGIN, 0.005), (BEGIN, 0.0123), (1795263458.8035, 0.01)])

@@ -1,7 +1,5 @@
 """What a workload cannot take, of values and of treatments, with the reason; the usual values can be."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

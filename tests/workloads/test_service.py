@@ -1,7 +1,5 @@
 """A server of the user's under a load of theirs: its commands, what says that it is up, and its own pool."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec
@@ -36,12 +34,9 @@ def test_ports_and_folders_are_filled_in_and_no_other_braces_mean_anything() -> 
     (fill,) = procedure.warm
     assert fill.argv == ("fill", "/dev/shm/x/data", "{fold}", "{4711}")
     assert {server.cwd, procedure.timed.cwd, fill.cwd} == {"/home/me"}, "where its user called"
-
-
-def test_without_what_fills_it_nothing_runs_before_the_load() -> None:
-    procedure = WORKLOAD.procedure(BASE, values(), PLACES)
-    assert procedure.warm == ()
-    assert procedure.window is None
+    unfilled = WORKLOAD.procedure(BASE, values(), PLACES)
+    assert (unfilled.warm, unfilled.window) == ((), None), "nothing runs before the load"
+    assert filled_in(("{port}",), msgspec.structs.replace(PLACES, ports=())) == ("{port}",), "a machine without ports"
 
 
 def test_the_treatment_reaches_the_server_and_not_the_load() -> None:
@@ -77,14 +72,11 @@ def test_what_says_that_it_is_up(text: str, expected: PortReady | OutputReady) -
     assert ready(text, SERVER, PLACES) == expected
 
 
-def test_a_server_whose_command_names_no_port_is_up_when_it_listens_anywhere() -> None:
-    assert ready("", ("serve",), PLACES) == PortReady()
-
-
 def test_a_command_may_say_that_it_is_up_and_no_shell_reads_it() -> None:
     found = ready("exec:ask -p {port} 'are you;there' $HOME", SERVER, PLACES)
     assert isinstance(found, Step)
     assert found.argv == ("ask", "-p", "4711", "are you;there", "$HOME")
+    assert ready("", ("serve",), PLACES) == PortReady(), "a command that names no port: when it listens anywhere"
 
 
 def test_the_port_that_such_a_command_asks_at_must_be_the_servers() -> None:
@@ -114,10 +106,6 @@ def test_variables_are_names_with_values() -> None:
             variables((wrong,))
 
 
-def test_a_machine_without_ports_leaves_the_mark() -> None:
-    assert filled_in(("{port}",), msgspec.structs.replace(PLACES, ports=())) == ("{port}",)
-
-
 # -- what is read
 
 
@@ -137,9 +125,6 @@ def test_what_was_not_counted_is_absent_with_the_reason() -> None:
     assert set(found.absent.values()) == {"the server's CPU time was not counted"}
     none = WORKLOAD.read(Said({"timed": "0"}, sut=use(1.0)), values(values=("operations,neutral=regex:[0-9]+",)))
     assert none.absent == {"server_cpu_us": "operations is 0"}
-
-
-def test_a_load_that_does_not_say_it_fails() -> None:
     with pytest.raises(ValueError, match="nothing in its output matches"):
         WORKLOAD.read(Said({"timed": "\x1b[2J\0"}), values(values=("rate,higher=regex:rate ([0-9]+)",)))
 
@@ -153,23 +138,16 @@ def cell(**parameters: Any) -> Any:
     return found
 
 
-def test_the_time_of_the_load_is_judged_or_the_first_value() -> None:
+def test_the_time_of_the_load_is_judged_or_of_each_operation_or_the_first_value() -> None:
     assert (cell().metric.name, cell().metric.better) == ("wall_s", "lower")
     assert cell(values=["rate,higher,1/s=json:.rate"]).metric.name == "rate"
-
-
-def test_the_time_of_each_operation_is_judged_where_the_load_counts_them() -> None:
     counted = "operations,neutral=regex:did ([0-9]+)"
     assert (cell(values=[counted]).metric.name, cell(values=[counted]).metric.better) == ("wall_us", "lower")
     assert cell(values=["rate,higher=json:.rate", counted]).metric.name == "rate"
     assert cell(values=[counted.replace("neutral", "higher")]).metric.name == "operations"
-    with pytest.raises(StudyError, match="names a metric wrongly"):
-        cell(values=["wall_us,lower=regex:x"])
-
-
-def test_a_value_cannot_have_the_name_of_a_metric_of_its_own() -> None:
-    with pytest.raises(StudyError, match="names a metric wrongly"):
-        cell(values=["server_cpu_s,lower=regex:x"])
+    for own in ("wall_us", "server_cpu_s"):
+        with pytest.raises(StudyError, match="names a metric wrongly"):
+            cell(values=[f"{own},lower=regex:x"])
 
 
 def test_a_service_has_a_server_and_a_load() -> None:

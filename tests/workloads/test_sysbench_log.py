@@ -1,7 +1,5 @@
 """The log of sysbench's transactions, of a real sysbench under a test that asks no database."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """x264: its clips, its commands, and what its outputs mean."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from types import MappingProxyType

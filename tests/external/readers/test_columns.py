@@ -1,7 +1,5 @@
 """CSV and Parquet: columns by name, arms, labels, and mistakes by row."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import duckdb

@@ -1,7 +1,5 @@
 """Every reader reads what its tool really wrote, and refuses what it cannot use by file, place and cure."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from pathlib import Path
@@ -89,14 +87,6 @@ def test_pgbench_transactions_that_were_skipped_are_failures(tmp_path: Path) -> 
     (series,) = READERS["pgbench"].read(path, Ask())
     assert series.failed is not None and series.failed.tolist() == [False, True]
     assert series.values[0] == 1529.0 and np.isnan(series.values[1])
-
-
-def test_memtier_without_the_single_runs_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "mean.json"
-    path.write_text('{"configuration": {"data_size": 32}, "AGGREGATED AVERAGE RESULTS (3 runs)": {}}')
-    with pytest.raises(DataError, match="only the best, the worst and the mean") as caught:
-        recognise(path, READERS).read(path, Ask())
-    assert "--print-all-runs" in str(caught.value.hint)
 
 
 def test_what_nobody_knows_and_what_is_empty_is_refused(tmp_path: Path) -> None:
@@ -312,17 +302,6 @@ def test_runs_of_different_settings_in_files_of_one_arm_are_no_sample(
     assert both.figures.n == 2 * base.figures.n
 
 
-def test_a_run_of_pgbench_that_was_aborted_is_no_run(tmp_path: Path) -> None:
-    summary = "transaction type: x\nlatency average = 3 ms\ntps = 1200.1 (without initial connection time)\n"
-    with pytest.raises(DataError, match="line 4: a run that was aborted"):
-        read(tmp_path, summary + "pgbench: error: Run was aborted; the above results are incomplete.\n")
-
-
-def test_a_unit_twice_in_one_result_of_go_is_not_two_runs(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="line 1: BenchmarkGet-8 has a unit twice"):
-        read(tmp_path, "BenchmarkGet-8 100 250 ns/op 3 ns/op\n")
-
-
 def google(rows: str) -> str:
     header = "name,iterations,real_time,cpu_time,time_unit,bytes_per_second,items_per_second,label,error_occurred"
     lines = [f"{name},{of},{time},{time},{unit},,,,," for name, of, time, unit in map(str.split, rows.splitlines())]
@@ -364,6 +343,7 @@ Throughput:
 INTERRUPTED = (
     '{"configuration": {"data_size": 1}, "ALL STATS": {"Runtime": {"Interrupted": "true"}, "Totals": {"Ops/sec": 5}}}'
 )
+ABORTED = "pgbench: error: Run was aborted; the above results are incomplete.\n"
 STARTED = "# started on Sat Nov 28 10:00:00 2026\n\n"
 
 
@@ -378,7 +358,15 @@ STARTED = "# started on Sat Nov 28 10:00:00 2026\n\n"
         ),
         (f"[ 5s ] Checkpoint report:\n{SYSBENCH.format('')}", "line 1: a report of a part of a run", "checkpoints"),
         ("pgbench (17.2)\ntps = 610.5 (ohne initiale Verbindungszeit)\n", "line 2: no figure", "LC_ALL=C"),
+        (f"{PGBENCH.format('x', 1, 'y')}{ABORTED}", "line 5: a run that was aborted", ""),
         (INTERRUPTED, "ALL STATS.Runtime.Interrupted: a run that was interrupted", "run it again"),
+        (
+            '{"configuration": {"data_size": 32}, "AGGREGATED AVERAGE RESULTS (3 runs)": {}}',
+            "only the best, the worst and the mean",
+            "--print-all-runs",
+        ),
+        ("BenchmarkGet-8 100 250 ns/op 3 ns/op\n", "line 1: BenchmarkGet-8 has a unit twice", ""),
+        (google("BM_x_mean 3 11 ns\nBM_x_stddev 3 1 ns\n"), "of 2 rows (aggregates of the repetitions) none is a", ""),
         (f"{STARTED}1.234,57,msec,task-clock,1234570000,100,00,,\n", "line 3: no counter", "LC_ALL=C"),
         ("     1,234.57 msec task-clock\n\n       1.236 seconds time elapsed\n", "perf stat's table", "-x,"),
         ('"Benchmark";"Mode";"Threads"\n"B";"avgt";1\n', "JMH's result", "-rf json"),
@@ -411,8 +399,3 @@ def test_names_of_counters_of_google_benchmark_hold_commas(tmp_path: Path) -> No
 def test_connection_errors_of_memtier_are_told(tmp_path: Path) -> None:
     content = '{"configuration": {"data_size": 1}, "ALL STATS": {"Totals": {"Ops/sec": 5, "Connection Errors": 3}}}'
     assert "Left out of 'given': 3 rows (connection errors)." in read(tmp_path, content)[0].notes
-
-
-def test_a_file_of_aggregates_alone_says_so(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"of 2 rows \(aggregates of the repetitions\) none is a run"):
-        read(tmp_path, google("BM_x_mean 3 11 ns\nBM_x_stddev 3 1 ns\n"))

@@ -1,7 +1,5 @@
 """A fleet over Dask on this machine: two hosts that are addresses of the loopback, and their workers."""
 
-from __future__ import annotations
-
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -17,7 +15,6 @@ from hugewise.fleet.protocol import THIS, Assignment
 from hugewise.fleet.spool import ProcessIdentity
 
 FLEET = "f-1"
-ADDRESSES = {"alpha": "127.0.0.11", "beta": "127.0.0.12"}
 COORDINATOR = "127.0.0.10"
 NOWHERE = Assignment(FLEET, 1)
 

@@ -1,7 +1,5 @@
 """Dask as it is: a real scheduler and real workers on addresses of the loopback, killed, stopped and lied to."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

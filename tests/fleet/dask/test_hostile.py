@@ -1,7 +1,5 @@
 """A host that lies: with its own certificate it gives no orders, and nothing that it sends is carried out elsewhere."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import pickle
@@ -19,7 +17,6 @@ import pytest
 from hugewise.errors import HugewiseError
 from hugewise.fleet.dask import settings
 from hugewise.fleet.dask.engine import DaskEngine
-from hugewise.fleet.dask.settings import Identity
 from hugewise.fleet.dask.worker import WorkerSettings
 from hugewise.fleet.protocol import Assignment, AssignmentSeen, LookOrder
 from tests.fleet.dask.local import NOWHERE, Local
@@ -70,27 +67,26 @@ def engine(local: Local, began_in: Path) -> Iterator[DaskEngine]:
 
 
 @pytest.fixture
-def mark(tmp_path: Path, engine: DaskEngine) -> Iterator[Path]:
+def mark(tmp_path: Path, engine: DaskEngine, local: Local) -> Iterator[Path]:
     """Nobody but a liar itself makes this folder; and afterwards the fleet goes on."""
     mark = tmp_path / "mark"
     yield mark
+    local.unreachable.clear()
     # Dask unpickles an error where it is raised, to see whether that can be done.
     assert {path.name for path in mark.glob("*")} <= {(tmp_path / "liar").read_text()} if mark.exists() else True
     until(lambda: engine.present() == {"alpha", "beta"}, "both workers are registered", seen=engine.present)
     assert engine.call("beta", LOOK) == AssignmentSeen(assignment=NOWHERE, state="unknown")
 
 
-def settings_of(local: Local, host: str) -> WorkerSettings:
-    return msgspec.json.decode(local.given[host], type=WorkerSettings)
-
-
-def said(identity: Identity, address: str, message: dict[str, Any]) -> object:
-    """What it answers, or the error that comes of it."""
+def said(local: Local, message: dict[str, Any], address: str | None = None) -> object:
+    """What alpha is answered there, or by the scheduler, or the error that comes of it."""
+    config = msgspec.json.decode(local.given["alpha"], type=WorkerSettings)
+    options = settings.security(config.identity).get_connection_args("worker")
 
     async def say() -> object:
         from distributed.comm import connect
 
-        comm = await connect(address, timeout=60, **settings.security(identity).get_connection_args("worker"))
+        comm = await connect(address or config.scheduler, timeout=60, **options)
         try:
             await comm.write(message)
             return await asyncio.wait_for(comm.read(), 60)
@@ -116,7 +112,6 @@ def test_the_mark_is_made_where_a_pickle_is_believed(tmp_path: Path) -> None:
     ],
 )
 def test_operations_of_dask_s_are_not_there(engine: DaskEngine, local: Local, mark: Path, op: str) -> None:
-    config = settings_of(local, "alpha")
     evil = pickle.dumps(Evil(mark))
     asked = {
         "op": op,
@@ -126,15 +121,14 @@ def test_operations_of_dask_s_are_not_there(engine: DaskEngine, local: Local, ma
         "args": (),
         "name": "x",
     }
-    assert said(config.identity, config.scheduler, asked) is None
+    assert said(local, asked) is None
 
 
 @pytest.mark.parametrize("op", ["register-client", "gather", "identity", "hosts"])
 def test_operations_of_the_coordinator_are_not_for_a_host(
     engine: DaskEngine, local: Local, mark: Path, op: str
 ) -> None:
-    config = settings_of(local, "alpha")
-    reply = said(config.identity, config.scheduler, {"op": op, "client": "c", "versions": {}, "keys": []})
+    reply = said(local, {"op": op, "client": "c", "versions": {}, "keys": []})
     refused = isinstance(reply, pickle.UnpicklingError)  # of the error that it is answered
     assert refused or (isinstance(reply, dict) and reply["status"] == "uncaught-error"), reply
 
@@ -150,23 +144,20 @@ def test_operations_of_the_coordinator_are_not_for_a_host(
 def test_a_host_does_not_register_as_another(
     engine: DaskEngine, local: Local, name: str, address: str, resources: dict[str, float]
 ) -> None:
-    config = settings_of(local, "alpha")
     asked = {"op": "register-worker", "address": address, "name": name, "resources": resources}
-    said(config.identity, config.scheduler, asked)
+    said(local, asked)
     assert engine.present() == {"alpha", "beta"}
 
 
 def test_a_host_does_not_send_another_away(engine: DaskEngine, local: Local, mark: Path) -> None:
-    config = settings_of(local, "alpha")
     beta = next(iter(_addresses(local, "beta")))
-    said(config.identity, config.scheduler, {"op": "unregister", "address": beta, "stimulus_id": "x"})
+    said(local, {"op": "unregister", "address": beta, "stimulus_id": "x"})
     assert engine.call("beta", LOOK) == AssignmentSeen(assignment=NOWHERE, state="unknown")
 
 
 def test_a_host_gives_no_orders_to_another(engine: DaskEngine, local: Local, mark: Path) -> None:
-    config = settings_of(local, "alpha")
     beta = next(iter(_addresses(local, "beta")))
-    reply = said(config.identity, beta, {"op": "run", "function": pickle.dumps(Evil(mark)), "args": pickle.dumps(())})
+    reply = said(local, {"op": "run", "function": pickle.dumps(Evil(mark)), "args": pickle.dumps(())}, beta)
     assert isinstance(reply, OSError)
 
 
@@ -180,14 +171,9 @@ def _addresses(local: Local, host: str) -> list[str]:
 def test_what_a_host_sends_is_not_unpickled_by_the_scheduler(engine: DaskEngine, local: Local, mark: Path) -> None:
     from distributed.protocol.serialize import Serialize, ToPickle
 
-    config = settings_of(local, "alpha")
     for evil in (ToPickle(Evil(mark)), Serialize(Evil(mark))):
-        said(
-            config.identity,
-            config.scheduler,
-            {"op": "heartbeat_worker", "address": "tls://127.0.0.11:9", "metrics": evil},
-        )
-        said(config.identity, config.scheduler, {"op": "gather", "keys": evil})
+        said(local, {"op": "heartbeat_worker", "address": "tls://127.0.0.11:9", "metrics": evil})
+        said(local, {"op": "gather", "keys": evil})
 
 
 LIAR = """
@@ -260,7 +246,6 @@ def test_what_a_host_answers_is_not_unpickled_by_the_coordinator(
     else:
         with pytest.raises(HugewiseError):
             engine.call("alpha", LOOK, timeout=2)
-    local.unreachable.clear()
 
 
 def test_a_host_does_not_get_the_orders_of_another(engine: DaskEngine, local: Local, mark: Path) -> None:
@@ -270,7 +255,6 @@ def test_a_host_does_not_get_the_orders_of_another(engine: DaskEngine, local: Lo
     for number in range(6):
         asked = LookOrder(assignment=Assignment("other", number + 1))
         assert engine.call("beta", asked) == AssignmentSeen(assignment=asked.assignment, state="unknown")
-    local.unreachable.clear()
 
 
 def test_a_host_does_not_silence_another(engine: DaskEngine, local: Local, mark: Path) -> None:
@@ -278,7 +262,6 @@ def test_a_host_does_not_silence_another(engine: DaskEngine, local: Local, mark:
     engine.call("alpha", LOOK, timeout=60)
     for _ in range(3):
         assert engine.call("beta", LOOK, timeout=60) == AssignmentSeen(assignment=NOWHERE, state="unknown")
-    local.unreachable.clear()
 
 
 def test_a_host_writes_nothing_on_the_coordinator_s_terminal(
@@ -289,14 +272,12 @@ def test_a_host_writes_nothing_on_the_coordinator_s_terminal(
         engine.call("alpha", LOOK, timeout=60)
     time.sleep(0.5)
     assert capfd.readouterr() == ("", "")
-    local.unreachable.clear()
 
 
 def test_an_answer_that_its_host_did_not_seal_is_none(engine: DaskEngine, local: Local, mark: Path) -> None:
     lying(engine, local, mark, "unsealed")
     with pytest.raises(HugewiseError, match="^alpha: what came back is not this host's answer"):
         engine.call("alpha", LOOK, timeout=60)
-    local.unreachable.clear()
 
 
 def test_an_answer_is_sealed_for_one_order_and_one_host() -> None:

@@ -1,7 +1,5 @@
 """Real programs under the layout library, looked at while they hold their memory."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
