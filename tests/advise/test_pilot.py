@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hugewise.advise.pilot import ProgramAsIs, judge_pilot, needed, never_ran, remarks, time_option, time_remark
+from hugewise.advise.pilot import COPIES, ProgramAsIs, judge_pilot, needed, never_ran, remarks, time_option, time_remark
 from hugewise.errors import UserError
 from hugewise.model.trial import Attempt, Block
 from hugewise.quantity import parse_duration
@@ -124,10 +124,12 @@ def test_what_it_says_is_shown_by_the_test_that_is_declared() -> None:
     assert shown is not None
     assert few.sd is not None
     shift = math.log1p(shown) / few.sd
-    chance = power.averaged(lambda factor: power.power(shift * factor, pairs, 0.01, declared), few.runs // 2 - 1)
+    chance = power.averaged(
+        lambda factor: power.power(shift * factor, pairs, 0.01, declared, COPIES), few.runs // 2 - 1
+    )
     assert chance == pytest.approx(0.8, abs=0.05)
-    assert power.power(shift, pairs, 0.01, declared) > 0.9, "its spread was taken for known"
-    assert msgspec.structs.replace(SEEN, block_s=70.0).shown_in(600.0, 0.01) is None
+    assert power.power(shift, pairs, 0.01, declared, COPIES) > 0.9, "its spread was taken for known"
+    assert msgspec.structs.replace(SEEN, block_s=90.0).shown_in(600.0, 0.01) is None
 
 
 def test_the_spread_is_that_of_the_judged_metric(tmp_path: Path) -> None:
@@ -143,7 +145,7 @@ def test_the_spread_is_that_of_the_judged_metric(tmp_path: Path) -> None:
 def test_too_little_time_is_said_with_what_is_needed() -> None:
     slow = msgspec.structs.replace(SEEN, block_s=90.0)
     assert time_remark(slow, 600.0, 0.01) == ""
-    least = known(power.least_pairs(0.01, 24))
+    least = known(power.least_pairs(0.01, 24, COPIES))
     minutes = math.ceil((100.0 + least * 1.5 * 90.0) / 60)  # the pilot, and a screening, come before it
     assert needed(slow, 600.0, 0.01, 100.0) == f"{minutes}m"
     assert needed(msgspec.structs.replace(SEEN, block_s=5.0), 10.0, 0.01, 3.0).endswith("s"), (

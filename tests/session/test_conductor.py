@@ -775,7 +775,7 @@ def test_an_attempt_that_is_lost_is_not_made_again_and_costs_the_others_nothing(
             pairs.take(block)
         assert (pairs.lost, len(pairs.usable)) == (lost, 3 - lost)
         assert (pairs.refusal(3) is not None) == bad
-        assert not bad or "an attempt of thp was lost in 1 of 3 blocks: killed" in in_words(pairs.refusal(3) or "")
+        assert not bad or "1 of 3 attempts of thp were lost: killed" in in_words(pairs.refusal(3) or "")
 
 
 def test_a_lost_attempt_stays_lost_when_the_run_is_killed_within_its_block(stage: ProcedureRunner) -> None:

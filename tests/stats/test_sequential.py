@@ -603,7 +603,7 @@ def test_a_start_that_fails_counts_with_undelivered_pages() -> None:
     fates: list[Fate | None] = ["undelivered", "unstarted", "absent"]
     pairs = taken(*(pair(n, 0.1, 0.0, (fate, None)) for n, fate in enumerate(fates)), pair(9, 0.1, 0.0))
     assert in_words(pairs.refusal(2000) or "") == (
-        "pages of arm not delivered in 1 of 4 attempts: no room; arm could not be started in 1 of 4 blocks: no room; "
+        "pages of arm not delivered in 1 of 4 attempts: no room; arm could not be started in 1 of 4 attempts: no room; "
         "wall_s of arm absent from 1 of 4 attempts: it was not reported"
     )
     assert pairs.comparison("m", 10, Inference("none", ""), ratio_all=None, confidence=0.99).unstarted_arm == 1
@@ -643,7 +643,7 @@ def test_a_verdict_needs_the_kept_in_pairs_and_says_so() -> None:
 def test_late_starts_count_with_undelivered_pages() -> None:
     made = played([pair(n, value, 0.0, ("late", None)) for n, value in enumerate(noise(1, 60, -0.3))])
     assert made.decision().verdict == "none"
-    assert in_words(made.decision().reason) == "arm started only at a later try in 30 of 30 blocks"
+    assert in_words(made.decision().reason) == "arm started only at a later try in 30 of 30 attempts"
     assert len(made.pairs.usable) == 30
 
 
