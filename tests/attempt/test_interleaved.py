@@ -18,6 +18,7 @@ from hugewise.model.pages import PageTarget
 from hugewise.model.procedure import counted as counted_parts
 from hugewise.model.trial import Delivery, DeliveryThreshold
 from hugewise.model.workload import Launch, Proof
+from tests.attempt.test_outcome import USAGE
 from tests.build import known
 from tests.build.studies import FakeWorkload, an_arm, cell_of
 
@@ -131,6 +132,18 @@ def test_processes_that_were_scanned_while_they_were_frozen_need_no_twin(
     work.launch = Launch(argv=("make",), proof=proof)
     work.events = [*HUGE, msgspec.structs.replace(exited(100.0, 10.0), early_exits=left_early)]
     work.scanned_frozen = scanned
+    group = SimpleNamespace(cell=cell_of(FakeWorkload("build", ()), an_arm("base"), arm))
+    assert needs_twin(cast(Group, group), work) == twin
+
+
+@pytest.mark.parametrize(("peak", "twin"), [(100, False), (300, True)])
+def test_processes_that_gave_their_memory_back_before_the_scan_need_a_twin(peak: int, twin: bool) -> None:
+    """Of 64 MiB that were scanned: also where they were frozen, as the workload asks for a twin."""
+    arm = an_arm("thp", PageTarget("thp", 2 * MIB))
+    work = AttemptState(arm, None, 1, Path("none"))  # type: ignore[arg-type]
+    work.launch = Launch(argv=("make",), proof="twin")
+    work.events = [*HUGE, msgspec.structs.replace(USAGE, peak_bytes=peak * MIB), exited(100.0, 10.0)]
+    work.scanned_frozen = True
     group = SimpleNamespace(cell=cell_of(FakeWorkload("build", ()), an_arm("base"), arm))
     assert needs_twin(cast(Group, group), work) == twin
 
