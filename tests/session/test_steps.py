@@ -16,6 +16,7 @@ from hugewise.model.pages import THP
 from hugewise.plan import memory
 from hugewise.plan.plan import Plan
 from hugewise.session import feasibility, steps
+from hugewise.session.session import discard_unbegun
 from hugewise.session.steps import Session
 from tests.build.hosts import FakeHost, Unheld
 
@@ -90,3 +91,16 @@ def test_the_host_is_held_to_the_end_of_the_session(session: Session) -> None:
     assert held == [True]
     steps.close(session.closing)
     assert held == [True, False]
+
+
+def test_the_folder_of_a_run_that_began_stays_and_that_of_a_refused_one_goes(tmp_path: Path) -> None:
+    begun, refused, alone = tmp_path / "s" / "1", tmp_path / "s" / "2", tmp_path / "t" / "1"
+    for folder in (begun, refused, alone):
+        folder.mkdir(parents=True)
+        (folder / "seed").touch()
+    (begun / "run.jsonl").touch()
+    for folder in (begun, refused, alone):
+        discard_unbegun(folder)
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == [
+        *("s", "s/1", "s/1/run.jsonl", "s/1/seed")
+    ]
