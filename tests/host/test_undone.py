@@ -1,21 +1,21 @@
-"""What a run makes of this host and undoes, with the kernel played: files, mounts, interfaces, groups."""
+"""What a run makes of this host and undoes, with the kernel played: files, mounts, interfaces, groups, the lock."""
 
 from __future__ import annotations
 
 import os
-import signal
+import socket
 from ipaddress import IPv4Network
 from pathlib import Path
 
 import pytest
 
-from hugewise.errors import SettingError
-from hugewise.host import cgroup, memory_state, network
-from hugewise.host.cgroup import Freezer
+from hugewise.errors import LockedError, SettingError
+from hugewise.host import cgroup, lock, memory_state, network
 from hugewise.host.ledger import FoldersMade
+from hugewise.host.lock import HostLock, LockPlace
 from hugewise.host.memory_state import HugetlbMount, SwapFile
 from hugewise.host.network import Bridge
-from tests.build.hosts import Files
+from tests.build.hosts import FakeHost
 
 
 def test_a_swap_file_is_out_of_use_before_it_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,13 +130,46 @@ def test_the_groups_of_a_run_are_emptied_removed_and_controllers_disabled(
     assert control.read_text() == "-memory"
 
 
-def test_processes_that_were_stopped_by_signals_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    sent: list[tuple[list[int], int]] = []
-    monkeypatch.setattr(cgroup, "_signal", lambda pids, number: sent.append((sorted(pids), number)))
-    monkeypatch.setattr(cgroup, "_is_stopped", lambda _: True)
-    freezer = Freezer(Files(), (Path("/proc/4711"),), lambda: [4711, 4712])
-    freezer.by_signals(frozen=True)
-    assert ([4711, 4712], signal.SIGSTOP) in sent
-    sent.clear()
-    freezer.by_signals(frozen=False)
-    assert sent == [([4711, 4712], signal.SIGCONT)]
+def holding(tmp_path: Path, *, whole: bool, anyway: bool = False) -> HostLock:
+    """Root's lock of a host that no other test has, on a file."""
+    host = FakeHost()
+    host.fixed["/proc/sys/kernel/random/boot_id"] = f"{tmp_path}"
+    place = LockPlace("a file", lambda: os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT), whole)
+    return HostLock(host, anyway=anyway, places=[place])
+
+
+def test_the_host_is_given_back_at_the_outermost_end(tmp_path: Path) -> None:
+    with holding(tmp_path, whole=True) as held:
+        with held, pytest.raises(LockedError):
+            holding(tmp_path, whole=True).__enter__()
+        with pytest.raises(LockedError):
+            holding(tmp_path, whole=True).__enter__()
+    with holding(tmp_path, whole=True):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("anyway", "whole", "uid", "goes_on"),
+    [
+        (True, True, 0, True),
+        (True, False, 0, False),
+        (False, True, 0, False),
+        (True, True, 65534, True),
+        (True, False, 65534, True),
+        (False, True, 65534, False),
+    ],
+)
+def test_root_goes_on_beside_another_holder_only_where_no_root_can_be_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, anyway: bool, whole: bool, uid: int, goes_on: bool
+) -> None:
+    """A socket that says it is root's is no root's where this root's lock reaches the whole host."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
+        other.bind(f"\0hugewise-{tmp_path}")
+        monkeypatch.setattr(HostLock, "_asked", lambda _: lock._Holder(None, uid))
+        taken = holding(tmp_path, whole=whole, anyway=anyway)
+        if goes_on:
+            with taken:
+                assert any("root went on (--anyway)" in remark for remark in taken.remarks)
+        else:
+            with pytest.raises(LockedError):
+                taken.__enter__()
