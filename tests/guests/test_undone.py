@@ -1,4 +1,4 @@
-"""A boot that fails half-way and a guest that ends leave nothing, with QEMU played."""
+"""A boot that fails half-way, a guest and a server of files that end leave nothing, with their programs played."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import pwd
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from hugewise.errors import MachineError
 from hugewise.guests import boot as booting
-from hugewise.guests import qemu
+from hugewise.guests import nfs, qemu
 from hugewise.guests.boot import BootedGuest, Hosting
 from tests.build.guests import guest, kernel
 
@@ -110,3 +111,23 @@ def test_a_guest_that_ends_leaves_nothing(hosting: Hosting, monkeypatch: pytest.
     for own, peer in played.pairs:
         own.close()
         peer.close()
+
+
+def test_the_server_of_files_and_its_folder_go_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    did: list[str] = []
+    over = [False]
+    serving: Any = SimpleNamespace(
+        stop=lambda *_: did.append("stop"), close=lambda: did.append("close"), ended=lambda: over[0]
+    )
+    monkeypatch.setattr(nfs, "discard", did.append)
+    with nfs.Export(tmp_path, "127.0.0.1", 2049, serving) as export:
+        export.check()
+        over[0] = True
+        with pytest.raises(MachineError):
+            export.check()
+        over[0] = False
+        assert did == []
+    assert did == ["stop", "close", str(tmp_path)]
+    with pytest.raises(MachineError):
+        export.check()
+    assert export.stop() and len(did) == 3, "once is enough"
