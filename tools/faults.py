@@ -5,10 +5,12 @@
     python tools/faults.py try NEW faults.json
 
 A fault is one place in one function: a comparison turned, a condition negated, a constant moved by one, `and` for `or`,
-a sign, a statement left out. They are drawn over all functions of OLD/src/hugewise and carried over by the function's
-name and the text of the place, so that a function may have moved to another file; one that is not found is gone, and
-listed. A fault counts as caught when a test fails that imports the function's module, of those with such markers
-(`--marks`: the gate's), within `--seconds`. The source is copied; nothing in OLD or NEW is changed.
+a sign, a statement left out, two arguments swapped. They are drawn over all functions of OLD/src/hugewise and carried
+over by the function's name and the text of the place, so that a function may have moved to another file; one that is
+not found is gone, and listed. A fault counts as caught when a test fails that imports the function's module, of those
+with such markers (`--marks`: the gate's), within `--seconds`; the test is named. With `--room` the tests of the
+module's room are run: first those that import the module, then the others. The source is copied; nothing in OLD or NEW
+is changed.
 """
 
 from __future__ import annotations
@@ -61,6 +63,8 @@ def places(function: Function) -> Iterator[tuple[str, ast.AST]]:
             yield "constant", node
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
             yield "left out", node
+        if isinstance(node, ast.Call) and len(node.args) > 1 and not any(isinstance(a, ast.Starred) for a in node.args):
+            yield "swapped", node
 
 
 def break_it(kind: str, node: ast.AST) -> None:
@@ -77,6 +81,8 @@ def break_it(kind: str, node: ast.AST) -> None:
         node.value += 1
     elif isinstance(node, ast.Expr):
         node.value = ast.Constant(None)
+    elif isinstance(node, ast.Call):
+        node.args[:2] = reversed(node.args[:2])
     else:
         raise TypeError(kind)
 
@@ -155,27 +161,49 @@ def _imported(path: Path) -> set[str]:
     return found
 
 
-def attempt(root: Path, fault: dict[str, object], marks: str, seconds: int) -> tuple[str, str]:
-    """Return the outcome of the fault in `root`: caught, missed, untested or gone; and where it is."""
+def tests_in_room(root: Path, path: Path) -> list[list[str]]:
+    """Return the test files of the room of the module at `path`: those that import the module, and the others."""
+    room = root / "tests" / path.relative_to(root / "src/hugewise").parts[0]
+    every = [str(file.relative_to(root)) for file in sorted(room.rglob("test_*.py"))]
+    importing = set(tests_of(root, path))
+    return [[each for each in every if each in importing], [each for each in every if each not in importing]]
+
+
+def attempt(root: Path, fault: dict[str, object], marks: str, seconds: int, *, room: bool) -> tuple[str, str]:
+    """Return the outcome of the fault in `root`: caught, missed, late, untested or gone; and where, by which test."""
     found = planted(root, copy.deepcopy(fault))
     if found is None:
         return "gone", ""
     path, text = found
     where = str(path.relative_to(root))
-    chosen = tests_of(root, path)
+    chosen = list(filter(None, tests_in_room(root, path) if room else [tests_of(root, path)]))
     if not chosen:
         return "untested", where
     with tempfile.TemporaryDirectory() as place:
         source = Path(place) / "src"
         shutil.copytree(root / "src", source, ignore=shutil.ignore_patterns("__pycache__"))
         (source / path.relative_to(root / "src")).write_text(text, encoding="utf-8")
-        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", marks, *chosen]
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", marks]
         environment = {**os.environ, "PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"}
-        try:
-            done = subprocess.run(command, cwd=root, env=environment, capture_output=True, timeout=seconds, check=False)
-        except subprocess.TimeoutExpired:
-            return "missed", where  # not seen in time
-    return "untested" if done.returncode == 5 else "missed" if done.returncode == 0 else "caught", where
+        became = "untested"
+        for files in chosen:
+            try:
+                done = subprocess.run(
+                    [*command, *files], cwd=root, env=environment, capture_output=True, timeout=seconds, check=False,
+                    start_new_session=True,
+                )  # fmt: skip
+            except subprocess.TimeoutExpired:
+                return "late", where  # not seen in time
+            if done.returncode not in (0, 5):
+                return "caught", f"{where} {_first_failure(done.stdout)}"
+            became = "missed" if done.returncode == 0 else became
+    return became, where
+
+
+def _first_failure(said: bytes) -> str:
+    lines = said.decode("utf-8", "replace").splitlines()
+    named = (line for line in lines if line.startswith(("FAILED ", "ERROR ")))
+    return next(named, lines[-1] if lines else "it said nothing").partition(" - ")[0]
 
 
 def main() -> None:
@@ -191,15 +219,16 @@ def main() -> None:
     trying.add_argument("faults", type=Path)
     trying.add_argument("--marks", default=_MARKS)
     trying.add_argument("--seconds", type=int, default=180)
+    trying.add_argument("--room", action="store_true")
     asked = parser.parse_args()
     if asked.verb == "draw":
         print(json.dumps(draw(asked.root, asked.seed, asked.count), indent=1))
         return
     counts: dict[str, int] = {}
     for fault in json.loads(asked.faults.read_text(encoding="utf-8")):
-        became, where = attempt(asked.root.resolve(), fault, asked.marks, asked.seconds)
+        became, where = attempt(asked.root.resolve(), fault, asked.marks, asked.seconds, room=asked.room)
         counts[became] = counts.get(became, 0) + 1
-        print(f"{became:9} {where} {fault['function']} {fault['kind']}: {str(fault['text'])[:60]!r}", flush=True)
+        print(f"{became:9} {fault['function']} {fault['kind']}: {str(fault['text'])[:60]!r} {where}", flush=True)
     print(counts)
 
 

@@ -32,7 +32,7 @@ class Touching(Backing):
         self.asked: list[tuple[str, int | None]] = []
 
     def prefault(self, cell: str, held: int = 0, most: int = 0) -> None:
-        self.asked.append((cell, None))
+        self.asked.append((cell, held or None))
 
     def prefault_again(self, cell: str, held: Callable[[], int]) -> None:
         self.asked.append((cell, held()))
@@ -114,6 +114,36 @@ def test_arms_in_turns_find_touched_memory_whenever_one_goes_on(
     turning = interleaved._Turning(group, group.works, sides)
     assert list(turning._digits(2)) == [0, 1, 1, 0]
     assert touching.asked == [(name, 120)] * 4
+
+
+def test_memory_is_touched_before_the_first_arm_executes_its_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By what the processes of all arms have: each arm goes on at once, so that little time has passed for the second
+    touching.
+    """
+    monkeypatch.setattr(interleaved, "memory_bytes", lambda *_: 60)
+    monkeypatch.setattr(Touching, "prefault_again", lambda *_: None)
+    group, touching = group_of(tmp_path, discover()["command"], turns="01")
+    sides = [ArmInTurns(work, ()) for work in group.works]
+    went_on = list[list[tuple[str, int | None]]]()
+    for name, did in (("thaw", lambda _: went_on.append(list(touching.asked))), ("freeze", lambda _: None)):
+        monkeypatch.setattr(ArmInTurns, name, did)
+    monkeypatch.setattr(ArmInTurns, "begun", lambda _: True)
+    interleaved._Turning(group, group.works, sides)._await()
+    assert went_on == [[("command", 120)]] * 2
+
+
+@pytest.mark.parametrize(
+    ("name", "asked"),
+    [("chase", 0), ("gups", 0), ("spin", 0), ("stream", 0), ("fault", 1), ("lat-mmap", 1), ("mmap-perf", 1)],
+)
+def test_for_micro_workloads_that_touch_their_memory_untimed_none_is_touched(
+    tmp_path: Path, name: str, asked: int
+) -> None:
+    group, touching = group_of(tmp_path, discover()[name])
+    runner.settle(group)
+    assert len(touching.asked) == asked
 
 
 def test_what_the_attempts_took_is_learnt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

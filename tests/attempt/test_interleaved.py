@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,14 +12,17 @@ import pytest
 
 from hugewise.attempt.arm_in_turns import ArmInTurns
 from hugewise.attempt.context import AttemptState, Group
-from hugewise.attempt.interleaved import _hand_out, _in_own_time, _without_rests
+from hugewise.attempt.interleaved import _hand_out, _in_own_time, _Turning, _without_rests
+from hugewise.attempt.procedure import ProcedureError
 from hugewise.attempt.recording import _proof, needs_twin
 from hugewise.machine import probe
-from hugewise.model.pages import PageTarget
+from hugewise.model.pages import THP, PageTarget
 from hugewise.model.procedure import counted as counted_parts
 from hugewise.model.trial import Delivery, DeliveryThreshold
 from hugewise.model.workload import Launch, Proof
+from tests.attempt.test_outcome import USAGE
 from tests.build import known
+from tests.build.hosts import Files
 from tests.build.studies import FakeWorkload, an_arm, cell_of
 
 MIB = 1 << 20
@@ -133,6 +137,35 @@ def test_processes_that_were_scanned_while_they_were_frozen_need_no_twin(
     work.scanned_frozen = scanned
     group = SimpleNamespace(cell=cell_of(FakeWorkload("build", ()), an_arm("base"), arm))
     assert needs_twin(cast(Group, group), work) == twin
+
+
+@pytest.mark.parametrize(("peak", "twin"), [(100, False), (300, True)])
+def test_processes_that_gave_their_memory_back_before_the_scan_need_a_twin(peak: int, twin: bool) -> None:
+    """Of 64 MiB that were scanned: also where they were frozen, as the workload asks for a twin."""
+    arm = an_arm("thp", PageTarget("thp", 2 * MIB))
+    work = AttemptState(arm, None, 1, Path("none"))  # type: ignore[arg-type]
+    work.launch = Launch(argv=("make",), proof="twin")
+    work.events = [*HUGE, msgspec.structs.replace(USAGE, peak_bytes=peak * MIB), exited(100.0, 10.0)]
+    work.scanned_frozen = True
+    group = SimpleNamespace(cell=cell_of(FakeWorkload("build", ()), an_arm("base"), arm))
+    assert needs_twin(cast(Group, group), work) == twin
+
+
+@pytest.mark.parametrize(
+    ("asleep", "after", "told"), [(True, "8", True), (True, "7", False), (False, "8", False), (None, "8", False)]
+)
+def test_a_collapse_between_turns_is_told_where_khugepaged_was_to_sleep(
+    asleep: bool | None, after: str, told: bool
+) -> None:
+    collapsed = f"{THP}/khugepaged/pages_collapsed"
+    host = Files({collapsed: "7"})
+    alternation = SimpleNamespace(settings=SimpleNamespace(without_khugepaged=asleep))
+    group = SimpleNamespace(alternation=None if asleep is None else alternation)
+    works = [SimpleNamespace(site=SimpleNamespace(host=host))]
+    turning = _Turning(cast(Group, group), cast(Any, works), [])
+    expected = pytest.raises(ProcedureError, match=r"7 before, 8 now") if told else nullcontext()
+    with expected, turning._without_khugepaged():
+        host.files[collapsed] = after
 
 
 def test_the_rate_of_a_workload_without_servers_is_by_the_time_of_its_own_turns() -> None:

@@ -10,6 +10,7 @@ from hugewise.attempt.outcome import (
     Outcome,
     coverage_proof,
     outcome,
+    pool_unseen,
     staged,
     with_kernel_work,
     with_memory_kills,
@@ -206,6 +207,14 @@ def test_the_rest_of_a_pool_at_the_exit_proves_nothing_of_what_was_given_back() 
     assert (twin.delivered, twin.coverage, twin.proof) == (True, full.bytes, "twin")
     short = proof([left, usage, EXIT], [left, usage, EXIT], target=pool)
     assert (short.delivered, short.proof) == (False, "twin")
+
+
+def test_a_scan_of_which_as_much_as_promised_lies_in_the_pool_proves_it() -> None:
+    pool = PageTarget("hugetlb", 2 << 20)
+    assert not pool_unseen({"hugetlb:2097152": 8}, pool, 1.0)
+    assert not pool_unseen({"hugetlb:2097152": 3, "anon:4096": 1}, pool, 0.75)
+    assert not pool_unseen({}, pool, 1.0), "nothing was scanned: that is another reason"
+    assert pool_unseen({"hugetlb:2097152": 3, "anon:4096": 2}, pool, 0.75)
 
 
 def test_what_remained_is_no_proof_where_there_are_no_counters() -> None:

@@ -108,6 +108,20 @@ def test_a_server_that_does_not_stop_is_killed_and_named(runner: ProcedureRunner
     assert not alive(pid)
 
 
+def test_what_servers_left_in_their_group_is_killed_when_they_were_stopped(runner: ProcedureRunner) -> None:
+    killed: list[int] = []
+
+    class Group(Contained):
+        def kill(self) -> int:
+            killed.append(len(runner.running))
+            return 0
+
+    runner.sut = Group()
+    runner.start(server())
+    runner.stop()
+    assert killed == [0], "after all were stopped"
+
+
 def test_a_server_that_cannot_start_says_why(runner: ProcedureRunner) -> None:
     broken = Server(name="broken", argv=(PYTHON, "-c", "raise SystemExit('no room for me')"), ready=server().ready)
     with pytest.raises(ProcedureError, match="broken ended before it answered.*no room for me"):

@@ -2,14 +2,18 @@
 
 import os
 import shlex
+import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import click
 import msgspec
 import pytest
 
 from hugewise.cli.doctor import gather, leftover
+from hugewise.cli.main import main
 from hugewise.host.ledger import JournalClosed, JournalOpened
 from hugewise.host.local_host import LocalHost
 from tests import golden
@@ -33,6 +37,20 @@ def test_output_that_nobody_takes_is_no_traceback() -> None:
     done = subprocess.run([*HUGEWISE, "list", "metrics"], stdout=write, stderr=subprocess.PIPE, text=True, check=False)
     os.close(write)
     assert (done.returncode, done.stderr) == (1, "")
+
+
+@pytest.mark.parametrize("ignored", [False, True])
+def test_an_order_to_end_is_taken_as_ctrl_c(monkeypatch: pytest.MonkeyPatch, ignored: bool) -> None:
+    """So that settings are restored; under nohup the end of the terminal is none."""
+    handlers: dict[int, Callable[..., object]] = {}
+    monkeypatch.setattr(signal, "signal", handlers.__setitem__)
+    monkeypatch.setattr(signal, "getsignal", lambda _: signal.SIG_IGN if ignored else signal.SIG_DFL)
+    main([], command=click.Command("nothing", callback=lambda: None))
+    monkeypatch.undo()
+    assert handlers.keys() == {signal.SIGTERM, *([] if ignored else [signal.SIGHUP])}
+    for number, handler in handlers.items():
+        with pytest.raises(KeyboardInterrupt):
+            handler(number, None)
 
 
 def test_a_working_directory_that_is_gone_is_said(tmp_path: Path) -> None:

@@ -6,14 +6,13 @@ from collections.abc import Mapping
 import pytest
 
 from hugewise.errors import ProbeError
-from hugewise.host.backing import Backing, backing_of, reported_order
+from hugewise.host.backing import Backing, backing_of, prefault
 from hugewise.machine import probe
-from hugewise.model.pages import THP
+from hugewise.model.pages import REPORTING, THP, reported_order
 from tests.build.hosts import Files
 
-ORDER = "/sys/module/page_reporting/parameters/page_reporting_order"
 MIB, HUGE = 1 << 20, 2 << 20
-FILES = {"/proc/meminfo": "MemAvailable: 8388608 kB\n", f"{THP}/hpage_pmd_size": f"{HUGE}\n", ORDER: "9\n"}
+FILES = {"/proc/meminfo": "MemAvailable: 8388608 kB\n", f"{THP}/hpage_pmd_size": f"{HUGE}\n", REPORTING: "9\n"}
 
 
 class Touching:
@@ -40,12 +39,32 @@ def made(
 
 @pytest.mark.parametrize(("said", "order"), [("9\n", 9), ("0", 0), ("4294967295\n", None), ("-1", None), ("", None)])
 def test_who_takes_back_free_memory_is_read_from_the_module(said: str, order: int | None) -> None:
-    assert reported_order(Files({ORDER: said})) == order
+    assert reported_order(said) == order
+    assert reported_order(None) is None
+
+
+def test_a_session_touches_its_memory_and_its_pools_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, slept, told = list[tuple[str, ...]](), list[float](), list[str]()
+
+    def ask(*words: str) -> probe.Touched:
+        asked.append(words)
+        return probe.Touched(bytes=1, wall_ns=1, blocks_ns=[])
+
+    monkeypatch.setattr(probe, "ask", ask)
+    monkeypatch.setattr(time, "sleep", slept.append)
+    prefault(512 * MIB, {HUGE: 10, 1 << 30: 0}, told.append)
+    assert asked == [
+        ("touch", "--bytes", str(512 * MIB), "--map", "anon"),
+        ("touch", "--bytes", str(20 * MIB), "--map", f"hugetlb:{HUGE}"),
+    ]
+    assert (slept, told) == ([0.5], ["touching 532 MiB of memory once"])
+    prefault(0, {}, told.append)
+    assert (len(asked), len(told)) == (2, 1)
 
 
 def test_where_nobody_takes_memory_back_nothing_is_touched() -> None:
-    assert backing_of(Files({**FILES, ORDER: "4294967295\n"})) is None
-    assert backing_of(Files({ORDER: "9"})) is None  # no huge pages
+    assert backing_of(Files({**FILES, REPORTING: "4294967295\n"})) is None
+    assert backing_of(Files({REPORTING: "9"})) is None  # no huge pages
 
 
 def test_as_much_is_touched_as_earlier_blocks_used_and_what_is_held_already_is_not(

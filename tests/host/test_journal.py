@@ -1,12 +1,25 @@
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from hugewise.errors import LockedError, SettingError, StorageError, UserError
+from hugewise.host import cgroup, memory_state, network, scratch
 from hugewise.host.journal import Journal, recover
 from hugewise.host.knob import Settings, read, read_knobs
-from hugewise.host.ledger import FoldersMade, Intent, JournalClosed, KnobTurn, Scratched
+from hugewise.host.ledger import (
+    Draining,
+    FoldersMade,
+    Fragmenting,
+    Intent,
+    JournalClosed,
+    KnobTurn,
+    Linked,
+    Mounted,
+    Scratched,
+    Swapped,
+)
 from hugewise.host.pool import Pools
 from hugewise.model.pages import HUGETLB, THP
 from tests.build.hosts import MIN_FREE, FakeHost, Killed
@@ -97,6 +110,56 @@ def test_what_others_turned_meanwhile_is_reported_and_left(path: Path, dead: Fak
     assert read(dead, M64) == "madvise"
     assert read(dead, ENABLED) == "madvise"
     assert read(dead, POOL) == "30"
+
+
+UNDONE = ("end", "clear", "unmount", "in_use", "remove", "delete", "delete", "remove", "discard", "put_back", "compact")
+
+
+@pytest.mark.parametrize("refused", [None, "end", "clear", "unmount", "in_use", "remove", "delete", "discard"])
+def test_all_that_a_dead_run_made_is_undone_whatever_the_kernel_refuses(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: str | None
+) -> None:
+    """Processes, groups, mounts, swap, interfaces, folders: the journal stays open until all is undone."""
+    host, done, refuses = FakeHost(), list[str](), [refused]
+    journal = Journal.begin(host, path, "the dead run")
+    for record in (
+        Fragmenting(7, 8),
+        FoldersMade(("/sys/fs/cgroup/hugewise-7",)),
+        Mounted("/run/hugewise-7-hugetlb-2097152"),
+        Swapped(str(tmp_path / "hugewise-swap-7")),
+        Linked(("hw-br-7", "hw-t0-7")),
+        Scratched(str(tmp_path / "hugewise-7")),
+        Draining("0"),
+    ):
+        journal.append(record)
+    journal.abandon()
+
+    def played(name: str, result: object) -> Callable[..., object]:
+        def act(*_: object) -> object:
+            done.append(name)
+            if name in refuses:
+                raise SettingError(f"{name} is refused")
+            return result
+
+        return act
+
+    monkeypatch.setattr(cgroup, "is_own", lambda _: True)
+    monkeypatch.setattr(cgroup, "clear", played("clear", 2))
+    monkeypatch.setattr(network, "remove", played("delete", None))
+    monkeypatch.setattr(scratch, "discard", played("discard", None))
+    for name, result in (("end", True), ("unmount", None), ("in_use", True), ("remove", None), ("put_back", True)):
+        monkeypatch.setattr(memory_state, name, played(name, result))
+    monkeypatch.setattr(memory_state, "compact", played("compact", None))
+    if refused is not None:
+        with pytest.raises(SettingError, match=f"is not wholly put back:\n(?s:.*){refused} is refused"):
+            recover(host, path)
+        swap_stays = refused == "in_use"
+        assert done == [each for at, each in enumerate(UNDONE) if not (swap_stays and at == 4)]
+        done.clear()
+        refuses.clear()
+    found = recover(host, path)
+    assert (tuple(done), found.killed) == (UNDONE, 2)
+    assert recover(host, path).run is None, "it is closed"
 
 
 def test_after_a_reboot_it_is_closed_and_not_replayed(path: Path, dead: FakeHost) -> None:

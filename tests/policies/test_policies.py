@@ -20,8 +20,6 @@ from tests.build import known
 from tests.build.hosts import FakeHost, Notes
 from tests.requirements import need, need_root
 
-pytestmark = pytest.mark.looks
-
 ENABLED = f"{THP}/enabled"
 SYSTEM, PROCESS = get_args(Mechanism)
 SHMEM = f"{THP}/shmem_enabled"

@@ -90,7 +90,8 @@ def test_several_runs_are_judged_together() -> None:
     shown = text(data)
     assert "newest of 2 runs" in shown
     lead = shown[: shown.index("\n## ")]
-    one_of = f"these together decide 1 of 1 ({escape(cell.cell)}, {one.arm}: {escape(one.metric)} worse)."
+    worse = f"({escape(cell.cell)}, {one.arm}: {escape(one.metric)} worse)"
+    one_of = f"The runs together decide 1 of 1 comparisons that several of them have {worse}."
     assert one_of in lead  # beside what each run found alone
     assert "together" not in text(page_of(results))[: text(page_of(results)).index("\n## ")]
     line = next(told for told in shown.splitlines() if "10 + 10" in told)
@@ -115,13 +116,13 @@ def test_an_arm_that_a_later_run_left_out_keeps_its_figures() -> None:
     ((_, newest), (_, left)) = standing(data)
     assert newest == newer and [one for each in left.cells for one in each.judged] == [other]
     shown = text(data)
-    part = shown.partition("\n## Not in the newest run: as that of ")[2].partition("\n## ")[0]
+    part = shown.partition("\n## Not in the newest run: the run of ")[2].partition("\n## ")[0]
     rows = [line for line in part.splitlines() if line.startswith(f"| {escape(cell.cell)} |")]
     (row,) = rows
     assert f"| {other.arm} |" in row and row.endswith(f"| {marked(other.verdict)} |")
     lead = shown[: shown.index("\n## ")]
-    assert f"an older run: {escape(cell.cell)} ({other.arm}) of the run of " in lead
-    assert f"{int(other.verdict != 'undecided')} of 2 comparisons were decided, each as the newest run of it" in lead
+    assert f"older runs alone have: {escape(cell.cell)} ({other.arm}) of the run of " in lead
+    assert f"{int(other.verdict != 'undecided')} of 2 comparisons were decided, each by the newest run" in lead
 
 
 def test_a_later_run_does_not_undo_an_earlier_one() -> None:

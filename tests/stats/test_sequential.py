@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hugewise.analysis import analysis
-from hugewise.model.reason import LeftOut, NotWithAll, Unknown
+from hugewise.model.reason import LeftOut, NoOneEffect, NotWithAll, Unknown
 from hugewise.model.results import Comparison
 from hugewise.model.trial import Block, DeliveryThreshold, draw_order
 from hugewise.plan.plan import plan
@@ -87,6 +87,15 @@ def test_a_clear_effect_stops_early_and_says_how_far_it_reaches() -> None:
     assert not average.supported
     assert "100" in in_words(average.reason)
     assert not beyond.supported
+
+
+def test_a_claim_that_no_one_effect_fits_is_withheld_and_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks = pairs(noise(1, 60, mean=-0.3))
+    monkeypatch.setattr(Sequential, "_fits", lambda *_: False)
+    made = fed(blocks[:40])
+    assert (made.comparison().verdict, made.decision().reason) == ("undecided", NoOneEffect(crossed=True))
+    monkeypatch.undo()
+    assert fed(blocks[40:], made).comparison().verdict == "better"
 
 
 def test_the_direction_of_the_metric_decides_what_is_better() -> None:

@@ -194,10 +194,10 @@ def _lead(data: PageData) -> Iterator[str]:
     yield from in_short(data)
     if len(several) > 1:
         every = decided(found for _, found in several)
-        yield f"{every} comparisons were decided, each as the newest run of it found it."
+        yield f"{every} comparisons were decided, each by the newest run that has it."
     if told := together_sentence(data):
         yield told
-    yield f"{'Of the newest run: ' if len(data.runs) > 1 else ''}{outcome(newest)}"
+    yield outcome(newest, "The newest run" if len(data.runs) > 1 else "The run")
     if told := counted(newest):
         yield f"Its guests were emulated: what was judged is {told}, and nothing here tells what is faster."
     if len(data.runs) > 1:
@@ -222,8 +222,8 @@ def _claims(data: PageData) -> Iterator[Section]:
         blocks.append(Heading(f"{word[0].upper()}{word[1:]} ({count})"))
         if word != OPEN:
             within = sizes(size_of(one.row) for one in found)
-            size = f"published changes within our interval: {within}" if within else "no size is compared"
-            blocks.append(Line(f"That is of the sign; {size}."))
+            size = f"{within} published changes lie within our interval" if within else "no size is compared"
+            blocks.append(Line(f"The sign of the change decides the agreement; {size}."))
         blocks.append(Points(claim_lines(found)))
         if word == OPEN and (takes := in_emulation(run.results for run in data.runs)):
             blocks.append(Line(takes))
@@ -257,7 +257,7 @@ def _earlier(data: PageData) -> Iterator[Section]:
         if one is not data.runs[0]:
             yield Section(
                 older_title(found),
-                (Line(f"Of that run as a whole: {outcome(one.results)}"), _verdicts(found)),
+                (Line(outcome(one.results, "That run")), _verdicts(found)),
             )
             for section in _open(found, one.forecast):
                 yield dataclasses.replace(section, title=f"{section.title}: the run of {numbers.when(found.started)}")

@@ -1,7 +1,7 @@
 """The runs of a page: facts to make each again, which of their results stand, and what they say together. Pure.
 
-Of the newest run all results stand, of an older one those that no later run has. Several runs are judged together by
-their e-values (`analysis.combining`).
+All results of the newest run stand; results of an older run stand where no later run has them. Several runs are judged
+together by their e-values (`analysis.combining`).
 """
 
 from __future__ import annotations
@@ -80,13 +80,13 @@ def decided(runs: Iterable[Results]) -> str:
     return f"{sum(one.verdict in DECIDED for one in every)} of {len(every)}"
 
 
-def outcome(run: Results) -> str:
-    """Return how many of its comparisons were decided at which confidence, from how many attempts, and when."""
+def outcome(run: Results, called: str) -> str:
+    """Return how many of its comparisons the run decided at which confidence, from how many attempts, and when."""
     return (
-        f"{decided([run])} comparisons were decided at "
-        f"{numbers.percent(run.confidence)}, which they share; margin of equivalence "
-        f"±{numbers.percent(run.margin)}. {len(run.attempts):,} attempts in "
-        f"{run.blocks_complete:,} complete blocks, {numbers.when(run.started)}."
+        f"{called} decided {decided([run])} comparisons at a confidence of {numbers.percent(run.confidence)}, which"
+        f" they share, with a margin of equivalence of ±{numbers.percent(run.margin)}. It made"
+        f" {len(run.attempts):,} attempts in {run.blocks_complete:,} complete blocks, from"
+        f" {numbers.when(run.started)} on."
     )
 
 
@@ -103,7 +103,7 @@ def counted(run: Results) -> str:
 
 def older_title(run: Results) -> str:
     """Return the title of the section with results that no later run has."""
-    return f"{_OLDER}: as that of {numbers.when(run.started)} found it"
+    return f"{_OLDER}: the run of {numbers.when(run.started)}"
 
 
 def older_cells(runs: Iterable[tuple[Results, Sequence[str]]]) -> Iterator[str]:
@@ -112,8 +112,7 @@ def older_cells(runs: Iterable[tuple[Results, Sequence[str]]]) -> Iterator[str]:
     """
     texts = [f"{listed(names)} of the run of {numbers.when(run.started)}" for run, names in runs if names]
     if texts:
-        where = f"What the newest did not measure stands under “{_OLDER}”, with the figures of an older run"
-        yield f"{where}: {'; '.join(texts)}."
+        yield f"The sections “{_OLDER}” have the figures that older runs alone have: {'; '.join(texts)}."
 
 
 def delivered(comparison: Comparison) -> str:
@@ -350,8 +349,8 @@ def together_sentence(data: PageData) -> str:
         return ""
     named = [one for one in every if one.verdict in DIRECTIONS]
     text = "; ".join(f"{one.cell}, {one.arm}: {one.metric} {one.verdict}" for one in named)
-    of = f"{_counted(every)}{f' ({text})' if text else ''}"
-    return f"Of the comparisons that several runs have, these together decide {of}."
+    decide = f"The runs together decide {_counted(every)} comparisons that several of them have"
+    return f"{decide}{f' ({text})' if text else ''}."
 
 
 def told_together(data: PageData) -> Iterator[Section]:
@@ -359,7 +358,7 @@ def told_together(data: PageData) -> Iterator[Section]:
     try:
         found = combined_of(data)
     except UserError as error:
-        yield Section(TOGETHER, (Line(f"They cannot be put together: {error.message}."),))
+        yield Section(TOGETHER, (Line(f"The runs cannot be put together: {error.message}."),))
         return
     if not found:
         return

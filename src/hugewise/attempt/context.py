@@ -36,7 +36,7 @@ from hugewise.machine.loader import REPORT
 from hugewise.machine.machine import ClientSite, Contained, Drift, Site
 from hugewise.machine.pmu import ASSUMED_SLOTS, CounterPlan, schedule
 from hugewise.machine.probe import Natural
-from hugewise.model.design import Slicing, TurnSettings, faults_in_turns, interleaved
+from hugewise.model.design import Slicing, TurnSettings, faults_while_timed, interleaved
 from hugewise.model.host import Host
 from hugewise.model.metric import GENERIC
 from hugewise.model.policy import Treatment
@@ -414,7 +414,7 @@ class Group:
     @property
     def faults_in_turns(self) -> bool:
         """True where the arms take turns and take their memory during their turns."""
-        return self.interleaved and faults_in_turns(self.cell.workload, self.cell.values)
+        return self.interleaved and faults_while_timed(self.cell.workload, self.cell.values)
 
     @property
     def backing(self) -> Backing | None:
@@ -422,7 +422,7 @@ class Group:
         memory in another state.
         """
         found, cell = self.bench.backing, self.cell
-        if found is None or cell.memory_age != "fresh" or not faults_in_turns(cell.workload, cell.values):
+        if found is None or cell.memory_age != "fresh" or not faults_while_timed(cell.workload, cell.values):
             return None
         return None if any(work.boarded.own for work in self.works) else found
 

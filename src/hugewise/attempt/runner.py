@@ -254,7 +254,13 @@ def settle(group: Group) -> None:
     if group.bench.ageing is not None:  # mended, as others may have changed it
         group.aged = group.bench.ageing.bring(group.cell.memory_age, need(group.cell))
     # Before the counters are read that prove the pages of a command; those of staged workloads are proven by scans.
-    if group.backing is not None and isinstance(group.cell.workload, Direct) and not group.interleaved:
+    if isinstance(group.cell.workload, Direct):
+        _prefault(group)
+
+
+def _prefault(group: Group) -> None:
+    # For arms in turns it is touched when the first of them goes on: by then the host could have taken it back again.
+    if group.backing is not None and not group.interleaved:
         group.backing.prefault(group.cell.id)
 
 
@@ -338,8 +344,8 @@ def serve(group: Group) -> None:
 
 def launch(group: Group) -> None:
     """Launch the workload by the probe, which holds its memory, scans it, and kills what is left."""
-    if group.backing is not None and isinstance(group.cell.workload, Staged) and not group.interleaved:
-        group.backing.prefault(group.cell.id)  # its data were laid out meanwhile
+    if isinstance(group.cell.workload, Staged):
+        _prefault(group)  # its data were laid out meanwhile
     group.started, begun = time.time(), time.monotonic()
     works = [work for work in group.works if work.driver.problem is None]
     if group.interleaved and len(works) < len(group.works):

@@ -47,7 +47,8 @@ from hugewise.host.ledger import Share
 from hugewise.machine import domain
 from hugewise.machine.proc import Mount, mounts, start_time
 from hugewise.model.guest import Domain
-from hugewise.model.pages import HUGETLB, THP, sizes_in
+from hugewise.model.host import number_in
+from hugewise.model.pages import HUGETLB, REPORTING, THP, reported_order, sizes_in
 
 _FOLDERS = ("/etc/{}", "/run/{}", "/usr/local/lib/{}", "/usr/lib/{}", "/lib/{}")
 _KEY = re.compile(r"vm\.(?:nr_hugepages(?:_mempolicy)?|nr_overcommit_hugepages|hugetlb_shm_group)|.*huge_?page.*")
@@ -249,15 +250,12 @@ def _lines(text: str | None) -> Iterator[tuple[int, str]]:
 
 
 _MOST_GROUPS = 4096
-_MOST_ORDER = 20
 _DEEPEST = 12
 _CHOSEN = re.compile(r"\[([\w+]{1,32})\]")
-_NUMBER = re.compile(r"\d{1,18}", re.ASCII)
 _COUNTS = re.compile(r"^(HugePages_\w{1,8}|Hugepagesize):\s{1,20}(\d{1,12})(?: kB)?$", re.MULTILINE)
 _LIMIT_1 = re.compile(r"hugetlb\.(\d{1,6})([KMG])B\.limit_in_bytes")
 _LIMIT_2 = re.compile(r"hugetlb\.(\d{1,6})([KMG])B\.max")
 _SHIFT = {"K": 10, "M": 20, "G": 30}
-_UNLIMITED = 1 << 62  # version 1 says so by its largest counter, a little below 2 to the 63rd
 _MOST_CONFIG = 4 << 20
 _CONFIG = re.compile(rb"^CONFIG_TRANSPARENT_HUGEPAGE_(ALWAYS|MADVISE|NEVER)=y$", re.MULTILINE)
 
@@ -275,12 +273,6 @@ def thp_settings(root: Root) -> dict[str, str]:
     return settings
 
 
-def reported_order(root: Root) -> int | None:
-    """Return the smallest order of free pages that are reported to the hypervisor; None where nobody is told of any."""
-    said = (root.text("/sys/module/page_reporting/parameters/page_reporting_order", 64) or "").strip()
-    return int(said) if said.isdecimal() and int(said) <= _MOST_ORDER else None  # -1, as unsigned, until there is one
-
-
 def collapses_below_pmd(root: Root) -> bool:
     """Return whether khugepaged can collapse to sizes below the PMD's, which their statistics show."""
     sizes = sizes_in(root, THP)
@@ -295,7 +287,7 @@ def hugetlb_pools(root: Root, own: Mapping[int, int]) -> tuple[HugePool, ...]:
     for size in filter(None, sizes_in(root, HUGETLB)):
         folder = f"{HUGETLB}/hugepages-{size >> 10}kB"
         names = ("nr_hugepages", "free_hugepages", "resv_hugepages", "surplus_hugepages", "nr_overcommit_hugepages")
-        total, free, reserved, surplus, overcommit = (_number(root.text(f"{folder}/{name}", 64)) for name in names)
+        total, free, reserved, surplus, overcommit = (number_in(root.text(f"{folder}/{name}", 64)) for name in names)
         if total is not None and free is not None:
             pools.append(
                 HugePool(
@@ -320,17 +312,6 @@ def _default_pool(root: Root) -> tuple[HugePool, ...]:
     total, free = said["HugePages_Total"], said.get("HugePages_Free", 0)
     reserved, surplus = said.get("HugePages_Rsvd", 0), said.get("HugePages_Surp", 0)
     return (HugePool(size=size, total=total, free=free, reserved=reserved, surplus=surplus, overcommit=0),)
-
-
-def _number(text: str | None) -> int | None:
-    match = None if text is None else _NUMBER.fullmatch(text.strip())
-    return None if match is None else int(match[0])
-
-
-def _limit(text: str | None) -> int | None:
-    """Return a limit in bytes; None for no limit (`max`, or the largest counter)."""
-    number = _number(text)
-    return None if number is None or number >= _UNLIMITED else number
 
 
 def limited_groups(root: Root) -> tuple[tuple[HugetlbGroup, ...], tuple[MemoryGroup, ...]]:
@@ -379,20 +360,20 @@ def _hugetlb(root: Root, folder: str, group: str, names: list[str], version: int
         match = (_LIMIT_1 if version == 1 else _LIMIT_2).fullmatch(name)
         if match is None:
             continue
-        limit = _limit(root.text(f"{folder}/{name}", 64))
+        limit = number_in(root.text(f"{folder}/{name}", 64))
         reserving = name.replace(".max", ".rsvd.max").replace(".limit_in", ".rsvd.limit_in")
-        reserved = _limit(root.text(f"{folder}/{reserving}", 64))
+        reserved = number_in(root.text(f"{folder}/{reserving}", 64))
         if limit is not None or reserved is not None:
             size = int(match[1]) << _SHIFT[match[2]]
             yield HugetlbGroup(group=group, size=size, version=version, limit=limit, reserved_limit=reserved)
 
 
 def _memory(root: Root, folder: str, group: str) -> Iterator[MemoryGroup]:
-    limit = _limit(root.text(f"{folder}/memory.max", 64))
+    limit = number_in(root.text(f"{folder}/memory.max", 64))
     if limit is None:
         return
     huge = re.search(r"^anon_thp (\d{1,18})$", root.text(f"{folder}/memory.stat") or "", re.MULTILINE)
-    swap = _limit(root.text(f"{folder}/memory.swap.max", 64))
+    swap = number_in(root.text(f"{folder}/memory.swap.max", 64))
     yield MemoryGroup(group=group, limit=limit, swap_limit=swap, anon_thp=int(huge[1]) if huge else 0)
 
 
@@ -602,7 +583,7 @@ def collect(root: Root, instances: Iterable[str] = ()) -> HostFacts:
         except_advised=except_advised(root),
         config=kernel_config(root, kernel),
         collapses=collapses_below_pmd(root),
-        reported=reported_order(root),
+        reported=reported_order(root.text(REPORTING, 64)),
         swap=_swap(root),
         thp=thp,
         pools=pools,

@@ -1,10 +1,12 @@
-"""Free memory of a virtual machine whose host takes it back: touched before it is measured with.
+"""Memory of a virtual machine that its host has to give: touched before it is measured with.
+
+Memory that a guest never used is slow to touch the first time: a session touches as much as it needs, once.
 
 With free page reporting the kernel tells the host every two seconds which blocks of a huge page's size are free. The
 host takes them back, and has to give memory again when the guest touches such a block. Programs with huge pages take
 these blocks; programs with base pages take pieces that the kernel does not report. Measured on a virtual machine of 24
 GiB (Linux 6.18): 0.13 ms for each MiB in huge pages where the host had given the memory, 2.4 to 3.4 ms where it had
-taken it back; 0.33 to 0.42 ms in base pages in both cases. A compiler with 120 MiB took 19% longer under `thp` than
+taken it back; 0.33 to 0.45 ms in base pages in both cases. A compiler with 120 MiB took 19% longer under `thp` than
 under `base` after three seconds of rest, and 5% less where as much memory had been touched just before (10 runs each).
 
 Source: Documentation/mm/free_page_reporting.rst and mm/page_reporting.c, Linux 6.18.
@@ -14,7 +16,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from statistics import median
@@ -23,11 +25,9 @@ from hugewise.errors import ProbeError
 from hugewise.machine import probe
 from hugewise.machine.proc import meminfo
 from hugewise.model.host import Host, number_of, text_of
-from hugewise.model.pages import PageSizes
+from hugewise.model.pages import REPORTING, PageSizes, reported_order
 from hugewise.quantity import format_size, readable_size
 
-_ORDER = "/sys/module/page_reporting/parameters/page_reporting_order"
-_MOST_ORDER = 30  # the parameter is (unsigned) -1 until a driver takes reports
 _UNKNOWN = 256 << 20  # bytes to touch while nobody knows how many a cell needs
 _MOST_SHARE = 0.25  # of the memory that is available
 _MARGIN, _SPARE = 1.05, 16 << 20  # beyond what earlier attempts used
@@ -36,13 +36,25 @@ _FEWEST = 16  # blocks, to tell slow ones from others
 _AGAIN_S = 0.25  # far less than two seconds: in between, an arm may find memory that was taken back
 _MOST_AGAIN = 1 << 30  # bytes that arms which take turns hardly exceed in that time
 _MOST = 4 << 30
+_SETTLED_AFTER = 1 << 30  # bytes of freed memory that the kernel has back in its lists after about a second
 _KEPT = 10_000  # blocks whose times are kept: the newest
 
 
-def reported_order(host: Host) -> int | None:
-    """Return the smallest order of free blocks that the host takes back; None where it takes none."""
-    said = (text_of(host, _ORDER) or "").strip()
-    return int(said) if said.isdecimal() and int(said) <= _MOST_ORDER else None
+def prefault(largest: int, pools: Mapping[int, int], say: Callable[[str], None]) -> None:
+    """Touch `largest` bytes, and the pages of the pools (by page size in bytes), once. Raises ProbeError."""
+    wanted = {"anon": largest} | {f"hugetlb:{size}": size * pages for size, pages in pools.items()}
+    if total := sum(wanted.values()):
+        say(f"touching {round(total / (1 << 20)):,} MiB of memory once")
+    for where, amount in wanted.items():
+        if amount:
+            _touch(amount, "--map", where)
+    time.sleep(min(1.0, largest / _SETTLED_AFTER))
+
+
+def _touch(size: int, *how: str) -> probe.Touched:
+    touched = probe.ask("touch", "--bytes", str(size), *how)
+    assert isinstance(touched, probe.Touched)
+    return touched
 
 
 def _room(host: Host) -> int:
@@ -66,7 +78,7 @@ def _room(host: Host) -> int:
 def backing_of(host: Host) -> Backing | None:
     """Return a `Backing` where the host of this virtual machine takes back blocks of a huge page's size, else None."""
     pmd = PageSizes.discover(host).pmd
-    return None if pmd is None or reported_order(host) is None else Backing(host, pmd)
+    return None if pmd is None or reported_order(text_of(host, REPORTING)) is None else Backing(host, pmd)
 
 
 @dataclass
@@ -99,10 +111,9 @@ class Backing:
         size = min(size, int(_room(self.host) * _MOST_SHARE), most)
         if size > 0:
             with suppress(ProbeError):  # other programs have taken the memory meanwhile
-                touched = probe.ask("touch", "--bytes", str(size), "--huge")
-                assert isinstance(touched, probe.Touched)
-                self.blocks += len(touched.blocks_ns)
-                self.blocks_ns.extend(touched.blocks_ns)
+                blocks_ns = _touch(size, "--huge").blocks_ns
+                self.blocks += len(blocks_ns)
+                self.blocks_ns.extend(blocks_ns)
         self._touched = time.monotonic()
 
     def prefault_again(self, cell: str, held: Callable[[], int]) -> None:

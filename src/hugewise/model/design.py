@@ -24,7 +24,7 @@ from hugewise.model.procedure import Places, Step
 from hugewise.model.reason import UnderDesign, Withheld
 from hugewise.model.results import Comparison
 from hugewise.model.results import Kind as Kind  # noqa: PLC0414  (designs are named here)
-from hugewise.model.workload import Direct, Launch, ParameterValue, Workload
+from hugewise.model.workload import Direct, Filled, Launch, ParameterValue, Workload
 
 # What a ratio means beyond "arm/baseline": nothing for processes of their own.
 ESTIMANDS: Mapping[Kind, str] = {
@@ -90,21 +90,17 @@ class Visited(TakingTurns, Protocol):
 
 
 @runtime_checkable
-class FixedWork(TakingTurns, Protocol):
+class FixedWork(TakingTurns, Filled, Protocol):
     """A staged workload whose timed command does its work and ends, and is timed as a whole. In turns it has as many as
     it needs, its servers with it; no part of it counts more than another.
     """
 
-    def filled(self, values: Mapping[str, ParameterValue]) -> bool:
-        """Return whether its servers have their memory before the timed command begins."""
-        ...
 
-
-def faults_in_turns(workload: Workload, values: Mapping[str, ParameterValue]) -> bool:
-    """Return whether the arms take their memory in their turns, each under its own page settings: commands, and
-    services without a fill.
+def faults_while_timed(workload: Workload, values: Mapping[str, ParameterValue]) -> bool:
+    """Return whether an attempt takes its memory while it is timed: commands, but for micro-workloads that touch theirs
+    before, and services without a fill.
     """
-    return isinstance(workload, Direct) or (isinstance(workload, FixedWork) and not workload.filled(values))
+    return not workload.filled(values) if isinstance(workload, Filled) else isinstance(workload, Direct)
 
 
 class Slicing(msgspec.Struct, frozen=True):
@@ -205,7 +201,7 @@ def _not_in_turns(
         return f"{refused} ({SEQUENTIAL})"
     if shared := sorted({*arm.parameters, *baseline.parameters} & {*_shared(workload, values)}):
         return f"{shared[0]} must be the same in all arms that take turns"
-    if faults_in_turns(workload, values):  # the knobs of an arm are turned for each of its turns
+    if faults_while_timed(workload, values):  # the knobs of an arm are turned for each of its turns
         if differing := _differing(*(lasting(each.knobs) for each in (arm, baseline))):
             return f"the arms take turns under one such setting, and {differing}"
     elif isinstance(workload, FixedWork) and not _differing(arm.knobs, baseline.knobs):

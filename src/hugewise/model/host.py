@@ -59,10 +59,17 @@ def text_of(host: Host, path: str) -> str | None:
         return None
 
 
+def number_in(text: str | None) -> int | None:
+    """Return the number that a file's text is; None for every other text. Limits of control groups have none where
+    nothing is limited: `max`, or a number of 19 digits.
+    """
+    match = None if text is None else _NUMBER.fullmatch(text.strip())
+    return None if match is None else int(match[0])
+
+
 def number_of(host: Host, path: str) -> int | None:
     """Return the number in the file; None where there is none."""
-    text = text_of(host, path)
-    return int(text) if text is not None and _NUMBER.fullmatch(text) else None
+    return number_in(text_of(host, path))
 
 
 EpochSeconds = Annotated[float, msgspec.Meta(ge=0, lt=253402300800)]

@@ -21,16 +21,19 @@ from typing import Literal
 
 import msgspec
 
-from hugewise.model.host import Host, text_of
+from hugewise.model.host import Host, number_in, text_of
 from hugewise.quantity import format_size
 from hugewise.reading import whole
 
 THP = "/sys/kernel/mm/transparent_hugepage"
 HUGETLB = "/sys/kernel/mm/hugepages"
+REPORTING = "/sys/module/page_reporting/parameters/page_reporting_order"
+"""The file whose text `reported_order` takes."""
 
 PageKind = Literal["base", "thp", "mthp", "hugetlb", "any"]
 
 _DEFAULT = re.compile(r"^Hugepagesize:\s{1,20}(\d{1,12}) kB$", re.MULTILINE)
+_MOST_ORDER = 30  # the parameter is (unsigned) -1 until a driver takes reports
 _FOLDER = re.compile(r"hugepages-([0-9]{1,12})kB")
 
 
@@ -88,6 +91,15 @@ def _has(host: Host, size: int, knob: str) -> bool:
 def sizes_in(host: Host, folder: str) -> list[int]:
     """Return the page sizes in bytes that a folder of sysfs has subfolders for, in order."""
     return sorted(int(m[1]) << 10 for name in host.names(folder) if (m := _FOLDER.fullmatch(name)))
+
+
+def reported_order(text: str | None) -> int | None:
+    """Return the smallest order of free blocks that the host of this virtual machine takes back; None: it takes none.
+
+    Source: mm/page_reporting.c, Linux 6.18.
+    """
+    order = number_in(text)
+    return order if order is not None and order <= _MOST_ORDER else None
 
 
 def page_flags_readable() -> bool:

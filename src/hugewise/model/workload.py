@@ -188,6 +188,15 @@ class Direct(Workload, Protocol):
 
 
 @runtime_checkable
+class Filled(Workload, Protocol):
+    """A workload that says whether its memory is there before its timed part begins."""
+
+    def filled(self, values: Mapping[str, ParameterValue]) -> bool:
+        """Return whether all memory that matters was touched before."""
+        ...
+
+
+@runtime_checkable
 class Configured(Workload, Protocol):
     """A workload whose server is told of its pages by a configuration, or by variables of its own."""
 

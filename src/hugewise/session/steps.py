@@ -27,7 +27,7 @@ from hugewise.attempt.service import prepared
 from hugewise.errors import HugewiseError, ProbeError, RunError, SettingError
 from hugewise.files import storing
 from hugewise.host import cgroup, journal
-from hugewise.host.backing import Backing, backing_of
+from hugewise.host.backing import Backing, backing_of, prefault
 from hugewise.host.knob import Settings
 from hugewise.host.ledger import JournalRecord, Scratched
 from hugewise.host.local_host import LocalHost
@@ -219,23 +219,6 @@ def _fault_costs() -> list[Any]:
         return []
     rounds = [(one.bytes, one.faults, one.cpu_ns) for one in said.rounds]
     return [msgspec.to_builtins(cost) for cost in FaultPrice.of(rounds)]
-
-
-# A GiB of freed memory needs about a second until the kernel has it back in its lists.
-_SETTLED_AFTER = 1 << 30
-
-
-def prefault(largest: int, pools: Mapping[int, int], say: Callable[[str], None]) -> None:
-    """Touch `largest` bytes, and the pages of the pools (by page size in bytes): fresh memory of a guest is slow to
-    touch the first time. Raises ProbeError.
-    """
-    wanted = {"anon": largest} | {f"hugetlb:{size}": size * pages for size, pages in pools.items()}
-    if total := sum(wanted.values()):
-        say(f"touching {round(total / (1 << 20)):,} MiB of memory once")
-    for where, amount in wanted.items():
-        if amount:
-            probe.ask("touch", "--bytes", str(amount), "--map", where)
-    time.sleep(min(1.0, largest / _SETTLED_AFTER))
 
 
 @dataclass

@@ -21,11 +21,14 @@ class Micro:
 
     A subclass gives name, description, parameters, metrics and `arguments`; parameters that the probe spells alike
     are passed on as `--name value`.
+
+    prefilled  whether its memory is touched before the timed region
     """
 
     subcommand: str
     account: RunsAs = "unprivileged"
     delivered_share = 0.95
+    prefilled = True
 
     def refuses(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> str | None:
         # the mapping is our own, so every treatment can be applied
@@ -49,6 +52,9 @@ class Micro:
         if treatment.advice != "none":
             argv += ["--advice", treatment.advice]
         return Launch(argv=tuple(argv), micro=True, proof="ranges")
+
+    def filled(self, values: Mapping[str, ParameterValue]) -> bool:
+        return self.prefilled
 
     def memory(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> int:
         return whole_pages(self.footprint(values), treatment.target.size)
@@ -80,6 +86,7 @@ class Fault(Micro):
     """First touch of fresh memory. The memory of the last round is held for the proof."""
 
     name = subcommand = "fault"
+    prefilled = False
     description = "first touch of fresh memory: zeroing, allocation and page-table cost"
     parameters = (
         Parameter("bytes", "size", "128m", "memory touched in each round"),

@@ -19,6 +19,7 @@ class LatMmap(Micro):
     """
 
     name = subcommand = "lat-mmap"
+    prefilled = False
     description = "map, touch and unmap a shared memory file (lmbench's lat_mmap, restated)"
     parameters = (
         Parameter("bytes", "size", "64m", "size of the file; at least 320k"),

@@ -25,6 +25,7 @@ class MmapPerf(Micro):
     """
 
     name = subcommand = "mmap-perf"
+    prefilled = False
     description = "pseudo-random mmap/munmap/mremap calls over 1,024 slots, touching now and then"
     parameters = (
         Parameter("calls", "integer", 1_000_000, "calls in the timed region"),
