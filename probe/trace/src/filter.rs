@@ -1,0 +1,80 @@
+//! The filter: of all accesses those that a fully associative LRU TLB of 16 entries of 4 KiB misses.
+//!
+//! Every fully associative LRU TLB of at least 16 entries, of any page size, hits in all other accesses, and can be
+//! simulated exactly from what is passed on: a page, and the place of the page that it displaces. A page of the filter
+//! keeps its place; its age is the access that left it last.
+
+/// The power of two of the pages that are filtered.
+pub const BASE: u32 = 12;
+pub const SLOTS: usize = 16;
+/// A record: a page, and in the low bits the place that it takes.
+pub const SLOT_BITS: u32 = 4;
+const ADDRESS_BITS: u32 = 48;
+const HINTS: usize = 256;
+const NONE: u64 = u64::MAX;
+const ROOM: usize = 4096;
+
+pub struct Filter {
+    last: u64,
+    pub accesses: u64,
+    pages: [u64; SLOTS],
+    ages: [u64; SLOTS],
+    /// Where a page was seen last, by some of its bits; it may be wrong.
+    hints: [u8; HINTS],
+    pub records: Vec<u64>,
+}
+
+/// The page of an address; tags of pointers above 48 bits do not count.
+#[inline(always)]
+pub fn page(address: u64) -> u64 {
+    (address << (64 - ADDRESS_BITS)) >> (64 - ADDRESS_BITS + BASE)
+}
+
+#[inline(always)]
+fn hint(page: u64) -> usize {
+    ((page ^ (page >> 8)) as usize) % HINTS
+}
+
+impl Filter {
+    pub fn new() -> Filter {
+        Filter {
+            last: NONE,
+            accesses: 0,
+            pages: [NONE; SLOTS],
+            ages: [0; SLOTS],
+            hints: [0; HINTS],
+            records: Vec::with_capacity(ROOM),
+        }
+    }
+
+    /// An access to a page. True where the records have to be taken away before the next one.
+    #[inline(always)]
+    pub fn access(&mut self, page: u64) -> bool {
+        self.accesses += 1;
+        if page == self.last {
+            return false;
+        }
+        self.last = page;
+        let slot = self.hints[hint(page)] as usize % SLOTS;
+        if self.pages[slot] == page {
+            self.ages[slot] = self.accesses;
+            return false;
+        }
+        self.look(page)
+    }
+
+    #[inline(never)]
+    fn look(&mut self, page: u64) -> bool {
+        let found = self.pages.iter().position(|&each| each == page);
+        let slot = found.unwrap_or_else(|| {
+            let oldest =
+                (1..SLOTS).fold(0, |oldest, slot| if self.ages[slot] < self.ages[oldest] { slot } else { oldest });
+            self.pages[oldest] = page;
+            self.records.push(page << SLOT_BITS | oldest as u64);
+            oldest
+        });
+        self.ages[slot] = self.accesses;
+        self.hints[hint(page)] = slot as u8;
+        self.records.len() == ROOM
+    }
+}
