@@ -92,6 +92,17 @@ def test_the_program_prints_on_stderr_and_the_report_is_written(sweep: Path, tmp
     assert (tmp_path / "told" / "figures" / "steps.svg").stat().st_size > 1000
 
 
+def test_a_file_says_when_counting_begins(sweep: Path, tmp_path: Path, call: Call) -> None:
+    begin = tmp_path / "begin"
+    status, out, err = call("predict", "--count-from", begin, "--", sweep, "1")
+    assert (status, out) == (2, "")
+    assert "nothing was counted" in err
+    begin.touch()
+    status, _, err = call("predict", "--count-from", begin, "--", sweep, "1")
+    assert status == 2
+    assert "it is there already" in err
+
+
 def test_children_are_a_told_limit(sweep: Path, call: Call) -> None:
     status, out, _ = call("predict", "--json", "--", sweep, "1", "fork")
     assert status == 0

@@ -50,6 +50,10 @@ impl Memory {
         self.regions.entry(page / PAGES).or_default().walks += 1;
     }
 
+    pub fn forget_walks(&mut self) {
+        self.regions.values_mut().for_each(|region| region.walks = 0);
+    }
+
     pub fn add(&mut self, other: &Memory) {
         for (&at, region) in &other.regions {
             let mine = self.regions.entry(at).or_default();

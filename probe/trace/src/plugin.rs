@@ -1,10 +1,14 @@
 //! What QEMU calls, and what is called of QEMU: its plugin interface of version 1 (QEMU 6.0 to 8.2).
 //!
-//! Arguments: `ask=FILE`, which is read, and `answer=FILE`, which is written when the program ends. A child that the
-//! program forks is not traced.
+//! Arguments: `ask=FILE`, which is read; `answer=FILE`, which is written when the program ends; and `begin=FILE`, where
+//! only what comes after that file is there counts. A child that the program forks is not traced.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
-use std::fs;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock};
@@ -22,6 +26,8 @@ const READ_OR_WRITE: c_int = 3;
 const WIDEST: u64 = 64;
 const IN_PAGE: u64 = (1 << BASE) - 1;
 const MOST: usize = 1024;
+/// The answer's descriptor: programs look for theirs among the lowest.
+const LOWEST: c_int = 900;
 /// execve and execveat.
 const REPLACING: [(&CStr, [i64; 2]); 2] = [(c"x86_64", [59, 322]), (c"aarch64", [221, 281])];
 
@@ -71,11 +77,14 @@ struct Thread {
     filter: Filter,
     simulator: Simulator,
     instructions: u64,
+    /// Accesses before those that count; None: none counts yet.
+    before: Option<u64>,
 }
 
 struct Given {
     ask: Ask,
-    answer: String,
+    answer: File,
+    begin: Option<PathBuf>,
     target: &'static CStr,
 }
 
@@ -95,6 +104,10 @@ static SUMS: Mutex<Option<Sums>> = Mutex::new(None);
 static RECORDS: AtomicU64 = AtomicU64::new(0);
 /// Of the first thread, as long as it is alone: added by translated code.
 static INSTRUCTIONS: AtomicU64 = AtomicU64::new(0);
+/// As many of them do not count.
+static INSTRUCTIONS_BEFORE: AtomicU64 = AtomicU64::new(0);
+/// The file of `begin` is there.
+static COUNTING: AtomicBool = AtomicBool::new(false);
 static SEVERAL: AtomicBool = AtomicBool::new(false);
 static CHILD: AtomicBool = AtomicBool::new(false);
 static FORKS: AtomicU64 = AtomicU64::new(0);
@@ -143,7 +156,24 @@ fn given(words: Vec<String>, target: &'static CStr) -> Result<Given, String> {
     let ask: Ask = serde_json::from_slice(&text).map_err(|error| format!("{path}: {error}"))?;
     match ask.fault() {
         Some(fault) => Err(format!("{path}: {fault}")),
-        None => Ok(Given { ask, answer: named("answer=")?, target }),
+        None => {
+            let begin = named("begin=").ok().map(PathBuf::from);
+            COUNTING.store(begin.is_none(), Relaxed);
+            let path = named("answer=")?;
+            let answer = opened(&path).map_err(|error| format!("{path}: {error}"))?;
+            Ok(Given { ask, answer, begin, target })
+        }
+    }
+}
+
+/// The file is opened now: the program may change its account, or its root.
+fn opened(path: &str) -> io::Result<File> {
+    let file = File::create(path)?;
+    // SAFETY: it is open; the new descriptor is this function's alone.
+    match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, LOWEST) } {
+        -1 => Ok(file),
+        // SAFETY: as above.
+        new => Ok(unsafe { File::from_raw_fd(new) }),
     }
 }
 
@@ -156,7 +186,8 @@ extern "C" fn begins(_: Id, at: c_uint) {
         SEVERAL.store(true, Relaxed);
     }
     let Some(given) = GIVEN.get() else { return };
-    let thread = Thread { filter: Filter::new(), simulator: Simulator::new(&given.ask), instructions: 0 };
+    let before = COUNTING.load(Relaxed).then_some(0);
+    let thread = Thread { filter: Filter::new(), simulator: Simulator::new(&given.ask), instructions: 0, before };
     place.store(Box::into_raw(Box::new(thread)), Relaxed);
 }
 
@@ -175,7 +206,7 @@ extern "C" fn ends(_: Id, at: c_uint) {
     sums.counts.resize(counts.len(), Counts::default());
     sums.counts.iter_mut().zip(&counts).for_each(|(sum, each)| sum.add(each));
     sums.memory.add(&thread.simulator.memory);
-    sums.accesses += thread.filter.accesses;
+    sums.accesses += thread.filter.accesses - thread.before.unwrap_or(thread.filter.accesses);
     sums.instructions += thread.instructions;
     sums.records = RECORDS.load(Relaxed);
     sums.threads += 1;
@@ -184,8 +215,14 @@ extern "C" fn ends(_: Id, at: c_uint) {
 impl Thread {
     #[inline(never)]
     fn flush(&mut self) {
-        RECORDS.fetch_add(self.filter.records.len() as u64, Relaxed);
         self.simulator.feed(&self.filter.records);
+        if self.before.is_some() {
+            RECORDS.fetch_add(self.filter.records.len() as u64, Relaxed);
+        } else if counting() {
+            self.simulator.forget_counts();
+            self.instructions = 0;
+            self.before = Some(self.filter.accesses);
+        }
         self.filter.records.clear();
     }
 
@@ -195,6 +232,17 @@ impl Thread {
             self.flush();
         }
     }
+}
+
+fn counting() -> bool {
+    if COUNTING.load(Relaxed) {
+        return true;
+    }
+    let there = GIVEN.get().and_then(|given| given.begin.as_ref()).is_some_and(|begin| begin.exists());
+    if there && !COUNTING.swap(true, Relaxed) {
+        INSTRUCTIONS_BEFORE.store(INSTRUCTIONS.load(Relaxed), Relaxed);
+    }
+    there
 }
 
 extern "C" fn translated(_: Id, block: *mut c_void) {
@@ -259,7 +307,10 @@ extern "C" fn leaves(id: Id, _: *mut c_void) {
     (0..MOST).for_each(|at| ends(id, at as c_uint));
     let sums = SUMS.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take().unwrap_or_default();
     let answer = Answer {
-        instructions: sums.instructions + INSTRUCTIONS.load(Relaxed),
+        instructions: match COUNTING.load(Relaxed) {
+            true => sums.instructions + INSTRUCTIONS.load(Relaxed) - INSTRUCTIONS_BEFORE.load(Relaxed),
+            false => 0,
+        },
         accesses: sums.accesses,
         records: sums.records,
         threads: sums.threads,
@@ -276,7 +327,8 @@ extern "C" fn leaves(id: Id, _: *mut c_void) {
 fn write(given: &Given, answer: Answer) {
     let target = given.target.to_string_lossy().into_owned();
     let text = serde_json::to_vec(&Answer { version: 1, target, ..answer }).unwrap_or_default();
-    if let Err(error) = fs::write(&given.answer, text) {
-        eprintln!("libhugewise-trace.so: {}: {error}", given.answer);
+    let length = text.len() as u64;
+    if let Err(error) = given.answer.write_all_at(&text, 0).and_then(|()| given.answer.set_len(length)) {
+        eprintln!("libhugewise-trace.so: the answer cannot be written: {error}");
     }
 }

@@ -5,7 +5,7 @@
 //! same entry, or where the list has its entry. The entry of a page that leaves goes to the list when no page of the
 //! filter lies in it any more. The first differing bit of two pages says for all sizes at once whether they share one.
 
-use crate::ask::{Ask, Counts, First};
+use crate::ask::{Ask, Counts, First, Walks};
 use crate::filter::{BASE, SLOT_BITS, SLOTS};
 use crate::lru::Lru;
 use crate::memory::Memory;
@@ -74,6 +74,13 @@ impl Simulator {
     /// Take records in.
     pub fn feed(&mut self, records: &[u64]) {
         (self.feed)(self, records);
+    }
+
+    /// Go on with what the TLBs hold, and count from zero.
+    pub fn forget_counts(&mut self) {
+        self.grains.iter_mut().flat_map(|grain| &mut grain.firsts).for_each(|level| level.misses = 0);
+        self.seconds.iter_mut().flatten().for_each(|later| later.walker.walks = Walks::default());
+        self.memory.forget_walks();
     }
 
     pub fn counts(&self) -> Vec<Counts> {

@@ -211,6 +211,18 @@ fn caches_of_half_and_twice_the_entries_take_their_part_of_the_steps() {
 }
 
 #[test]
+fn counts_begin_anew_and_the_entries_stay() {
+    let asked = one(First { shift: 12, entries: 100 }, None, &[39, 30, 21, 12], &[1, 1, 1]);
+    let (mut simulator, mut filter) = simulated(&asked, &sweep(), 4096);
+    simulator.forget_counts();
+    filter.records.clear();
+    sweep().iter().for_each(|&address| assert!(!filter.access(page(address))));
+    simulator.feed(&filter.records);
+    assert_eq!(simulator.counts(), [Counts::default()]);
+    assert_eq!((simulator.memory.touched(), simulator.memory.size(21).needed), (100, None));
+}
+
+#[test]
 fn memory_is_counted_in_pages_of_each_size() {
     let mut memory = Memory::default();
     for page in [0, 1, 16, 512, 513] {

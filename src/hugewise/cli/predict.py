@@ -18,13 +18,26 @@ _SUCH = "hugewise predict -- ./prog"
 @click.option("--machine", "machines", multiple=True, metavar="NAME", help="A described machine (may be repeated).")
 @click.option("--policy", metavar="NAMES", help="Only base pages and these policies: thp,mthp-64k.")
 @click.option(
+    "--count-from",
+    "begin",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Count only what comes after FILE is there: of a server, touch FILE when it is filled.",
+)
+@click.option(
     "--output",
     type=click.Path(file_okay=False, path_type=Path),
     help="Write the report into this folder: HTML, figure.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the prediction as JSON.")
 def predict(
-    command: Sequence[str], machines: Sequence[str], policy: str | None, output: Path | None, *, as_json: bool
+    command: Sequence[str],
+    machines: Sequence[str],
+    *,
+    policy: str | None,
+    begin: Path | None,
+    output: Path | None,
+    as_json: bool,
 ) -> None:
     """Predict TLB misses and page-walk steps of a program on machines and with page sizes that are not here.
 
@@ -41,7 +54,7 @@ def predict(
     if not command:
         raise UserError("no program to trace", hint=_SUCH)
     policies = [] if policy is None else [name.strip() for name in policy.split(",")]
-    found = trace(command, machines, policies)
+    found = trace(command, machines, policies, begin)
     told = document(found)
     if as_json:
         say_json(found)

@@ -7,6 +7,7 @@ many entries the page-walk caches have (half of what is assumed, up to twice), a
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -79,9 +80,12 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     limits: tuple[str, ...]
 
 
-def predict(command: Sequence[str], names: Sequence[str] = (), policies: Sequence[str] = ()) -> Prediction:
+def predict(
+    command: Sequence[str], names: Sequence[str] = (), policies: Sequence[str] = (), begin: Path | None = None
+) -> Prediction:
     """Trace the command once, and return misses and steps on the named machines (none: `machines.DEFAULT`) for base
-    pages and those of the policies (none: all). Raises UserError, HugewiseError.
+    pages and those of the policies (none: all); counted from when the file `begin` is there. Raises UserError,
+    HugewiseError.
     """
     described = {name: machines.load(name) for name in dict.fromkeys(names or machines.DEFAULT)}
     _check(policies, described.values())
@@ -98,7 +102,7 @@ def predict(command: Sequence[str], names: Sequence[str] = (), policies: Sequenc
         )
     sizes = sorted({page.bytes.bit_length() - 1 for _, page in chosen if page.bytes >> _REGION})
     asked = {"configurations": [described[name].configuration(page) for name, page in chosen], "sizes": sizes}
-    traced = trace.run(command, asked)
+    traced = trace.run(command, asked, begin)
     answer = traced.answer
     if len(answer.configurations) != len(chosen):
         raise UserError(

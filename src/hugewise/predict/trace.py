@@ -138,8 +138,12 @@ def emulator(machine: str) -> str:
     return found
 
 
-def run(command: Sequence[str], asked: Mapping[str, Any]) -> Traced:
-    """Run the command once under QEMU, and return what the plugin says. Raises UserError, HugewiseError."""
+def run(command: Sequence[str], asked: Mapping[str, Any], begin: Path | None = None) -> Traced:
+    """Run the command once under QEMU, and return what the plugin says; with `begin` only of what comes after that file
+    is there. Raises UserError, HugewiseError.
+    """
+    if begin is not None and begin.exists():
+        raise UserError(f"--count-from {begin}: it is there already", hint="remove it; make it when the load begins")
     qemu, library = emulator(target(command)), plugin()
     path = programs.which(command[0])
     assert path is not None
@@ -147,10 +151,9 @@ def run(command: Sequence[str], asked: Mapping[str, Any]) -> Traced:
         ask, answer = Path(folder, "ask.json"), Path(folder, "answer.json")
         ask.write_text(json.dumps(asked), encoding="utf-8")
         # QEMU separates arguments by commas, and reads two as one.
-        words = ",".join(
-            f"{name}={str(value).replace(',', ',,')}"
-            for name, value in {"file": library, "ask": ask, "answer": answer}.items()
-        )
+        given = {"file": library, "ask": ask, "answer": answer}
+        given |= {} if begin is None else {"begin": begin.absolute()}
+        words = ",".join(f"{name}={str(value).replace(',', ',,')}" for name, value in given.items())
         begun = time.monotonic()
         done = subprocess.run([qemu, "-0", command[0], "-plugin", words, path, *command[1:]], check=False, stdout=2)
         seconds = time.monotonic() - begun
@@ -159,20 +162,24 @@ def run(command: Sequence[str], asked: Mapping[str, Any]) -> Traced:
 
 def _read(path: Path, program: str, status: int) -> Answer:
     try:
-        answer = reading.stored(path, Answer)
-    except reading.AbsentError:
+        empty = not path.exists() or not path.stat().st_size
+        answer = None if empty else reading.stored(path, Answer)
+    except reading.UnreadableError as error:
+        raise HugewiseError(f"the answer of the plugin cannot be read: {error}", hint="make setup") from None
+    if answer is None:
         ended = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
         raise UserError(
             f"{program}: it {ended} under QEMU, and left no trace",
             hint="run it to its end; where QEMU names the plugin above, its version has to be 6.0 to 8.2",
-        ) from None
-    except reading.UnreadableError as error:
-        raise HugewiseError(f"the answer of the plugin cannot be read: {error}", hint="make setup") from None
+        )
     if answer.replaced:
         raise UserError(
             f"{program}: it replaced itself by another program (execve), which was not traced",
             hint="name that program: instead of a wrapper or a shell what it starts",
         )
     if not answer.instructions:
-        raise UserError(f"{program}: it executed nothing that was traced", hint="trace a program that runs")
+        raise UserError(
+            f"{program}: nothing was counted: it ended before the file of --count-from was there",
+            hint="make the file when the load begins: touch FILE",
+        )
     return answer
