@@ -63,10 +63,6 @@ def test_memory_is_rounded_up_to_pages_that_were_touched() -> None:
     assert one.memory.needed is None  # without walks no memory holds 90% of them
 
 
-def test_no_time_is_told_where_nothing_was_measured() -> None:
-    assert [row.time_at_most for row in rows(CHOSEN, answer())] == [None] * 3
-
-
 @pytest.mark.parametrize(
     ("changed", "status", "said"),
     [

@@ -47,7 +47,6 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     l1_misses   misses of the first level, `misses` of the second: page walks
     steps       entries of the page table that walks read
     memory      None for base pages below 64 KiB
-    time_at_most   share of the program's time; None: nothing was measured that bounds it
     """
 
     machine: str
@@ -58,7 +57,6 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     misses_pki: Band
     steps_pki: Band
     memory: Memory | None
-    time_at_most: float | None = None
 
 
 class Prediction(msgspec.Struct, frozen=True, kw_only=True):

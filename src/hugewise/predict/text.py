@@ -23,7 +23,7 @@ def document(found: Prediction) -> doc.Document:
         title=f"Prediction: {told}",
         lead=(
             doc.Line(f"One traced run: {seen}. Rates are per thousand instructions."),
-            doc.Line("No time is predicted: nothing was measured that bounds it.", quiet=True),
+            doc.Line("No time is predicted: walks overlap with other work. hugewise advise measures time.", quiet=True),
         ),
         sections=(
             *(_machine(found, name) for name in found.machines),

@@ -26,6 +26,7 @@ PLUGIN = "HUGEWISE_TRACE_PLUGIN"
 """The variable that names another plugin than the one beside this Python."""
 
 _EMULATORS = {"x86_64": "qemu-x86_64", "aarch64": "qemu-aarch64"}
+_ANSWER = "answer.json"
 _PACKAGE = "install it: apt install qemu-user (Debian 12 has version 7.2)"
 
 
@@ -148,16 +149,21 @@ def run(command: Sequence[str], asked: Mapping[str, Any], begin: Path | None = N
     path = programs.which(command[0])
     assert path is not None
     with tempfile.TemporaryDirectory(prefix="hugewise-predict-") as folder:
-        ask, answer = Path(folder, "ask.json"), Path(folder, "answer.json")
-        ask.write_text(json.dumps(asked), encoding="utf-8")
-        # QEMU separates arguments by commas, and reads two as one.
-        given = {"file": library, "ask": ask, "answer": answer}
-        given |= {} if begin is None else {"begin": begin.absolute()}
-        words = ",".join(f"{name}={str(value).replace(',', ',,')}" for name, value in given.items())
+        given = words(library, Path(folder), asked, begin)
         begun = time.monotonic()
-        done = subprocess.run([qemu, "-0", command[0], "-plugin", words, path, *command[1:]], check=False, stdout=2)
+        done = subprocess.run([qemu, "-0", command[0], "-plugin", given, path, *command[1:]], check=False, stdout=2)
         seconds = time.monotonic() - begun
-        return Traced(_read(answer, command[0], done.returncode), done.returncode, seconds, qemu)
+        return Traced(_read(Path(folder, _ANSWER), command[0], done.returncode), done.returncode, seconds, qemu)
+
+
+def words(library: Path, folder: Path, asked: Mapping[str, Any], begin: Path | None = None) -> str:
+    """Return the value of QEMU's -plugin: what is asked is written into the folder, and the answer will be there."""
+    ask = folder / "ask.json"
+    ask.write_text(json.dumps(asked), encoding="utf-8")
+    given = {"file": library, "ask": ask, "answer": folder / _ANSWER}
+    given |= {} if begin is None else {"begin": begin.absolute()}
+    # QEMU separates arguments by commas, and reads two as one.
+    return ",".join(f"{name}={str(value).replace(',', ',,')}" for name, value in given.items())
 
 
 def _read(path: Path, program: str, status: int) -> Answer:
