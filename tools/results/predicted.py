@@ -108,7 +108,9 @@ def _summary(found: list[Beside]) -> Iterator[str]:
         worst = max(kept, key=lambda one: one.factor)
         yield f"what remains differs by a factor of {worst.factor:.1f} at most ({worst.arm}), where at least 1% remains"
     if gone := [100 + one.published for one in found if one.ratio < 0.01]:
-        yield f"of {len(gone)} arms less than 1% remains; published, {min(gone):.0f}% to {max(gone):.0f}% remain"
+        spread = f"{min(gone):.0f}%" if min(gone) == max(gone) else f"{min(gone):.0f}% to {max(gone):.0f}%"
+        arms = "1 arm" if len(gone) == 1 else f"{len(gone)} arms"
+        yield f"of {arms} less than 1% remains; published: {spread}"
 
 
 def _factor(value: float) -> str:
@@ -168,13 +170,10 @@ def document(data: dict[str, Traced]) -> Document:
 
 
 def _differs(limits: tuple[str, ...]) -> Iterator[str]:
+    yield ("The publication has 13,600,000 keys in 2.0 GB for each instance, and counts the kernel's walks too.")
     yield (
-        "The publication has 13,600,000 keys in 2.0 GB for each instance, and counts the kernel's walks too, which "
-        "stay."
-    )
-    yield (
-        "In the publication, pages above the base page cover a part of the memory, and contiguous pages of 64K changed "
-        "little; a prediction takes all memory to be in such pages: its changes are the largest that can be."
+        "In the publication, pages above the base page cover a part of the memory. A prediction takes all memory to be "
+        "in such pages: its changes are the largest that can be."
     )
     yield from limits
 

@@ -43,10 +43,11 @@ class Memory(msgspec.Struct, frozen=True):
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One size of pages on one machine. Rates are per thousand instructions of the program.
 
-    policy      the policy of hugewise that asks for these pages; `base`: they are the kernel's base pages
-    l1_misses   misses of the first level, `misses` of the second: page walks
-    steps       entries of the page table that walks read
-    memory      None for base pages below 64 KiB
+    policy          the policy of hugewise that asks for these pages; `base`: they are the kernel's base pages
+    l1_misses_pki   misses of the first level
+    misses_pki      misses of the second level: page walks
+    steps_pki       entries of the page table that walks read
+    memory          None for base pages below 64 KiB
     """
 
     machine: str

@@ -98,17 +98,18 @@ def _figure(found: Prediction) -> doc.Figure:
         }
         for row in found.rows
     ]
-    text = "Walk steps per thousand instructions, by machine and size of pages; a bar is the band"
+    text = "Walk steps per thousand instructions, by machine and size of pages; the dark part is the band"
     return doc.Figure("steps", "steps", text, _spec(rows))
 
 
 def _spec(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    machines = list(dict.fromkeys(row["machine"] for row in rows))
     x = {"type": "quantitative", "title": "walk steps per thousand instructions", "scale": {"zero": True}}
     y = {"field": "page", "type": "nominal", "sort": None, "title": None}
     return chart(
         {
             "data": {"values": rows},
-            "facet": {"row": {"field": "machine", "type": "nominal", "sort": None, "title": None}},
+            "facet": {"row": {"field": "machine", "type": "nominal", "sort": machines, "title": None}},
             "resolve": {"scale": {"y": "independent"}},
             "spec": {
                 "width": WIDTH,
