@@ -15,7 +15,13 @@ _SUCH = "hugewise predict -- ./prog"
 
 @click.command(short_help="Predict TLB misses of a program on other machines.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND...")
-@click.option("--machine", "machines", multiple=True, metavar="NAME", help="A described machine (may be repeated).")
+@click.option(
+    "--machine",
+    "machines",
+    multiple=True,
+    metavar="NAME",
+    help="A described machine, such as neoverse-v1 (may be repeated).",
+)
 @click.option("--policy", metavar="NAMES", help="Only base pages and these policies: thp,mthp-64k.")
 @click.option(
     "--count-from",
