@@ -281,3 +281,30 @@ fn counts_of_threads_are_added() {
 fn tags_of_pointers_do_not_count() {
     assert_eq!(page(0xff00_7fff_ffff_f123), page(0x7fff_ffff_f123));
 }
+
+/// Counts of a trace that once were given, of a machine of each kind.
+#[test]
+fn a_trace_gives_the_counts_that_it_gave() {
+    let mut random = Random::new();
+    let addresses: Vec<u64> = (0..20).flat_map(|_| trace(&mut random, 1000)).collect();
+    let second = |shift| Some(Second { shift, sets: 256, ways: 5 });
+    let first = |shift| First { shift, entries: 48 };
+    let walks = [vec![39, 30, 21, 12], vec![47, 36, 25, 14], vec![42, 29, 16], vec![39, 30, 21]];
+    let configurations = [12, 14, 16, 21].into_iter().zip(walks);
+    let configurations = configurations.map(|(shift, walk)| Configuration {
+        l1: first(shift),
+        l2: second(shift),
+        cached: [4, 16, 32][..walk.len() - 1].to_vec(),
+        walk,
+    });
+    let asked = Ask { configurations: configurations.collect(), sizes: vec![] };
+    let counts = simulated(&asked, &addresses, 4096).0.counts();
+    let told = counts.iter().map(|each| (each.l1_misses, each.lru.misses, each.random.misses, each.lru.steps));
+    let expected = [
+        (6480, 3193, 3200, [4630, 4427, 4335]),
+        (3888, 2114, 2153, [2966, 2834, 2726]),
+        (2338, 1572, 1572, [1915, 1787, 1680]),
+        (1117, 955, 955, [1142, 1039, 987]),
+    ];
+    assert_eq!(told.collect::<Vec<_>>(), expected);
+}
