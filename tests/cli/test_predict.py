@@ -106,7 +106,7 @@ def test_a_file_says_when_counting_begins(sweep: Path, tmp_path: Path, call: Cal
 def test_children_are_a_told_limit(sweep: Path, call: Call) -> None:
     status, out, _ = call("predict", "--json", "--", sweep, "1", "fork")
     assert status == 0
-    assert "The program forked 1 times: its children were not traced." in json.loads(out)["limits"]
+    assert "The program forked a child, which was not traced." in json.loads(out)["limits"]
 
 
 def test_a_program_that_becomes_another_is_refused(sweep: Path, call: Call) -> None:

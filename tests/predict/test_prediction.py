@@ -67,7 +67,7 @@ def test_memory_is_rounded_up_to_pages_that_were_touched() -> None:
     ("changed", "status", "said"),
     [
         ({}, 3, "ended with status 3"),
-        ({"forks": 2}, 0, "forked 2 times: its children were not traced"),
+        ({"forks": 2}, 0, "The program forked 2 children, which were not traced"),
         ({"untraced": 5}, 0, "5 threads were not traced"),
         ({"threads": 4}, 0, "Each of the 4 threads has a TLB of its own"),
         ({"target": "aarch64"}, 0, "The program is for aarch64"),

@@ -173,7 +173,8 @@ def limits(traced: trace.Traced, described: Iterable[Machine]) -> tuple[str, ...
     if traced.status != 0:
         found.append(f"The program ended with status {traced.status}: what it did until then was traced.")
     if answer.forks:
-        found.append(f"The program forked {answer.forks} times: its children were not traced.")
+        children = "a child, which was" if answer.forks == 1 else f"{answer.forks} children, which were"
+        found.append(f"The program forked {children} not traced.")
     if answer.untraced:
         found.append(f"{answer.untraced} threads were not traced: a run has 1,024 at most at a time.")
     if answer.threads > 1:
