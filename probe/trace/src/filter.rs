@@ -22,6 +22,7 @@ pub struct Filter {
     /// Where a page was seen last, by some of its bits; it may be wrong.
     hints: [u8; HINTS],
     pub records: Vec<u64>,
+    look: fn(&mut Filter, u64) -> bool,
 }
 
 /// The page of an address; tags of pointers above 48 bits do not count.
@@ -44,6 +45,7 @@ impl Filter {
             ages: [0; SLOTS],
             hints: [0; HINTS],
             records: Vec::with_capacity(ROOM),
+            look: look(),
         }
     }
 
@@ -60,21 +62,45 @@ impl Filter {
             self.ages[slot] = self.accesses;
             return false;
         }
-        self.look(page)
+        (self.look)(self, page)
     }
 
-    #[inline(never)]
-    fn look(&mut self, page: u64) -> bool {
-        let found = self.pages.iter().position(|&each| each == page);
-        let slot = found.unwrap_or_else(|| {
-            let oldest =
-                (1..SLOTS).fold(0, |oldest, slot| if self.ages[slot] < self.ages[oldest] { slot } else { oldest });
+    #[inline(always)]
+    fn find(&mut self, page: u64) -> bool {
+        let found = equal(&self.pages, page);
+        let slot = if found != 0 {
+            found.trailing_zeros() as usize
+        } else {
+            let least = self.ages.iter().fold(u64::MAX, |least, &age| least.min(age));
+            let oldest = equal(&self.ages, least).trailing_zeros() as usize % SLOTS;
             self.pages[oldest] = page;
             self.records.push(page << SLOT_BITS | oldest as u64);
             oldest
-        });
+        };
         self.ages[slot] = self.accesses;
         self.hints[hint(page)] = slot as u8;
         self.records.len() == ROOM
     }
+}
+
+/// Where the value stands, a bit each.
+#[inline(always)]
+fn equal(values: &[u64; SLOTS], value: u64) -> u32 {
+    values.iter().enumerate().fold(0, |mask, (at, &each)| mask | u32::from(each == value) << at)
+}
+
+/// The same code, compiled for what this processor has.
+fn look() -> fn(&mut Filter, u64) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vl") {
+        // SAFETY: the features are there.
+        return |filter, page| unsafe { find_avx512(filter, page) };
+    }
+    Filter::find
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512vl,avx2,bmi1,bmi2")]
+fn find_avx512(filter: &mut Filter, page: u64) -> bool {
+    filter.find(page)
 }
