@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -150,7 +151,9 @@ def document(data: dict[str, Traced]) -> Document:
     """Return the page."""
     source = load(SOURCE)
     tables = {one.name: one for one in source.tables}
-    limits = dict.fromkeys(limit for traced in data.values() for limit in traced.prediction.limits)
+    told = [(name, limit) for name, traced in data.items() for limit in traced.prediction.limits]
+    shared = Counter(limit for _, limit in told)
+    limits = dict.fromkeys(limit if shared[limit] == len(data) else f"{name}: {limit}" for name, limit in told)
     return Document(
         title="lpc-2024-tlb: What do base pages and huge pages leave of walk steps and misses?",
         lead=(
@@ -172,8 +175,8 @@ def document(data: dict[str, Traced]) -> Document:
 def _differs(limits: tuple[str, ...]) -> Iterator[str]:
     yield ("The publication has 13,600,000 keys in 2.0 GB for each instance, and counts the kernel's walks too.")
     yield (
-        "In the publication, pages above the base page cover a part of the memory. A prediction takes all memory to be "
-        "in such pages: its changes are the largest that can be."
+        "How much of the memory larger pages covered in the publication is not known here. A prediction takes all memory "
+        "to be in them: its changes are the largest that can be."
     )
     yield from limits
 
