@@ -175,8 +175,8 @@ def document(data: dict[str, Traced]) -> Document:
 def _differs(limits: tuple[str, ...]) -> Iterator[str]:
     yield ("The publication has 13,600,000 keys in 2.0 GB for each instance, and counts the kernel's walks too.")
     yield (
-        "How much of the memory larger pages covered in the publication is not known here. A prediction takes all memory "
-        "to be in them: its changes are the largest that can be."
+        "How much of the memory larger pages covered in the publication is not known here. A prediction takes all "
+        "memory to be in them: its changes are the largest that can be."
     )
     yield from limits
 
