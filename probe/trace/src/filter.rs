@@ -92,15 +92,15 @@ fn equal(values: &[u64; SLOTS], value: u64) -> u32 {
 /// The same code, compiled for what this processor has.
 fn look() -> fn(&mut Filter, u64) -> bool {
     #[cfg(target_arch = "x86_64")]
-    if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vl") {
+    if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("bmi1") && is_x86_feature_detected!("bmi2") {
         // SAFETY: the features are there.
-        return |filter, page| unsafe { find_avx512(filter, page) };
+        return |filter, page| unsafe { find_avx2(filter, page) };
     }
     Filter::find
 }
 
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512vl,avx2,bmi1,bmi2")]
-fn find_avx512(filter: &mut Filter, page: u64) -> bool {
+#[target_feature(enable = "avx2,bmi1,bmi2")]
+fn find_avx2(filter: &mut Filter, page: u64) -> bool {
     filter.find(page)
 }

@@ -191,26 +191,11 @@ impl Later {
 /// The same code, compiled for what this processor has.
 fn feed() -> fn(&mut Simulator, &[u64]) {
     #[cfg(target_arch = "x86_64")]
-    {
-        if is_x86_feature_detected!("avx512f")
-            && is_x86_feature_detected!("avx512vl")
-            && is_x86_feature_detected!("avx512bw")
-        {
-            // SAFETY: the features are there.
-            return |simulator, records| unsafe { feed_avx512(simulator, records) };
-        }
-        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("bmi2") {
-            // SAFETY: as above.
-            return |simulator, records| unsafe { feed_avx2(simulator, records) };
-        }
+    if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("bmi1") && is_x86_feature_detected!("bmi2") {
+        // SAFETY: the features are there.
+        return |simulator, records| unsafe { feed_avx2(simulator, records) };
     }
     |simulator, records| simulator.take(records)
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512vl,avx512bw,avx2,bmi1,bmi2")]
-fn feed_avx512(simulator: &mut Simulator, records: &[u64]) {
-    simulator.take(records);
 }
 
 #[cfg(target_arch = "x86_64")]
