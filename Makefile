@@ -3,7 +3,7 @@ PYTHON ?= python3
 # What `make results` is asked for, as it was written: neither make nor a shell looks for anything in it.
 ASKED := STUDY ONLY ARMS SCALE TIME BLOCKS PILOT
 $(foreach name,$(ASKED),$(if $(filter-out undefined,$(origin $(name))),$(eval override export $(name) := $$(value $(name)))))
-PROBE_SOURCES := $(shell find probe/src probe/ground probe/exec probe/layout -name '*.rs' -o -name '*.txt' -o -name Cargo.toml) probe/Cargo.toml probe/Cargo.lock
+PROBE_SOURCES := $(shell find probe/src probe/ground probe/exec probe/layout probe/trace -name '*.rs' -o -name '*.txt' -o -name Cargo.toml) probe/Cargo.toml probe/Cargo.lock
 CARGO := cargo --quiet
 MANIFEST := --manifest-path probe/Cargo.toml
 LOCKED := --locked $(MANIFEST)

@@ -2,14 +2,14 @@
 
 import sys
 
-from bench import demo, fleet, inspect, interleaved, placement, report, statistics
+from bench import demo, fleet, inspect, interleaved, placement, predict, report, statistics
 
 sys.exit(
     max(
         main()
         for main in (
             *(statistics.main, report.main, fleet.main, interleaved.main),
-            *(placement.main, inspect.main, demo.main),
+            *(placement.main, inspect.main, predict.main, demo.main),
         )
     )
 )

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bench import demo, fleet, interleaved, report, statistics
+from bench import demo, fleet, interleaved, predict, report, statistics
 from bench.report import Cost
 from hugewise.analysis.analysis import analyze
 from hugewise.fleet import pooled as summaries
@@ -309,3 +309,23 @@ def test_the_whole_runs(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
     shown = capsys.readouterr().out
     assert "interval, 120 pairs" in shown
     assert "memory for all figures, 20,000" in shown
+
+
+@pytest.mark.parametrize(("ours", "met"), [([1.0, 2.0], True), ([4.0, 8.0], False)])
+def test_the_target_of_predictions_is_the_geometric_mean_over_programs(ours: list[float], met: bool) -> None:
+    took = {
+        name: {"alone": [0.1, 0.1], "predict": [seconds, seconds], "cachegrind": [4.0, 4.0]}
+        for name, seconds in zip(("one", "two"), ours, strict=True)
+    }
+    found, line = predict.verdict(took)
+    assert found is met
+    assert ("MISSED" in line) is not met
+    assert f"{math.sqrt(4 / ours[0] * 4 / ours[1]):.2f}x" in line
+    assert "10.0 times the program alone" in predict.show("one", took["one"]) or not met
+
+
+def test_the_programs_of_predictions_run_the_plugin_with_16_configurations(tmp_path: Path) -> None:
+    asked = predict.asked()
+    assert isinstance(asked["configurations"], list)
+    assert len(asked["configurations"]) == 16
+    assert "gzip" in predict.programs(tmp_path / "lines")

@@ -79,6 +79,7 @@ BY_PATH = {
     "a new folder of mode 0700 by mkdtemp(3), below the one where that is safe": (
         "clients/host",
         "inspection/verify",
+        "predict/trace",
     ),
     "a device of this host, opened and closed": (
         "cli/main",
@@ -122,6 +123,7 @@ PROGRAMS = {
         "host/memory_state",
         "host/network",
     ),
+    "the command of the caller under QEMU, with the rights of the caller and by its PATH": ("predict/trace",),
     "ssh, of root's own PATH": ("clients/host",),
     "as nobody": (
         "unprivileged",

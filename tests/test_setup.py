@@ -68,7 +68,9 @@ class Bare:
             self.program(name, "exit 0")
         self.program("uname", "echo x86_64")
         built, guest = "probe/target/launcher/release", "probe/target/guest/x86_64-unknown-linux-gnu/release"
-        programs = f"{built}/hugewise-exec {built}/libhugewise_layout.so {guest}/hugewise-probe"
+        programs = (
+            f"{built}/hugewise-exec {built}/libhugewise_layout.so {built}/libhugewise_trace.so {guest}/hugewise-probe"
+        )
         builds = f"{{ mkdir -p {built} {guest}; touch {programs}; }}"
         self.program("cargo", f"echo cargo {NEW.partition('+')[0]}; [ $1 != build ] || {builds}")
         python.parent.mkdir(parents=True, exist_ok=True)

@@ -87,6 +87,6 @@ def test_every_module_of_go_has_the_hash_of_its_sources() -> None:
 
 def test_the_locked_crates_have_checksums() -> None:
     packages = tomllib.loads((ROOT / "probe" / "Cargo.lock").read_text(encoding="utf-8"))["package"]
-    own = ["hugewise-exec", "hugewise-ground", "hugewise-layout", "hugewise-probe"]
+    own = ["hugewise-exec", "hugewise-ground", "hugewise-layout", "hugewise-probe", "hugewise-trace"]
     assert [package["name"] for package in packages if "checksum" not in package] == own
     assert not [package["name"] for package in packages if package["name"] in own and "source" in package]

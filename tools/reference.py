@@ -28,6 +28,8 @@ from hugewise.model.reason import Base
 from hugewise.model.results import Results
 from hugewise.model.two_runs import TwoRuns
 from hugewise.model.workload import Parameter, ParameterValue
+from hugewise.predict.prediction import FORMAT as PREDICTION
+from hugewise.predict.prediction import Prediction
 from hugewise.quantity import format_size
 from hugewise.report.data_files import LEFT_OUT
 from hugewise.study.guest import DiskUse, GuestUse, KernelUse, NodeUse
@@ -234,6 +236,11 @@ _INSPECT_JSON = f"""\
 never 0. Sizes are bytes, times seconds, addresses hexadecimal. [The guide](../guides/inspect.md) says how each is \
 found."""
 
+_PREDICT_JSON = f"""\
+`hugewise predict --json` prints one [Prediction](#prediction); `--output FOLDER` writes it as prediction.json. Its \
+key `format` (now {PREDICTION}) {_NEW_KEYS}. A value that is not known is null, never 0. Sizes are bytes, times \
+seconds. [The page on prediction](../concepts/prediction.md) says what is simulated."""
+
 
 def _json(title: str, told: str, *structs: type[msgspec.Struct]) -> Iterator[str]:
     """Yield the structure of a JSON: of each of these, and of what is in them."""
@@ -250,6 +257,7 @@ PAGES: dict[str, Callable[[], Iterator[str]]] = {
     "compare-json": lambda: _json("The JSON of hugewise compare", _COMPARE_JSON, TwoRuns),
     "audit": audit,
     "inspect-json": lambda: _json("The JSON of hugewise inspect", _INSPECT_JSON, Inspection),
+    "predict-json": lambda: _json("The JSON of hugewise predict", _PREDICT_JSON, Prediction),
 }
 
 

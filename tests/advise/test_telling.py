@@ -55,7 +55,7 @@ def test_what_is_told_at_once_is_short_and_the_rest_is_kept(
     kept = whole(found).splitlines()
     assert kept[:2] == [objective(found), answer(found)]
     assert [line.strip() for line in kept[2 : 2 + len(long)]] == [line.strip() for line in long]
-    assert [line.strip().partition(" ")[0] for line in kept[2 + len(long) :]] == ["Run:"] * 3
+    assert [line.strip().partition(" ")[0] for line in kept[2 + len(long) :]] == [*["Run:"] * 3, "Page"]
 
 
 def test_the_command_line_is_kept_with_the_advice_and_its_runs(machine: Machine, tmp_path: Path) -> None:

@@ -454,7 +454,9 @@ def in_emulation(runs: Iterable[Results]) -> str:
         what = "What emulated guests do not measure is measured where guests run under KVM (/dev/kvm)"
         if guests.counting:
             return f"{what}, by a copy of the study without counting = true: that counts instructions, and no time."
-        return f"{what}, on a machine of their architecture ({guests.arch}): hugewise run {results.study}."
+        told = f"{what}, on a machine of their architecture ({guests.arch}): hugewise run {results.study}."
+        base_pages = guests.arch == "arm64"
+        return f"{told} TLB misses of their page sizes are predicted: hugewise predict." if base_pages else told
     return ""
 
 

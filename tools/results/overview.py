@@ -52,6 +52,7 @@ _IN_FULL = (
     ("programs.md", "each policy on each load: its gain, its price, and the commands that set it"),
     ("claims.md", "each claim of every publication, what was found, and what a verdict would take"),
     ("folklore.md", "common claims about page sizes"),
+    ("lpc-2024-tlb.md", "page-walk steps and TLB misses of base pages and huge pages on Arm, predicted from a trace"),
 )
 _CLAIM = ("claim", "here", "what was found, or why not", "what it would take", "page")
 

@@ -284,7 +284,9 @@ def whole(found: Advice) -> str:
     runs = (found.pilot_folder, found.screening_folder, found.confirmation_folder)
     told = (f"Run: {run}" for run in filter(None, runs))
     asked = (f"Asked by: {shlex.join(found.command)}",) if found.command else ()
-    every = (objective(found), answer(found), *(f"  {line}" for line in (*details(found), *asked, *told)))
+    command = command_of(found.question)
+    other = (f"Page sizes of other machines: hugewise predict -- {shlex.join(command)}",) if command else ()
+    every = (objective(found), answer(found), *(f"  {line}" for line in (*details(found), *asked, *told, *other)))
     return "".join(f"{printable(line)}\n" for line in every)
 
 

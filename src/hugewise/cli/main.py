@@ -24,6 +24,7 @@ from hugewise.cli.compare import compare
 from hugewise.cli.fleet import fleet
 from hugewise.cli.guest import guest
 from hugewise.cli.inspect import inspect
+from hugewise.cli.predict import predict
 from hugewise.cli.report import export, report
 from hugewise.errors import HugewiseError, UserError
 from hugewise.visible import printable, say
@@ -39,7 +40,7 @@ def cli() -> None:
         raise UserError("the working directory was removed", hint="change to one that is there") from None
 
 
-for verb in (advise, compare, export, fleet, guest, inspect, report, verify):
+for verb in (advise, compare, export, fleet, guest, inspect, predict, report, verify):
     cli.add_command(verb)
 
 

@@ -1,0 +1,68 @@
+//! A set-associative TLB, with LRU or random replacement in each set.
+
+use crate::ask::Second;
+use crate::recent::{LANES, contains, renew};
+
+const SEED: u64 = 0x2545_F491_4F6C_DD1D;
+
+pub struct Sets {
+    shift: u32,
+    sets: u64,
+    bits: u32,
+    ways: usize,
+    /// Ways of a set, and zeros up to a multiple of the lanes.
+    stride: usize,
+    /// 0: nothing. The newest comes first where the oldest is replaced.
+    tags: Vec<u32>,
+    random: Option<Random>,
+}
+
+/// Marsaglia's xorshift64: the same numbers in every run.
+pub struct Random(u64);
+
+impl Random {
+    pub fn new() -> Random {
+        Random(SEED)
+    }
+
+    #[inline(always)]
+    pub fn below(&mut self, most: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (((self.0 >> 32) * most as u64) >> 32) as usize
+    }
+}
+
+impl Sets {
+    pub fn new(asked: Second, base: u32, random: bool) -> Sets {
+        let stride = asked.ways.next_multiple_of(LANES);
+        Sets {
+            shift: asked.shift - base,
+            sets: asked.sets as u64 - 1,
+            bits: asked.sets.trailing_zeros(),
+            ways: asked.ways,
+            stride,
+            tags: vec![0; asked.sets * stride],
+            random: random.then(Random::new),
+        }
+    }
+
+    /// Look a page up, and enter it; true where it was there.
+    #[inline(always)]
+    pub fn hit(&mut self, page: u64) -> bool {
+        let key = page >> self.shift;
+        let tag = (key >> self.bits) as u32 + 1;
+        let from = (key & self.sets) as usize * self.stride;
+        let tags = &mut self.tags[from..from + self.stride];
+        let Some(random) = &mut self.random else {
+            return renew(tags, self.ways, tag).is_some();
+        };
+        let hit = contains(tags, tag);
+        if !hit {
+            let free = tags[..self.ways].iter().position(|&each| each == 0);
+            tags[free.unwrap_or_else(|| random.below(self.ways))] = tag;
+        }
+        hit
+    }
+}
