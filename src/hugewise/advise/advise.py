@@ -231,7 +231,7 @@ def _conducted(asking: Asking) -> tuple[Advice, Path]:
 def _phases(asking: Asking) -> tuple[Advice, Path]:
     advice = asking.advice
     try:
-        for phase in (_pilot, _screen, _confirm):
+        for phase in (_run_pilot, _screen, _confirm):
             phase(asking)
             asking.keep()
         advice.arrived = "finished"
@@ -258,7 +258,7 @@ def _candidates_that_fit(found: pilots.ProgramAsIs, most: int, seconds: float, a
     return 0 if pilots.needed(found, seconds, alpha, 0.0) else 1
 
 
-def _pilot(asking: Asking) -> None:
+def _run_pilot(asking: Asking) -> None:
     advice = asking.advice
     if advice.pilot is not None:
         return

@@ -31,7 +31,7 @@ from statistics import geometric_mean
 
 import msgspec
 
-from hugewise.model.metric import COMMON, NOT_IN_EMULATION, Metric
+from hugewise.model.metric import COMMON, Metric
 from hugewise.model.reason import Known, Reason, ZeroMedian
 from hugewise.model.results import CellResult, Comparison, Verdict
 from hugewise.model.trial import Attempt, Judged
@@ -106,7 +106,7 @@ class Values:
 
     names: tuple[str, ...]
     found: Mapping[tuple[str, str], Sequence[float]]
-    why: Mapping[tuple[str, str], str]
+    why: Mapping[tuple[str, str], Reason]
     _medians: dict[tuple[str, str], tuple[float | None, int]] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
@@ -117,7 +117,8 @@ class Values:
         measured: dict[str, None] = {}
         lacking: dict[str, None] = {}
         common: dict[str, None] = {}
-        why: dict[tuple[str, str], str] = {}
+        why: dict[tuple[str, str], Reason] = {}
+        known = known_metrics(cell.workload)
         for one in attempts:
             if one.state != "accepted" or one.cell != cell.cell:
                 continue
@@ -133,9 +134,10 @@ class Values:
                 if name not in metrics and (value := getattr(one, name)) is not None:
                     values[name].append(value)
                     common[name] = None
-            for name, reason in one.absent.items():
+            for name in one.absent:
                 lacking[name] = None
-                why.setdefault((one.arm, name), reason)
+                if (one.arm, name) not in why:
+                    why[one.arm, name] = absent(one, name, known)
         found = {(arm, name): _finite(several) for arm, values in raw.items() for name, several in values.items()}
         return cls(tuple(measured | lacking | common), found, why)
 
@@ -164,15 +166,19 @@ def value_of(attempt: Attempt, metric: str) -> float | None:
     return None
 
 
-def emulated_away(attempts: Iterable[Attempt]) -> frozenset[str]:
-    """The metrics that none of the attempts has because its guest was emulated: a report says that once for all."""
-    found = list(attempts)
-    lacking = {name for one in found for name, why in one.absent.items() if why == NOT_IN_EMULATION}
-    return frozenset(
-        name
-        for name in lacking
-        if all(value_of(one, name) is None and one.absent.get(name) == NOT_IN_EMULATION for one in found)
-    )
+def emulated_away(cell: CellResult, attempts: Iterable[Attempt]) -> frozenset[str]:
+    """The metrics that none of the cell's attempts has because its guest was emulated: a report says that once."""
+    found, known = list(attempts), known_metrics(cell.workload)
+    away = [{name for name in one.absent if absent(one, name, known) == Known("emulated")} for one in found]
+    return frozenset.intersection(*map(frozenset, away)) if away else frozenset()
+
+
+def absent(attempt: Attempt, name: str, known: Mapping[str, Metric]) -> Reason:
+    """Return why the attempt has no value of the metric; `known` are the metrics of its workload, by name."""
+    exact = name in known and known[name].emulated
+    if attempt.guest.get("accelerator") == "tcg" and not exact:
+        return Known("emulated")
+    return attempt.absent[name]
 
 
 @cache

@@ -151,10 +151,6 @@ class HostBoarding:
 
 _NAME = "report"
 _MOST = 8 << 20  # bytes: some 40,000 processes
-_CUT = (  # the heap is not glibc's; pieces that such an allocator maps are cut from a region of the layout
-    "malloc is not glibc's",
-    "malloc does not take its memory from the heap",
-)
 
 
 class LayoutLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,6 +159,7 @@ class LayoutLine(msgspec.Struct, frozen=True, kw_only=True):
     heap_bytes   that are laid out, 0 where none are
     short_bytes  that were to be of a pool, and are base pages
     ranges       whose pages were chosen; `refused`: for which the kernel did not
+    foreign      the heap is not glibc's: pieces that such an allocator maps are cut from a region of the layout
     """
 
     pid: Natural
@@ -172,6 +169,7 @@ class LayoutLine(msgspec.Struct, frozen=True, kw_only=True):
     short_bytes: Natural
     ranges: Natural = 0
     refused: Natural = 0
+    foreign: bool = False
     why: str | None = None
 
 
@@ -225,8 +223,9 @@ def undelivered(lines: Sequence[LayoutLine], treatment: Treatment) -> str | None
     lines = list({line.pid: line for line in lines}.values())
     unlaid = [line for line in lines if not line.heap_bytes]
     if len(unlaid) == len(lines):
-        why = unlaid[0].why or "the library does not say why"
-        return None if why.startswith(_CUT) and "hugetlb" not in treatment.layout else f"no heap was laid out: {why}"
+        if unlaid[0].foreign and "hugetlb" not in treatment.layout:
+            return None
+        return f"no heap was laid out: {unlaid[0].why or 'the library does not say why'}"
     short = [line for line in lines if line.heap_bytes and line.short_bytes]
     if short:
         size = format_size(sum(line.short_bytes for line in short))

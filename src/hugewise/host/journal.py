@@ -347,7 +347,7 @@ def restore(host: Host | None = None, path: Path = JOURNAL) -> list[str]:
     """
     host = host or LocalHost()
     with HostLock(host, anyway=True):
-        return leftovers(host, path) or [_nothing(host, path)]
+        return close(host, path) or [_nothing(host, path)]
 
 
 def _nothing(host: Host, path: Path) -> str:
@@ -364,7 +364,7 @@ def _nothing(host: Host, path: Path) -> str:
     )
 
 
-def leftovers(host: Host, path: Path = JOURNAL) -> list[str]:
+def close(host: Host, path: Path = JOURNAL) -> list[str]:
     """Close the journal of a dead run: what was put back, and what was left to others. Raises UserError for a user."""
     recovery = recover(host, path)
     if recovery.run is None:

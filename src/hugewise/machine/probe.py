@@ -272,11 +272,13 @@ class Fragmented(ProbeEvent, frozen=True):
 class Available(ProbeEvent, frozen=True):
     """Counters by name; the value is the reason why one is not available, or None when it is.
 
-    slots   how many events are counted at once on general counters; None without a PMU
+    slots    how many events are counted at once on general counters; None without a PMU
+    partial  counters that count user mode alone: their reason says why, and they have values
     """
 
     counters: dict[str, str | None]
     slots: Natural | None = None
+    partial: frozenset[str] = frozenset()
 
 
 class FaultRound(msgspec.Struct, frozen=True):

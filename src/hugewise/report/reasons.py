@@ -13,7 +13,7 @@ from typing import Any, cast
 import msgspec
 
 from hugewise.model import reason as of
-from hugewise.model.metric import OPERATIONS, WALL_US
+from hugewise.model.metric import NOT_IN_EMULATION, OPERATIONS, WALL_US
 from hugewise.model.reason import TAG, Fact, Lack, LeftOut, Reason
 from hugewise.report import numbers
 
@@ -32,6 +32,7 @@ _FACTS: Mapping[Fact, str] = {
     "no test": "there is no test",
     "beside": "measured beside what is judged: it claims nothing, and its interval holds by itself",
     "of its pairs": "it is judged on the pairs that the typical ratio asks for",
+    "emulated": NOT_IN_EMULATION,
     "no direction": "nothing says whether lower or higher is better: give --better",
     "failed session": "an attempt failed in a session, so that the session has no mean log-ratio",
     "no sessions": "sessions are not told apart (--session), so nothing can be said beyond them",

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from hugewise.analysis.published import Size, size
-from hugewise.model.metric import NOT_IN_EMULATION
-from hugewise.model.reason import Reason
+from hugewise.model.reason import Known, Reason
 from hugewise.model.results import APART, Beside, CellResult, Level, Measured, PublishedFinding, PublishedPoint
 from hugewise.published import Sample
 from hugewise.report import numbers
@@ -246,7 +245,7 @@ def _finding(finding: PublishedFinding) -> Iterator[tuple[str, ...]]:
 
 def _side(measured: Measured | None, reason: Reason) -> tuple[str, str, str, str]:
     if measured is None:
-        why = "not measured by emulation" if reason == NOT_IN_EMULATION else in_words(reason)  # which is explained once
+        why = "not measured by emulation" if reason == Known("emulated") else in_words(reason)  # which is explained once
         return NOTHING, why or NOTHING, NOTHING, NOTHING
     change = effect_of(measured)
     if measured.verdict == "not judged":

@@ -92,7 +92,7 @@ def trades_table(cell: CellResult) -> Table | None:
         f"pairs with the {percent(next(iter(footprints.values())).confidence)} interval by itself, and memory for each "
         f"percent that is gained{first}"
     )
-    head = ("policy", cell.metric.name, cell.baseline, "with it", "change of memory", "for each percent")
+    head = ("policy", cell.metric.name, cell.baseline, "with the policy", "change of memory", "for each percent")
     return table(caption, head, rows, 2, swatch=True)
 
 

@@ -126,7 +126,7 @@ def changes_table(results: Results, cell: CellResult) -> Table | None:
     """Every metric of the cell, a row each: the baseline's median, and the change of every other arm in percent, or its
     median where there is no ratio.
     """
-    untold = emulated_away(_accepted(results, cell))
+    untold = emulated_away(cell, _accepted(results, cell))
     arms = [arm.arm for arm in cell.arms if arm.arm != cell.baseline]
     found = [
         change
