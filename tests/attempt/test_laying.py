@@ -93,7 +93,11 @@ def test_the_record_has_sums() -> None:
             "no heap was laid out: the heap",
         ),
         ([line(heap_bytes=0, foreign=True, why="malloc is not glibc's")], "thp", None),
-        ([line(heap_bytes=0, foreign=True, why="malloc is not glibc's", short_bytes=5)], "hugetlb-2m", "malloc is not glibc's"),
+        (
+            [line(heap_bytes=0, foreign=True, why="malloc is not glibc's", short_bytes=5)],
+            "hugetlb-2m",
+            "malloc is not glibc's",
+        ),
         ([line(pid=11, heap_bytes=0, foreign=True, why="malloc is not glibc's"), LAID], "hugetlb-2m", None),
         ([LAID, line(heap_bytes=0, why="the heap cannot be")], "thp", "no heap was laid out: the heap cannot be"),
         ([line(heap_bytes=0, why="the heap cannot be"), LAID], "thp", None),

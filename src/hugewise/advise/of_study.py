@@ -272,7 +272,7 @@ def study_summary(found: StudyAdvice) -> Iterator[str]:
 
 
 def whole(found: StudyAdvice) -> Iterator[str]:
-    """All of it: the answers, and what stands behind the one of each cell."""
+    """Yield all of it: the answers, and what stands behind the one of each cell."""
     yield from study_summary(found)
     for one in found.cells:
         if one.advice is not None:

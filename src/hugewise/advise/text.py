@@ -171,7 +171,7 @@ def _to_weigh(found: Advice, last: Confirmed) -> bool:
 
 
 def in_short(found: Advice) -> str:
-    """The answer in a few words: `set advised`, `leave as it is`, `undecided: advised`."""
+    """Return the answer in a few words: `set advised`, `leave as it is`, `undecided: advised`."""
     last = found.confirmed
     if last is None:
         if found.arrived != "finished":
@@ -298,7 +298,7 @@ def notes(found: Advice, *, short: bool) -> Iterator[str]:
 
 
 def delivered(found: Advice) -> Iterator[str]:
-    """The share of memory above base pages in the confirmation."""
+    """Yield the share of memory above base pages in the confirmation."""
     last = found.confirmed
     if last is not None and last.huge_after is not None:
         before = "" if last.huge_before is None else f" ({100 * last.huge_before:.0f}% before)"

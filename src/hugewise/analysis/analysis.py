@@ -145,7 +145,7 @@ def boots_of(attempts: Sequence[Attempt]) -> int:
 
 
 def stayed(attempts: Sequence[Attempt]) -> tuple[StayedGuest, ...]:
-    """Each boot of a guest that stayed, with what its attempts found."""
+    """Return each boot of a guest that stayed, with what its attempts found."""
     boots: dict[str, list[Mapping[str, Fact]]] = {}
     for one in sorted(attempts, key=lambda each: each.started):
         if "resident_boot" in one.guest and one.state in ("accepted", "failed"):
@@ -166,7 +166,9 @@ def _free_huge(facts: Mapping[str, Fact]) -> float | None:
 
 
 def counted(metric: Metric, record: GuestsRecord | None) -> Metric:
-    """The metric in the words of where it comes from: guests that count have no hardware counter of instructions."""
+    """Return the metric in the words of where it comes from: guests that count have no hardware counter of
+    instructions.
+    """
     if record is None or not record.counting or metric.name != "instructions":
         return metric
     words = "instructions of the timed region, counted by emulation: the guest's clock goes by them"
@@ -235,7 +237,7 @@ def steady_arms(cell: str, arms: Iterable[str], attempts: Iterable[Attempt]) -> 
 
 
 def shared_facts(cell: str, attempts: Iterable[Attempt]) -> dict[str, Fact]:
-    """The facts that all accepted attempts of `cell` have, with one value: the same data, versions, place."""
+    """Return the facts that all accepted attempts of `cell` have, with one value: the same data, versions, place."""
     told = [attempt.facts for attempt in _told(cell, attempts)]
     return {
         name: value
@@ -391,7 +393,7 @@ class Judging:
         self._seen = 0
 
     def found(self, blocks: Sequence[Block]) -> list[tuple[Method, Comparison]]:
-        """Each method after all of the `blocks`, with what it says. They begin with those of the last call."""
+        """Return each method after all of the `blocks`, with what it says. They begin with those of the last call."""
         for block in blocks[self._seen :]:
             for method in self._of_cell[block.cell]:  # the blocks of other cells change nothing
                 method.observe(block)
@@ -401,12 +403,12 @@ class Judging:
 
 
 def judge_run(run: Run) -> list[tuple[Method, Comparison]]:
-    """Each method of the run's study after all of its blocks, with what it says."""
+    """Return each method of the run's study after all of its blocks, with what it says."""
     return Judging(run).found(run.blocks)
 
 
 def results_of(run: Run, found: Sequence[tuple[Method, Comparison]] | None = None) -> Results:
-    """The same of a run that was read; `found`: as `judged` has it, if that is known already. Raises RunError."""
+    """Return the results of a run that was read; `found`: as `judged` has it, if known already. Raises RunError."""
     opened, study, blocks, closed = run.opened, run.study, run.blocks, run.closed
     looked = run.looked_last
     found = judge_run(run) if found is None else found

@@ -41,7 +41,7 @@ _WINDOW = 10  # pairs over which designs are compared
 
 
 class Stream(msgspec.Struct, frozen=True, kw_only=True):
-    """One stream of A/A pairs. Differences are log-ratios (0.01 is about 1%); `seconds` is what a pair took.
+    """Stream of A/A pairs. Differences are log-ratios (0.01 is about 1%); `seconds` is what a pair took.
 
     sd, sd_low, sd_high   of the pair difference, with a 95% interval: the noise floor
     correlation           within pairs, with a 95% interval
@@ -123,7 +123,9 @@ class Agreement(msgspec.Struct, frozen=True, kw_only=True):
 def stream(
     kind: Kind, first: Sequence[float], second: Sequence[float], in_time: Sequence[float], seconds: float
 ) -> Stream:
-    """The figures of pairs (`first` the baseline's values, all positive) and of all values in their order in time."""
+    """Return the figures of pairs (`first` the baseline's values, all positive) and of all values in their order in
+    time.
+    """
     differences = [math.log(b / a) for a, b in zip(first, second, strict=True)]
     tests = paired(differences)
     found = correlated([math.log(a) for a in first], [math.log(b) for b in second])
@@ -321,7 +323,7 @@ class Calibrated(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CalibrationRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One calibration of one host. `planted` is the share by which one label's work was larger (0: none); `command` the
+    """Calibration of one host. `planted` is the share by which one label's work was larger (0: none); `command` the
     command line that began it, as words: none where a program did, or it was not kept.
     """
 

@@ -138,7 +138,7 @@ def bound(
     won: float | None,
     uncounted: str = "",
 ) -> Bound:
-    """The bound on an arm's time, by its own counts.
+    """Return the bound on an arm's time, by its own counts.
 
     times      seconds in user mode and in the kernel, of an attempt
     faults     of it, with their time

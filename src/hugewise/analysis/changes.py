@@ -40,7 +40,7 @@ _OF_EVERY_ATTEMPT = ("wall_s", "cpu_s", "peak_bytes", "pool_bytes")
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """One metric of one arm against its baseline.
+    """Metric of one arm against its baseline.
 
     ratio, low, high   arm/baseline; the interval only where the study's method gives one
     n, n_baseline      pairs of a judged comparison; else the accepted attempts of each that have a value
@@ -167,7 +167,7 @@ def value_of(attempt: Attempt, metric: str) -> float | None:
 
 
 def emulated_away(cell: CellResult, attempts: Iterable[Attempt]) -> frozenset[str]:
-    """The metrics that none of the cell's attempts has because its guest was emulated: a report says that once."""
+    """Return metrics that none of the cell's attempts has because its guest was emulated: a report says that once."""
     found, known = list(attempts), known_metrics(cell.workload)
     away = [{name for name in one.absent if absent(one, name, known) == Known("emulated")} for one in found]
     return frozenset.intersection(*map(frozenset, away)) if away else frozenset()
@@ -183,7 +183,9 @@ def absent(attempt: Attempt, name: str, known: Mapping[str, Metric]) -> Reason:
 
 @cache
 def known_metrics(workload: str) -> Mapping[str, Metric]:
-    """The metrics that a workload declares and those of every attempt, by name; of an unknown workload the latter."""
+    """Return the metrics that a workload declares and those of every attempt, by name; of an unknown workload the
+    latter.
+    """
     from hugewise.workloads import discover  # noqa: PLC0415  (loads every workload)
 
     declared = discover().get(workload)
@@ -250,7 +252,7 @@ _SETS = ("integer-set", "speccpu")  # speccpu: of runs of before
 
 
 class Overall(msgspec.Struct, frozen=True, kw_only=True):
-    """One arm against the baseline over all programs of a set. Ratios are arm/baseline.
+    """Arm against the baseline over all programs of a set. Ratios are arm/baseline.
 
     name        of the set: that of its cells without the program
     programs    those in the mean

@@ -74,7 +74,9 @@ class Combination(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def answer(runs: Sequence[Path], confidence: float | None = None) -> Combination:
-    """The runs in these folders, judged together at `confidence` (default: that of their studies). Raises UserError."""
+    """Return the runs in these folders, judged together at `confidence` (default: that of their studies). Raises
+    UserError.
+    """
     if len(runs) < 2:
         raise UserError("one run alone has nothing to be combined with", hint="hugewise combine RUN RUN...")
     read = [RunFolder(path).read() for path in runs]
@@ -285,7 +287,9 @@ def _flat(value: Any, at: str) -> Iterator[tuple[str, str]]:
 
 
 def compared(first: Path, second: Path) -> TwoRuns:
-    """The runs in these two folders. Raises RunError, and UserError where they have nothing in common, or are one."""
+    """Return the runs in these two folders. Raises RunError, and UserError where they have nothing in common, or are
+    one.
+    """
     one, other = RunFolder(first).read(), RunFolder(second).read()
     return compared_runs(one, other, repeated(one, other))
 

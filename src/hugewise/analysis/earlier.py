@@ -334,7 +334,7 @@ def _folders(results: Path) -> tuple[list[Path], int]:
 
 
 def comparable(study: Study, other: Study) -> str | None:
-    """The key in which `other` measures something else than `study`, or None: its pairs speak for the study."""
+    """Return the key in which `other` measures something else than `study`, or None: its pairs speak for the study."""
     if study.compared_with != other.compared_with:
         return "baseline"
     for name in _SAME:

@@ -311,7 +311,9 @@ def past_runs(study: Study, results: Path) -> list[Path]:
 
 
 def level(study: Study, comparisons: int) -> float:
-    """The share of one comparison's typical ratio: what `stats.family` gives it (at Holm's first step for fixed n)."""
+    """Return the share of one comparison's typical ratio: what `stats.family` gives it (at Holm's first step for fixed
+    n).
+    """
     return (1 - study.confidence) / (max(1, comparisons) * (1 + len(study.end_points)))
 
 
@@ -369,9 +371,9 @@ class Assumed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Replanned(msgspec.Struct, frozen=True, kw_only=True):
-    """One published comparison. `change` is arm/baseline - 1; `margin` the published margin of error of the difference
-    of both means, as a share of the baseline's mean; `hours` what the published samples took; `budget` the declared
-    pairs that the forecast assumes: the published number of samples, where it is a large one.
+    """Published comparison. `change` is arm/baseline - 1; `margin` the published margin of error of the difference of
+    both means, as a share of the baseline's mean; `hours` what the published samples took; `budget` the declared pairs
+    that the forecast assumes: the published number of samples, where it is a large one.
     """
 
     name: str
@@ -394,7 +396,7 @@ class Replanned(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reread(msgspec.Struct, frozen=True, kw_only=True):
-    """One source. Empty `comparisons` where it gives too few figures; `missing` says which."""
+    """Source. Empty `comparisons` where it gives too few figures; `missing` says which."""
 
     format: int = 1
     name: str
@@ -407,7 +409,7 @@ class Reread(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def replan(published: Published) -> Reread:
-    """The forecast for every comparison of a source that gives a mean for both arms and a deviation for one."""
+    """Return the forecast for every comparison of a source that gives a mean for both arms and a deviation for one."""
     source = published.source
     remarks = []
     if source.runs is not None:

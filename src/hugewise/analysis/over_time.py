@@ -125,7 +125,7 @@ def between(series: SampleSeries, first: int, last: int) -> dict[str, float]:
 
 
 def lined_up(series: SampleSeries, stalls: Sequence[Stall]) -> tuple[Stall, ...]:
-    """The worst stalls with what was counted between the last reading before each and the first one after it."""
+    """Return the worst stalls with what was counted between the last reading before each and the first one after it."""
     inside = [place for place, t in enumerate(series.t_s) if 0 <= t <= series.length_s]
     usual = _usual(series, inside)
     found = []
@@ -275,7 +275,9 @@ def _value(attempt: Attempt, name: str, least: int) -> float | None:
 
 
 def worst_stalls(arms: Sequence[str], attempts: Sequence[Attempt]) -> Iterator[ArmStall]:
-    """The slowest operations of each arm over its accepted attempts, one of each attempt at most, the worst first."""
+    """Yield the slowest operations of each arm over its accepted attempts, one of each attempt at most, the worst
+    first.
+    """
     for arm in arms:
         own = [
             (max(one.stalls, key=lambda each: each.latency_s), one) for one in attempts if one.arm == arm and one.stalls
@@ -335,7 +337,9 @@ def series_of_arms(
 
 
 def thinned(arm: str, attempt: Attempt, series: SampleSeries, of: int) -> ArmOverTime:
-    """A series as it is shown: memory by page size at each reading, events between readings, latencies by second."""
+    """Return a series as it is shown: memory by page size at each reading, events between readings, latencies by
+    second.
+    """
     every = max(1, math.ceil(len(series.t_s) / _MOST_POINTS))
     places = sorted({*range(0, len(series.t_s), every), *([len(series.t_s) - 1] if series.t_s else [])})
     several = [between(series, first, last) for first, last in pairwise(places)]

@@ -39,7 +39,7 @@ FORMAT = 1
 
 
 class HostComparison(msgspec.Struct, frozen=True, kw_only=True):
-    """One comparison of the typical ratio: what the host says by itself, and its estimate for the fleet.
+    """Comparison of the typical ratio: what the host says by itself, and its estimate for the fleet.
 
     estimate   in the logarithm, with what pooling asks; None with the reason in `absent`
     """
@@ -61,7 +61,7 @@ class HostCell(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HostSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of a host. `hash` is its last running hash, `study_digest` that of its study.
+    """Run of a host. `hash` is its last running hash, `study_digest` that of its study.
 
     evidence   what its e-values are and what must be the same for them to be multiplied; None where its method has none
     """

@@ -35,7 +35,7 @@ from hugewise.study.workload import cell_of
 
 
 class PublishedFigure(msgspec.Struct, frozen=True, kw_only=True):
-    """One published figure, whichever form it is given in."""
+    """Published figure, whichever form it is given in."""
 
     quantity: str
     unit: str

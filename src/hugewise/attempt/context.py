@@ -285,7 +285,7 @@ class RunContext:
 
 @dataclass
 class AttemptState:
-    """One arm's attempt under way: what the steps hand on to each other.
+    """Arm's attempt under way: what the steps hand on to each other.
 
     `before` and `after` are of the machine that it runs on; `broken` is why that machine was gone before the end;
     `let_down`: by its emulator.
@@ -395,7 +395,7 @@ class Group:
 
     @property
     def sites(self) -> list[tuple[Site, AttemptState]]:
-        """Each machine once, with the first of those that run on it."""
+        """Return each machine once, with the first of those that run on it."""
         found: dict[int, tuple[Site, AttemptState]] = {}
         for work in self.works:
             found.setdefault(id(work.site), (work.site, work))

@@ -1,4 +1,4 @@
-"""One attempt, or several at once, in `STEPS`: from boarding a machine to storing what was found.
+"""Attempt, or several at once, in `STEPS`: from boarding a machine to storing what was found.
 
 `attempt` walks the list of steps; `on_step` is called before each (the kill test is made from this list, so that a new
 step is killed too). The conductor decides what runs next.

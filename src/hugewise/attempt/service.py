@@ -1,4 +1,4 @@
-"""One attempt of a staged workload, from laying out the data to reading the outputs, called by the runner's steps.
+"""Attempt of a staged workload, from laying out the data to reading the outputs, called by the runner's steps.
 
 A driver never raises for a failure of its procedure: `problem` describes it, and whether it came before the measured
 part (then the attempt is tried again) or in it (then it failed).

@@ -55,7 +55,7 @@ _MOST_ENTRIES = 64
 
 
 def words_of(text: str) -> Iterator[str]:
-    """The words between blanks, without double quotes, as far as the kernel reads them: `--` ends them."""
+    """Yield the words between blanks, without double quotes, as far as the kernel reads them: `--` ends them."""
     for match, _ in zip(_WORD.finditer(text), range(_MOST_WORDS), strict=False):
         word = match[0].replace('"', "")
         if word == "--":
@@ -77,7 +77,7 @@ def about_pages(words: Iterable[str]) -> tuple[str, ...]:
 
 
 def shown_boot(value: str) -> str:
-    """A value as it may be printed; `;` stands between the sizes of thp_anon=."""
+    """Return a value as it may be printed; `;` stands between the sizes of thp_anon=."""
     plain = value.replace(";", ",")
     return value if shown_value(plain) == plain else shown_value(plain)
 
@@ -90,7 +90,7 @@ def _seems(name: str) -> bool:
 
 
 def _meant(name: str) -> str:
-    """The name that was meant; nothing where none is like it."""
+    """Return the name that was meant; nothing where none is like it."""
     plain = name.replace("-", "_").lower()
     if plain in ("thp", "transparent_huge_pages", "hugepage", "transparent_huge_page"):
         return "hugepages" if plain == "hugepage" else "transparent_hugepage"
@@ -126,7 +126,7 @@ class PoolWord(NamedTuple):
 
 
 def pool_words(words: Iterable[str], default: int) -> Iterator[PoolWord]:
-    """Each pool of the command line, as mm/hugetlb.c reads it.
+    """Yield each pool of the command line, as mm/hugetlb.c reads it.
 
     hugepages= counts pages of the hugepagesz= or default_hugepagesz= before it; of the default size where none is,
     also where default_hugepagesz= stands behind it.
@@ -154,7 +154,7 @@ def pool_words(words: Iterable[str], default: int) -> Iterator[PoolWord]:
 
 
 def boot_pages(value: str) -> int | None:
-    """A number, or the sum over nodes (`0:2,1:2`), as sscanf reads it: what follows a number is passed over."""
+    """Return a number, or the sum over nodes (`0:2,1:2`), as sscanf reads it: what follows a number is passed over."""
     found = 0
     for place, part in enumerate(value.split(",")):
         node, colon, number = part.partition(":")

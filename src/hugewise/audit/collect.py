@@ -163,7 +163,7 @@ def tuned_profiles(root: Root, known: Iterable[str]) -> TunedProfiles:
 
 
 class _Tuned:
-    """One reading of profiles: the later word of a key decides."""
+    """Reading of profiles: the later word of a key decides."""
 
     def __init__(self, root: Root) -> None:
         self.root = root
@@ -203,7 +203,7 @@ class _Tuned:
             self.take(each.section, each.key, each.value.strip("\"'"), f"{path}:{each.line}")
 
     def variable(self, key: str, value: str) -> None:
-        """A variable of the profile, or a file of them."""
+        """Return a variable of the profile, or a file of them."""
         if key != "include":
             self.variables[key] = self.resolved(value.strip("\"'"))
             return
@@ -215,7 +215,7 @@ class _Tuned:
         return _VARIABLE.sub(lambda match: self.variables.get(match[1], match[0]), value[: 1 << 14])[: 1 << 14]
 
     def take(self, section: str, key: str, value: str, where: str) -> None:
-        """An assignment, where it is about pages."""
+        """Return an assignment, where it is about pages."""
         wanted = section in ("vm", "sysfs", "sysctl") or (section == "bootloader" and key.startswith("cmdline"))
         value = self.resolved(value) if wanted else value
         if section == "bootloader" and wanted:
@@ -230,7 +230,7 @@ class _Tuned:
             self.found[name] = Placed(shown_value(name), shown_value(value), where)
 
     def boot_lines(self) -> Iterator[BootLine]:
-        """The words of each option whose name begins with cmdline: `+` adds what follows, `-` takes it away."""
+        """Yield the words of each option whose name begins with cmdline: `+` adds what follows, `-` takes it away."""
         removed = set[str]()
         for value, where in self.command_lines.values():
             given = list(boot.words_of(value.lstrip("+&")))
@@ -312,7 +312,9 @@ def hugetlb_pools(root: Root, own: Mapping[int, int]) -> tuple[HugePool, ...]:
 
 
 def _default_pool(root: Root) -> tuple[HugePool, ...]:
-    """The pool of the default size by /proc/meminfo, where there is no sysfs: a captured host often has that alone."""
+    """Return the pool of the default size by /proc/meminfo, where there is no sysfs: a captured host often has that
+    alone.
+    """
     said = {key: int(value) for key, value in _COUNTS.findall(root.text("/proc/meminfo", 1 << 16) or "")}
     size = said.get("Hugepagesize", 0) << 10
     if not size or "HugePages_Total" not in said or size & (size - 1):
@@ -444,7 +446,9 @@ _BACKING_DIR = re.compile(r"""^\s*memory_backing_dir\s*=\s*["']([^"'\n]{1,512})[
 
 
 def backing_dir(root: Root) -> Placed:
-    """Where libvirt keeps files that back memory (qemu.conf): its key is the kind of the file system, where known."""
+    """Return where libvirt keeps files that back memory (qemu.conf): its key is the kind of the file system, where
+    known.
+    """
     path = "/etc/libvirt/qemu.conf"
     match = _BACKING_DIR.search(root.text(path) or "")
     folder, where = (match[1], path) if match else ("/var/lib/libvirt/qemu/ram", "libvirt's default")
@@ -636,8 +640,8 @@ def collect(root: Root, instances: Iterable[str] = ()) -> HostFacts:
 
 
 def _booted(root: Root, lines: Iterable[BootLine]) -> tuple[tuple[str, ...], str, set[Hidden]]:
-    """The words about pages that the kernel was booted with, and where they stand; of an image those that it is booted
-    with the next time.
+    """Return the words about pages that the kernel was booted with, and where they stand; of an image those that it is
+    booted with the next time.
     """
     if root.text("/proc/cmdline", 1 << 16):
         return boot_parameters(root), COMMAND_LINE, set()

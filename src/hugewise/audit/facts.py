@@ -240,7 +240,7 @@ class Carrier(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """All that was read of a host.
+    """Facts that were read of a host.
 
     thp            path below /sys/kernel/mm/transparent_hugepage -> value; of a choice the chosen word
     boot           words of the kernel's command line about pages, in their order; `boot_from` is where they stand

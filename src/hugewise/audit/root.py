@@ -166,7 +166,7 @@ class Root:
         )
 
     def _entered(self, descriptor: int, path: str) -> None:
-        """Hook after the look-up of a name of the path; an override raises OSError to stop there."""
+        """Do something after the look-up of a name of the path; an override raises OSError to stop there."""
 
     @contextmanager
     def _found(self, path: str, *, last: bool = True) -> Iterator[tuple[int, os.stat_result, str]]:

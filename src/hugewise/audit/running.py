@@ -69,7 +69,7 @@ _LONG = {"--pages", "--membind", "--cpunodebind", "--physcpubind", "--interleave
 
 
 def shown_value(value: str) -> str:
-    """A setting as it may be printed: short and of plain characters, else only that it is there."""
+    """Return a setting as it may be printed: short and of plain characters, else only that it is there."""
     return value if _PLAIN.fullmatch(value) or _AMOUNT.fullmatch(value) else "(set; not shown)"
 
 

@@ -57,7 +57,7 @@ class _Token(NamedTuple):
 
 
 def script_of(argv: Sequence[str]) -> str | None:
-    """The script that `sh -c SCRIPT` runs; None where it is none."""
+    """Return the script that `sh -c SCRIPT` runs; None where it is none."""
     return shell_text(argv) if argv and PurePosixPath(argv[0]).name in _SHELLS else None
 
 
@@ -68,7 +68,7 @@ def is_script(head: bytes) -> bool:
 
 
 def commands(text: str, variables: Mapping[str, str]) -> list[ShellCommand]:
-    """The simple commands of a script in their order, with the variables that are known replaced."""
+    """Return the simple commands of a script in their order, with the variables that are known replaced."""
     found: list[ShellCommand] = []
     matches = _TOKEN.finditer(text[:_LONGEST].replace("\\\n", "").replace(_BLANK, ""))
     tokens = [_Token(match["operator"] or "", match["word"] or "") for match in matches]

@@ -176,8 +176,8 @@ def service_aliases(root: Root, paths: dict[str, str]) -> dict[str, str]:
 def load_service(
     root: Root, name: str, path: str | None, also: Iterable[str] = (), linked: frozenset[str] | None = None
 ) -> LoadedUnit:
-    """The service `name`, whose file is `path` (None: it has drop-ins alone, or none), with what changes it: drop-ins
-    for its other names, `also`, count too. `linked`: units that a link has started at boot (None: not known).
+    """Return the service `name`, whose file is `path` (None: it has drop-ins alone, or none), with what changes it:
+    drop-ins for its other names, `also`, count too. `linked`: units that a link has started at boot (None: not known).
     """
     if path is not None and _masked(root, path):
         return LoadedUnit(UnitConfig(name=name, path=path, masked=True), ())
@@ -251,8 +251,8 @@ def load_service(
 
 
 def expanded(argv: list[str], variables: Mapping[str, str]) -> list[str]:
-    """The words with their variables replaced: `$NAME` alone is split at blanks, `${NAME}` is not; `$$` is a dollar
-    sign. The program is no variable (systemd.service(5), "Command lines").
+    """Return the words with their variables replaced: `$NAME` alone is split at blanks, `${NAME}` is not; `$$` is a
+    dollar sign. The program is no variable (systemd.service(5), "Command lines").
     """
     found = argv[:1]
     for word in argv[1:]:
@@ -299,7 +299,7 @@ def _of_interest(one: shell.ShellCommand) -> bool:
 
 
 def knobs_written(listed: Iterable[shell.ShellCommand]) -> Iterator[shell.Written]:
-    """The knobs that commands write, the pool of the default size as vm.nr_hugepages."""
+    """Yield the knobs that commands write, the pool of the default size as vm.nr_hugepages."""
     for one in shell.written([_unwrapped(each) for each in listed]):
         path = _UNKNOWN.sub("*", one.path)
         path = "vm.nr_hugepages" if path == "/proc/sys/vm/nr_hugepages" else path

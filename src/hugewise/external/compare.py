@@ -296,7 +296,7 @@ class TierLine(msgspec.Struct, frozen=True):
 
 
 class ExternalComparison(msgspec.Struct, frozen=True, kw_only=True):
-    """One arm against the baseline; all ratios are arm/baseline.
+    """Arm against the baseline; all ratios are arm/baseline.
 
     n            replicates that the statistic counts: pairs, or (for Welch) the smaller side's effective number
     verdict      better, worse, equivalent, undecided; `none` where the layout carries no verdict
@@ -323,7 +323,7 @@ class ExternalComparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ArmFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """One arm: its figures over successful runs, and what stands behind them.
+    """Arm: its figures over successful runs, and what stands behind them.
 
     runs             distinct program runs that the values come from; None: each value is one
     run_means        figures of the runs' means, where values are parts of runs and there are two runs or more

@@ -59,7 +59,7 @@ RESUME = "free some space; what was shipped is kept: hugewise fleet resume"
 
 
 class FleetFolder:
-    """One fleet on disk. `make` begins it, `records` says what its log holds."""
+    """Fleet on disk. `make` begins it, `records` says what its log holds."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -97,7 +97,7 @@ def conclude(spooled: SpoolEntry, order: BeginOrder, kept: KeeperRecord) -> bool
 
 @dataclass
 class Keeper:
-    """One keeper. `command` is the hugewise that it has run; `pauses` are those before a run that died is resumed, and
+    """Keeper. `command` is the hugewise that it has run; `pauses` are those before a run that died is resumed, and
     `while_held` that before it is tried again on a host that another run holds, for `longest_held` seconds at most.
     """
 

@@ -58,7 +58,7 @@ _Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 
 
 class Assignment(msgspec.Struct, frozen=True):
-    """One ordinary run on one host. `number` is the fence: it only grows over the fleet `fleet`."""
+    """Ordinary run on one host. `number` is the fence: it only grows over the fleet `fleet`."""
 
     fleet: _Name
     number: Annotated[int, msgspec.Meta(ge=1, lt=1 << 31)]

@@ -46,7 +46,7 @@ _WORDS: Mapping[Pages, str] = {
 
 
 class Area(msgspec.Struct, frozen=True):
-    """One mapping: a half-open range of addresses, its permissions as in maps, its name, its fields in bytes."""
+    """Mapping: a half-open range of addresses, its permissions as in maps, its name, its fields in bytes."""
 
     start: int
     end: int

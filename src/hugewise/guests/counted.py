@@ -146,7 +146,7 @@ _PROCESS = 1
 
 @dataclass
 class Order:
-    """One order, and what came of it once it is collected."""
+    """Order, and what came of it once it is collected."""
 
     request: Request
     optional: bool = False

@@ -23,7 +23,7 @@ class JournalOpened(msgspec.Struct, frozen=True, tag="opened"):
 
 
 class KnobTurn(msgspec.Struct, frozen=True):
-    """One knob of a batch: what it held, and what is to be written."""
+    """Knob of a batch: what it held, and what is to be written."""
 
     path: str
     before: str

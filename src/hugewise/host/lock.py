@@ -1,4 +1,4 @@
-"""One run per host: root's lock, which only root can take, and one that accounts have among themselves.
+"""Run per host: root's lock, which only root can take, and one that accounts have among themselves.
 
 Root locks what the whole host has one of (`host.lock`): no account can take it, and runs in other namespaces,
 which share sysfs, are kept out too. Accounts exclude each other, and root where it can be had, by an abstract unix

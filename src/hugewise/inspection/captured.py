@@ -33,7 +33,7 @@ _ROLLUP = "[rollup]"
 
 
 def inspect_file(path: Path) -> Inspection:
-    """What the file says. Raises UserError where it is no smaps, or contradicts itself."""
+    """Return what the file says. Raises UserError where it is no smaps, or contradicts itself."""
     try:
         if path.exists() and not path.is_file():
             raise UserError(f"--smaps {path}: it is no file", hint="name the file of a captured smaps")

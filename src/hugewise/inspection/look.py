@@ -1,4 +1,4 @@
-"""One look at a process that runs: its mappings, what backs them, and how it was begun.
+"""Look at a process that runs: its mappings, what backs them, and how it was begun.
 
 Nothing of the process is changed or stopped. What the kernel does not let the caller read is None, with the reason.
 """

@@ -111,7 +111,7 @@ _FIRST = ("cgroup2", "memory")  # of the hierarchies that have the path, the one
 
 
 def _is_file(text: str) -> bool:
-    """Whether somebody has named a file in place of a process."""
+    """Return whether somebody has named a file in place of a process."""
     try:
         return not _NUMBER.fullmatch(text) and Path(text).is_file()
     except (OSError, ValueError):

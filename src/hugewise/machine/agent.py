@@ -282,7 +282,7 @@ MOST_OF_A_FILE = probe.MOST_SAID  # bytes that are taken over
 
 
 class Agent(Channel):
-    """One machine's agent. Every method raises MachineError when the machine is gone."""
+    """Machine's agent. Every method raises MachineError when the machine is gone."""
 
     # -- files: it is the machine's `host.Host`
 

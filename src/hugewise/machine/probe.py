@@ -68,7 +68,7 @@ class ClientStall(msgspec.Struct, frozen=True):
 
 
 class Instance(msgspec.Struct, frozen=True):
-    """One server's share of the timed phase; no latency where it had no operation."""
+    """Server's share of the timed phase; no latency where it had no operation."""
 
     server: str
     operations: Natural
@@ -91,7 +91,7 @@ class Late(msgspec.Struct, frozen=True):
 
 
 class ClientThread(msgspec.Struct, frozen=True):
-    """One thread: `busy` is CPU time over wall time, `wait_s` how long another one had its CPU (None: not counted)."""
+    """Thread: `busy` is CPU time over wall time, `wait_s` how long another one had its CPU (None: not counted)."""
 
     cpu: Natural | None
     user_s: float
@@ -156,7 +156,7 @@ class Timed(msgspec.Struct, frozen=True):
 
 
 class LoadStep(msgspec.Struct, frozen=True):
-    """One rate of a search: worst p99 and rate achieved of each probe."""
+    """Rate of a search: worst p99 and rate achieved of each probe."""
 
     rate: float
     p99_ns: list[Natural]
@@ -510,7 +510,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Job(msgspec.Struct, frozen=True):
-    """One probe to run, and the files of this host for its specification (`told`), its lines and its stderr."""
+    """Probe to run, and the files of this host for its specification (`told`), its lines and its stderr."""
 
     spec: Spec
     told: Path

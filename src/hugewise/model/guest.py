@@ -172,7 +172,7 @@ class Image(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Guest(msgspec.Struct, frozen=True, kw_only=True):
-    """One guest, before it boots.
+    """Guest, before it boots.
 
     memory     bytes
     cpus       vCPUs
@@ -394,7 +394,9 @@ class Domain(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def filed(self) -> bool:
-        """Whether libvirt backs memory of no pool by a file below memory_backing_dir: shared, and not of a memfd."""
+        """Return whether libvirt backs memory of no pool by a file below memory_backing_dir: shared, and not of a
+        memfd.
+        """
         return self.shared and self.source in (None, "file")
 
     @property

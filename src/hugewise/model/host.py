@@ -93,7 +93,7 @@ State = Literal["ok", "limited", "missing"]
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One finding. `cure` is a command, or what else to do; None when nothing is missing or nothing helps.
+    """Finding. `cure` is a command, or what else to do; None when nothing is missing or nothing helps.
 
     `packages` are the Debian packages that a study lacks here by this finding.
     """

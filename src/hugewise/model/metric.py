@@ -16,7 +16,7 @@ Direction = Literal["lower", "higher", "neutral"]
 
 
 class Metric(msgspec.Struct, frozen=True):
-    """One number per attempt. `better` says which direction is good; `neutral` is never judged.
+    """Number per attempt. `better` says which direction is good; `neutral` is never judged.
 
     `emulated`: a guest that is emulated yields it exactly, being a count or a size that no clock enters. Every other is
     null there.

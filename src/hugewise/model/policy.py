@@ -161,7 +161,7 @@ class Treatment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Policy(Protocol):
-    """One treatment of pages."""
+    """Treatment of pages."""
 
     name: str
     description: str

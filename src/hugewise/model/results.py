@@ -185,7 +185,7 @@ class PublishedFinding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Beside(msgspec.Struct, frozen=True, kw_only=True):
-    """One published source beside one run. Nothing of the published side is computed: it stands in the source's file.
+    """Published source beside one run. Nothing of the published side is computed: it stands in the source's file.
 
     machine, kernel     the published ones; `here_machine`, `here_kernel` this run's; null where it is not told
     runs, statistic     what a published figure is made of, where the source says
@@ -251,7 +251,7 @@ Fact = str | int | float
 
 
 class ArmSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """One arm of one cell, over its accepted attempts in complete blocks (in the metric's unit).
+    """Arm of one cell, over its accepted attempts in complete blocks (in the metric's unit).
 
     quantiles   probability as text -> value, e.g. {"0.05": ...}
     margin      half-width of the mean's t interval at the study's confidence (None below two values)
@@ -325,7 +325,7 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """One arm against the baseline of its own blocks. All ratios are arm/baseline.
+    """Arm against the baseline of its own blocks. All ratios are arm/baseline.
 
     ratio, low, high     the effect and its interval at `confidence` (after the multiplicity correction); an end is null
                          where the data do not bound the effect on that side; the ratio is null where there is no
@@ -488,7 +488,7 @@ class CellResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def judged(self) -> tuple[Comparison, ...]:
-        """All that is judged of it: its metric, the end points of that, and the metrics declared beside it."""
+        """Return all that is judged of it: its metric, the end points of that, and the metrics declared beside it."""
         return (*self.comparisons, *self.end_points, *self.declared)
 
     def metric_named(self, name: str) -> Metric:
@@ -550,7 +550,7 @@ class EarlierComparison(msgspec.Struct, frozen=True):
 
 
 class Results(msgspec.Struct, frozen=True, kw_only=True):
-    """One run, whole. `host` is the fingerprint, `versions` the programs used, `settings` the knobs before the run.
+    """Run, whole. `host` is the fingerprint, `versions` the programs used, `settings` the knobs before the run.
 
     guests   where the arms ran in guests: what these were; else null
     beside   the published experiment that the study restates beside what was measured; null where it names none

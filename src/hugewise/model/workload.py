@@ -143,7 +143,7 @@ class OutputParser(Workload, Protocol):
         ...
 
     def parse(self, stdout: str, stderr: str, values: Mapping[str, ParameterValue]) -> Mapping[str, float]:
-        """Their numbers, in what the command printed. Raises ValueError naming what was looked for and found."""
+        """Return their numbers, in what the command printed. Raises ValueError naming what was looked for and found."""
         ...
 
 

@@ -36,7 +36,7 @@ _SIZED = re.compile(r"(mthp|hugetlb|reserved|surplus)-(.+?)(-shmem)?")
 
 
 class Arm(msgspec.Struct, frozen=True):
-    """One policy within a cell. `name` is the study's; `policy` the registered one behind it.
+    """Policy within a cell. `name` is the study's; `policy` the registered one behind it.
 
     `judged` is what the study declares of it; see `Cell.threshold` for what that means. Of an arm in guests: the kernel
     that they boot, by its name in the study, and what their memory is made of.

@@ -102,7 +102,7 @@ def answers(results: Results) -> tuple[CellAnswer, ...]:
 
 
 def ranked(cell: CellResult) -> tuple[Comparison, ...]:
-    """The comparisons of the cell, the best first: better ones by their effect, worse ones by it the other way."""
+    """Return comparisons of the cell, the best first: better ones by their effect, worse ones by it the other way."""
 
     def rank(comparison: Comparison) -> tuple[int, float]:
         size = strength(comparison) if comparison.verdict in DIRECTIONS else 0.0
@@ -341,7 +341,7 @@ def _overlap(comparison: Comparison, other: Comparison) -> bool:
 
 
 def separately(names: Iterable[str], word: str = "and") -> str:
-    """`a`, `a and b`, `a, b and c`, each in its quotes."""
+    """Return `a`, `a and b`, `a, b and c`, each in its quotes."""
     texts = [f"`{printable(name)}`" for name in names]
     return f" {word} ".join(filter(None, (", ".join(texts[:-1]), texts[-1]))) if texts else ""
 
@@ -408,7 +408,7 @@ def _claimed(results: Results) -> tuple[list[list[Comparison]], int]:
 
 
 def count_of(runs: Sequence[str]) -> str:
-    """`the earlier run of the same question`, `the 3 earlier runs of the same question`."""
+    """Return `the earlier run of the same question`, `the 3 earlier runs of the same question`."""
     return f"the {'earlier run' if len(runs) == 1 else f'{len(runs)} earlier runs'} of the same question"
 
 

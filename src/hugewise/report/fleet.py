@@ -105,7 +105,7 @@ def _by_themselves(hosts: Sequence[HostEffect]) -> str:
 
 
 def report(results: FleetResults) -> doc.Document:
-    """The report's sections, in the order in which a reader needs them; those of a terminal are marked as brief."""
+    """Return the sections, in the order in which a reader needs them; those of a terminal are marked as brief."""
     hosts, classes = len(results.hosts), sum(stratum.measured > 0 for stratum in results.strata)
     colours = palette(
         {comparison.arm for comparison in results.comparisons}

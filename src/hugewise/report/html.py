@@ -98,5 +98,7 @@ def _own(name: str) -> str:
 
 
 def _hash(text: str) -> str:
-    """The source expression that allows exactly this text (https://www.w3.org/TR/CSP3/#framework-directive-source-list)."""
+    """Return the source expression that allows exactly this text
+    (https://www.w3.org/TR/CSP3/#framework-directive-source-list).
+    """
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

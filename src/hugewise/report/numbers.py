@@ -43,7 +43,9 @@ class Scale(NamedTuple):
 
 
 def scale(unit: str, values: Iterable[float | None]) -> Scale:
-    """The unit in which the middle of `values` (in `unit`) reads best: 0.0123 s as ms, 1.3e6 faults/s as M faults/s."""
+    """Return the unit in which the middle of `values` (in `unit`) reads best: 0.0123 s as ms, 1.3e6 faults/s as M
+    faults/s.
+    """
     found = sorted(abs(value) for value in values if value and math.isfinite(value))
     if not found:
         return Scale(1.0, unit)
@@ -110,7 +112,7 @@ _NO_WIDTH = 1e-9
 
 
 def ends(low: float | None, high: float | None) -> tuple[float | None, float | None]:
-    """The ends of an interval of a ratio that bound something: None for one that is not there, or says nothing.
+    """Return the ends of an interval of a ratio that bound something: None for one that is not there, or says nothing.
 
     That an effect is no larger than by a factor of 10,000, or no smaller than by one in 10,000, says nothing; unless
     all of the interval lies beyond.

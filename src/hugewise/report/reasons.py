@@ -94,7 +94,7 @@ _BUT = "the pairs differ too consistently for chance, but "
 
 
 def in_words(reason: Reason) -> str:
-    """The reason as a part of a sentence: it begins in lower case and has no full stop. A text is words already."""
+    """Return a reason as a part of a sentence: it begins in lower case and has no full stop. Text stays as it is."""
     if isinstance(reason, str):
         return reason
     if isinstance(reason, of.Known):
@@ -339,7 +339,9 @@ def values(one: msgspec.Struct, names: Iterable[str]) -> Iterator[Any]:
 
 
 def worded(value: object, other: Callable[[Any], Any] | None = None) -> Any:
-    """A value as it is written for others: its reasons in words. `other`: what to make of a type that is no JSON."""
+    """Return a value as it is written for others: its reasons in words. `other`: what to make of a type that is no
+    JSON.
+    """
     return _worded(msgspec.to_builtins(value, str_keys=True, enc_hook=other))
 
 

@@ -195,8 +195,8 @@ def _blocks(comparison: Comparison) -> str:
 
 
 def effect_of(effect: Judgement) -> str:
-    """The change with its interval, a provisional one before there is another, or that there is none; of counts that do
-    not vary, that they are the same in all blocks.
+    """Return the change with its interval, a provisional one before there is another, or that there is none; of counts
+    that do not vary, that they are the same in all blocks.
     """
     if (
         effect.provisional is not None
@@ -249,7 +249,7 @@ def _distance(comparison: Comparison) -> str:
 
 
 def size_of(comparison: Comparison) -> str | None:
-    """The effect in words: `25.2% lower`, `200% higher (a factor of 3)`; None where there is no finite one."""
+    """Return the effect in words: `25.2% lower`, `200% higher (a factor of 3)`; None where there is no finite one."""
     ratio = comparison.ratio
     if ratio is None or ratio == 0 or math.isinf(ratio):
         return None
@@ -335,7 +335,7 @@ def _mechanism(results: Results) -> str:
 
 
 def winners(results: Results) -> Iterable[tuple[CellResult, Comparison, ArmSummary]]:
-    """Each arm that beat its baseline, with its cell."""
+    """Yield each arm that beat its baseline, with its cell."""
     for cell in results.cells:
         for comparison in cell.comparisons:
             arm = arm_of(cell, comparison.arm)

@@ -271,7 +271,7 @@ def _named(study: str) -> str:
 
 
 class RunFolder:
-    """One run on disk. `create` starts a new one, `read` says what is there.
+    """Run on disk. `create` starts a new one, `read` says what is there.
 
     `path` is what people call it, and `place` is how it is reached to write in it: see `hold`.
 

@@ -500,7 +500,7 @@ class Sessions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Retries(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One attempt: its retries, and what is randomised in it."""
+    """Attempt: its retries, and what is randomised in it."""
 
     retries: Annotated[
         int,

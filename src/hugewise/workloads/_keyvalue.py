@@ -327,7 +327,10 @@ class KeyValue(PartedWorkload):
         servers = tuple(self.server(number, treatment, values, places) for number in range(count))
         after = tuple(
             Step(
-                name=f"told-{number}", argv=self.statistics_command(number, places), stdin=self.statistics_stdin(places), timeout=60.0
+                name=f"told-{number}",
+                argv=self.statistics_command(number, places),
+                stdin=self.statistics_stdin(places),
+                timeout=60.0,
             )
             for number in range(count)
         )

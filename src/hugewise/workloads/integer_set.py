@@ -166,7 +166,7 @@ _KEEPING = (
 
 
 class Program(msgspec.Struct, frozen=True, kw_only=True):
-    """One program of the set. It runs in a folder with its inputs.
+    """Program of the set. It runs in a folder with its inputs.
 
     arguments    in which `{depth}` is the depth of a search
     draw         its input, by size; None: it has none
@@ -245,7 +245,7 @@ PROGRAMS: Mapping[str, Program] = {
 
 
 class IntegerSet(TimedAsAWhole):
-    """One program of the set, timed as a whole, pinned to one CPU."""
+    """Program of the set, timed as a whole, pinned to one CPU."""
 
     name = "integer-set"
     description = "integer programs after SPECint (gcc, perl, xz, zstd, stockfish, minisat), each on a fixed input"

@@ -100,7 +100,7 @@ ANALYTIC_SCRIPT = _script()
 
 
 def statements(scale: int) -> tuple[str, ...]:
-    """SQL that makes the tables, each statement in a transaction of its own. A `scale` of 1 has 20,000 orders."""
+    """Return the SQL of the tables, each statement in a transaction of its own. A `scale` of 1 has 20,000 orders."""
     rows = {name: scale * each for name, each in _ROWS.items()}
     keys = {"customers": "id", "parts": "id", "orders": "id", "items": "order_id, number"}
     return (

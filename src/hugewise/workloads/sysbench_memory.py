@@ -35,7 +35,7 @@ _HEAP = 16 << 20  # bytes that are in that heap besides, with room
 
 
 class SysbenchMemory(StagedWorkload):
-    """One process. The policy is about its block: all of the process's memory but some MiB.
+    """Process. The policy is about its block: all of the process's memory but some MiB.
 
     hugetlb of the default huge page size: sysbench's own `--memory-hugetlb=on`, a System V segment. Such a segment
     needs root, or a group that vm.hugetlb_shm_group names (else errno 1): as root, it runs as root in every arm. Of

@@ -57,7 +57,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
 
 
 def _in_force(facts: HostFacts, key: str) -> str:
-    """The value of a knob of THP, or how many pages a pool has."""
+    """Return the value of a knob of THP, or how many pages a pool has."""
     size = facts.default_huge_size if key == "vm.nr_hugepages" else 0
     if match := _POOL.fullmatch(key):
         size = int(match[1]) << 10

@@ -70,7 +70,7 @@ def _ticks(steps: Sequence[float], low: float, high: float) -> list[float]:
 
 
 def overview(results: Results, palette: Mapping[str, str]) -> Spec | None:
-    """All that was judged in the run, cell below cell: by its own metric, then by what was declared beside it.
+    """Return all that was judged in the run, cell below cell: by its own metric, then by what was declared beside it.
 
     An interval that has one end reaches to the edge of the figure on the other side, where an arrow stands; so does
     one whose end lies far beyond all estimates.

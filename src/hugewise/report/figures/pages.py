@@ -132,7 +132,9 @@ _SECOND = "second of the measured part"
 
 
 def pages(cell: CellResult) -> Spec | None:
-    """A strip for each arm: anonymous memory and pools of the whole machine by page size, stacked, at each reading."""
+    """Return a strip for each arm: anonymous memory and pools of the whole machine by page size, stacked, at each
+    reading.
+    """
     several = [series for series in cell.over_time if series.memory and len(series.t_s) > 1]
     keys = kind_order({key for one in several for key in one.memory})
     highest = max(

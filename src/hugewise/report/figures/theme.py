@@ -38,7 +38,7 @@ SHAPES = {
 
 
 class Point(NamedTuple):
-    """One attempt. `value` in the metric's unit; `minutes` since the run began; `first`: of the cell's first block."""
+    """Attempt. `value` in the metric's unit; `minutes` since the run began; `first`: of the cell's first block."""
 
     arm: str
     block: int
@@ -144,7 +144,9 @@ _OTHERS = ("#7a62e0", "#a06c28", "#0b8fa6", "#d64545", "#7f8426", "#5b6fa8", "#b
 
 
 def colours(results: Results) -> dict[str, str]:
-    """A colour for each arm of the run: fixed for well-known policies, by name for others (the same in every run)."""
+    """Return a colour for each arm of the run: fixed for well-known policies, by name for others (the same in every
+    run).
+    """
     arms = {arm.arm for cell in results.cells for arm in cell.arms}
     arms |= {comparison.arm for cell in results.cells for comparison in cell.comparisons}
     found, order = palette(arms), (arm.arm for cell in results.cells for arm in cell.arms)
@@ -309,7 +311,7 @@ def strips(  # noqa: PLR0917
 
 
 def mean_of(arm: ArmSummary, unit: Scale) -> dict[str, Any]:
-    """The arm's name, its mean and the ends of the mean's interval, in `unit`."""
+    """Return the arm's name, its mean and the ends of the mean's interval, in `unit`."""
     mean, margin = arm.mean or 0.0, arm.margin or 0
     ends = {"low": (mean - margin) * unit.factor, "high": (mean + margin) * unit.factor}
     text = f"{arm.arm}: mean {unit.text(mean, arm.margin)}, n {arm.n}"
@@ -362,7 +364,7 @@ def fit(rows: Sequence[Row]) -> list[float]:
 
 
 def arrows(rows: Iterable[Row], axis: Literal["x", "y"], position: Spec, encoding: Spec) -> list[Spec]:
-    """A layer of arrows for each side on which a row leaves the scale. `position` encodes an end on the `axis`."""
+    """Return arrows for each side on which a row leaves the scale. `position` encodes an end on the `axis`."""
     marked: list[Row] = list(rows)
     outward = {"x": ("left", "right"), "y": ("down", "up")}[axis]
     inward = {"x": (4, -4), "y": (-4, 4)}[axis]  # the head lies within the plot

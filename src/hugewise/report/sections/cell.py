@@ -1,4 +1,4 @@
-"""All that is known of one cell: its figures, and tables of statistics, attempts, delivery, allocations and trades."""
+"""Section of one cell: its figures, and tables of statistics, attempts, delivery, allocations and trades."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ def proof_table(cell: CellResult) -> Table:
 
 
 def trades_table(cell: CellResult) -> Table | None:
-    """A row for each arm: the change of the judged metric, of the memory, and the memory for each percent gained.
+    """Return a row for each arm: the change of the judged metric, of the memory, and the memory for each percent
+    gained.
 
     None where no arm differs from the baseline in memory, or the cell is judged by memory itself.
     """

@@ -78,7 +78,7 @@ def reach_table(cell: CellResult) -> Table | None:
 
 
 def alpha_table(results: Results) -> Table | None:
-    """The ledger of alpha: the share that each end point of each comparison has, and what its test has spent."""
+    """Return the ledger of alpha: the share that each end point of each comparison has, and what its test has spent."""
     rows = [
         [
             cell.cell,

@@ -72,7 +72,7 @@ def introduction(guests: Guests) -> Iterator[str]:
 
 
 def arms_table(guests: Guests) -> Table:
-    """A row an arm: its policy, kernel, backing with the smallest proven share, and the machine around it."""
+    """Return a row an arm: its policy, kernel, backing with the smallest proven share, and the machine around it."""
     pages = {kernel.name: kernel.base_page for kernel in guests.kernels}
     rows = [
         [
@@ -87,7 +87,7 @@ def arms_table(guests: Guests) -> Table:
 
 
 def kernels_table(guests: Guests) -> Table | None:
-    """A row a kernel: release, base page, hash, how it was had, and how many options differ from the baseline's."""
+    """Return a row of each kernel: release, base page, hash, origin, and how many options differ from the baseline's."""
     rows = [
         [
             *(kernel.name, kernel.release, _page(kernel.base_page), _short(kernel.sha256), kernel.origin),
