@@ -87,7 +87,7 @@ def arms_table(guests: Guests) -> Table:
 
 
 def kernels_table(guests: Guests) -> Table | None:
-    """Return a row of each kernel: release, base page, hash, origin, and how many options differ from the baseline's."""
+    """Return a row a kernel: release, base page, hash, origin, and how many options differ from the baseline's."""
     rows = [
         [
             *(kernel.name, kernel.release, _page(kernel.base_page), _short(kernel.sha256), kernel.origin),
