@@ -195,9 +195,7 @@ def confirmed(
 
 
 def with_earlier_runs(last: Confirmed, results: Results, cell: CellResult, comparison: Comparison) -> Confirmed:
-    """Return the confirmation judged with the earlier runs of the same question that its run names. A direction that
-    all of them together do not have is no verdict.
-    """
+    """Return the confirmation judged with the earlier runs of its question; a direction that all deny is no verdict."""
     every = earlier.together(results).get((cell.cell, comparison.arm, comparison.metric))
     if every is None:
         return last

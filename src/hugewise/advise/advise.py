@@ -153,12 +153,7 @@ def record_with_runner_up(screen: Screen, found: Results, chosen: str) -> Screen
 
 
 def runner_up_of(advice: Advice, pilot: ProgramAsIs, seconds: float) -> str:
-    """Return the setting that the confirmation measures beside the chosen setting: the runner-up; empty for want of
-    time.
-
-    The runner-up makes each block longer by half. Where the time would then hardly be enough for a verdict, the
-    runner-up is left out.
-    """
+    """Return the setting measured beside the chosen one; empty where its longer blocks would cost the verdict."""
     if advice.screen is None or not advice.screen.runner_up:
         return ""
     least = power.least_pairs(1 - advice.question.confidence, pilot.declared(seconds))
@@ -182,9 +177,7 @@ def advise(
     lock: HostLock | None = None,
     command: Sequence[str] = (),
 ) -> tuple[Advice, Path]:
-    """Find out what to set for a workload; the advice and its folder (`AdviceFolder`, where it is one of several).
-    Interrupted, it says so in its state. `command`: the command line that asked, which it keeps, as its runs do.
-
+    """Find out what to set for a workload; return the advice and its folder. `command`: the command line to keep.
     Raises UserError where the workload cannot be measured, HugewiseError.
     """
     questions.check(asked)
@@ -203,9 +196,7 @@ def resume(
     listener: progress.Listener = lambda _: None,
     lock: HostLock | None = None,
 ) -> tuple[Advice, Path]:
-    """Go on with an advice that was interrupted; its runs are in `results`. One that is finished is what it was. Raises
-    UserError where there is none, or it was begun elsewhere, HugewiseError.
-    """
+    """Go on with an interrupted advice, whose runs are in `results`; a finished one is returned. Raises UserError."""
     folder = folder.absolute()
     record = record or AdviceFolder(folder)
     found = record.read(RECORD, Advice, FORMAT)

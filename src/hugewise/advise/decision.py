@@ -180,9 +180,7 @@ _CHANCE = 0.8
 def pairs_to_decide(
     pairs: Sequence[tuple[Attempt, Attempt]], metric: str, *, margin: float, alpha: float
 ) -> int | None:
-    """Return the pairs that decide a comparison 4 times in 5, if the effect is what these pairs show on average: that
-    there is a difference, or none above the margin. None where these pairs are too few, or no number of them decides.
-    """
+    """Return the pairs that decide a comparison 4 times in 5 if the effect is as in these; None where none do."""
     logs = _logs(pairs, metric)
     if len(logs) < _PLANNED or not (sd := stdev(logs)):
         return None
@@ -192,9 +190,7 @@ def pairs_to_decide(
 
 
 def decisive(pairs: Sequence[tuple[Attempt, Attempt]], metrics: Iterable[str], alpha: float) -> str:
-    """Return a sentence on the first of the metrics, all better low, that leans to one side in so many pairs that the
-    sign test rejects at `alpha`; empty where none does.
-    """
+    """Return a sentence on the first metric (all better low) that the sign test rejects at `alpha`; else empty."""
     for metric in metrics:
         logs = [log for log in _logs(pairs, metric) if log]
         lower = sum(log < 0 for log in logs)
@@ -218,9 +214,7 @@ def failures(cell: CellResult) -> dict[str, str]:
 
 
 def fails(one: Comparison, cell: CellResult) -> bool:
-    """Return whether the arm's runs fail, or cannot be started, more often than the baseline's: any of them where none
-    of the baseline's did; else by Fisher's exact test, one-sided, at 5%.
-    """
+    """Return whether the arm's runs fail more often than the baseline's (Fisher's exact test, one-sided, at 5%)."""
     runs = {arm.arm: (arm.failed, arm.failed + arm.n) for arm in cell.arms}
     mine, of_mine = runs.get(one.arm, (0, 0))
     theirs, of_theirs = runs.get(one.baseline, (0, 0))
@@ -238,9 +232,7 @@ def _cost(ratio: float | None, better: str) -> float | None:
 
 
 def runner_up(estimates: Mapping[str, float | None], better: str, chosen: str, out: Iterable[str] = ()) -> str:
-    """Return the best of the others by its estimate, of those that are not `out`; empty where there is none. Who has no
-    finite ratio has failed, and is nobody's second.
-    """
+    """Return the best of the other settings by its finite estimate, without `out`; empty where there is none."""
     gone = {chosen, *out}
     known = {name: cost for name, ratio in estimates.items() if (cost := _cost(finite(ratio), better)) is not None}
     return min((name for name in known if name not in gone), key=known.__getitem__, default="")

@@ -100,9 +100,7 @@ class StudyAdvice(msgspec.Struct, kw_only=True):
 
 
 def cell_questions(study: Study, *, seconds: float | None, **asked: Any) -> StudyAdvice:
-    """Return the questions about each cell of `study`: `asked` as in `Question`. `seconds` are for all of them together
-    (None: 10 minutes for each). Raises StudyError, and UserError where no cell can be advised on.
-    """
+    """Return the questions about each cell; `seconds` for all (None: 10 minutes each). Raises UserError."""
     cells = [_cell(one, study, asked) for one in resolve(study, workloads.discover())]
     askable = [one for one in cells if not one.why]
     if not askable:
@@ -142,10 +140,8 @@ def _refused(one: Resolved, study: Study) -> str | None:
 def advise(
     asked: StudyAdvice, results: Path, *, listener: progress.Listener = lambda _: None, lock: HostLock | None = None
 ) -> tuple[StudyAdvice, Path]:
-    """Advise on each cell in turn; the record and its folder. Interrupted, it says so by what it has `arrived` at.
-
-    What is left of the time is shared evenly by the cells that are left, so that what one does not need goes to the
-    others. A cell that cannot be measured is told with the reason, and the others go on. Raises HugewiseError.
+    """Advise on each cell in turn; return the record and its folder. What is left of the time is shared evenly by the
+    cells left; a cell that cannot be measured is told with the reason. Raises HugewiseError.
     """
     record = AdviceFolder.new(results)
     with storing(f"the advice {record.path}"):
@@ -246,9 +242,7 @@ def _keep(found: StudyAdvice, record: AdviceFolder) -> None:
 
 
 def study_summary(found: StudyAdvice) -> Iterator[str]:
-    """Yield the answers, each said once for all cells that it holds for; then the cells without one, with the reason.
-    What is claimed of several cells is not claimed of all together.
-    """
+    """Yield the answers, each once for all of its cells, then the cells without one, with the reason."""
     groups: dict[str, list[tuple[str, str]]] = {}
     for one in found.cells:
         if one.advice is not None:

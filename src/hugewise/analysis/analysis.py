@@ -112,11 +112,7 @@ _SAME = (
 def guests(
     cells: Sequence[CellRecord], attempts: Sequence[Attempt], record: GuestsRecord | None, versions: Mapping[str, str]
 ) -> Guests | None:
-    """Return the guests of a run; None where its arms ran on the host.
-
-    `record` is the content of the run's `guests.json`; runs that were made before there was one have it in part in the
-    first record's `versions`.
-    """
+    """Return the guests of a run, by its `guests.json` or (older runs) its `versions`; None for a run on the host."""
     arms: dict[str, ArmRecord] = {}
     for cell in cells:
         for arm in cell.arms:
@@ -166,9 +162,7 @@ def _free_huge(facts: Mapping[str, Fact]) -> float | None:
 
 
 def counted(metric: Metric, record: GuestsRecord | None) -> Metric:
-    """Return the metric in the words of where it comes from: guests that count have no hardware counter of
-    instructions.
-    """
+    """Return the metric in the words of its source: counting guests have no hardware counter of instructions."""
     if record is None or not record.counting or metric.name != "instructions":
         return metric
     words = "instructions of the timed region, counted by emulation: the guest's clock goes by them"
@@ -219,11 +213,7 @@ def _number(value: Fact | None) -> float:
 
 
 def series_by_arm(cell: str, arms: Iterable[str], attempts: Iterable[Attempt]) -> dict[str, list[tuple[float, ...]]]:
-    """Return the series of the accepted attempts of `cell` by arm, work a second, in the order of `arms`; arms without:
-    none.
-
-    Attempts without a whole second have no series and are left out.
-    """
+    """Return the series of the accepted attempts of `cell` by arm, work a second, in the order of `arms`."""
     found: dict[str, list[tuple[float, ...]]] = {arm: [] for arm in arms}
     for attempt in attempts:
         if attempt.cell == cell and attempt.arm in found and attempt.state == "accepted" and attempt.series:
@@ -247,11 +237,8 @@ def shared_facts(cell: str, attempts: Iterable[Attempt]) -> dict[str, Fact]:
 
 
 def differing_facts(cell: str, arms: Sequence[str], attempts: Iterable[Attempt]) -> tuple[FactDifference, ...]:
-    """Facts of `cell` in which arms or their attempts differ and should not: texts, and numbers that an arm fixes.
-
-    A text (a hash, a version, a place) is no measurement: two values of it are named wherever they are. A number that
-    differs from attempt to attempt of one arm is a count of what was done, and is not; one that is the same in every
-    attempt of each arm (two at least), but not in all arms, belongs to the arm, and is.
+    """Return facts of `cell` in which arms or attempts differ: texts anywhere, and numbers that are fixed within each
+    arm of two attempts at least (others are counts of what was done).
     """
     told = _told(cell, attempts)
     names = dict.fromkeys(name for attempt in told for name in attempt.facts)
@@ -283,9 +270,7 @@ _LEAST = 0.001  # operations: none at all has a logarithm too
 
 
 def with_work(one: Comparison, cell: CellRecord, blocks: Sequence[Block], margin: float) -> Comparison:
-    """Return the comparison with what is known of the work behind it; without its verdict where the arms' work differs
-    by more than the `margin` (a share). `blocks` are the cell's.
-    """
+    """Return the comparison with the work behind it; without its verdict where that differs by more than `margin`."""
     named = _named(cell)
     if cell.workload not in _COUNTING or one.metric in _FOR_EACH or one.metric in named:
         return one
@@ -302,9 +287,7 @@ def with_work(one: Comparison, cell: CellRecord, blocks: Sequence[Block], margin
 
 
 def with_carry_over(one: Comparison, blocks: Sequence[Block]) -> Comparison:
-    """Return the comparison with the bias that the orders of turns of its blocks do not exclude, where these were
-    kept. The bias is one of the ratio: an end point has none.
-    """
+    """Return the comparison with the bias of its ratio that the orders of turns do not exclude, where kept."""
     if one.end_point:
         return one
     points = []
@@ -357,10 +340,7 @@ _HASH = re.compile("[0-9a-fA-F]{64}")
 
 
 def analyze(path: Path, *, expect: str | None = None) -> Results:
-    """Return the results so far of the run in the folder `path`. Raises RunError.
-
-    `expect`: the running hash that it must have; UserError where it is none.
-    """
+    """Return the results so far of the run in `path`; `expect`: its running hash. Raises RunError, UserError."""
     if expect is not None and _HASH.fullmatch(expect.strip()) is None:
         raise UserError(f"--expect {expect}: not 64 hexadecimal digits", hint="copy the whole hash that was noted")
     run = RunFolder(path).read()

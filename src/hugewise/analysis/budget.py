@@ -40,10 +40,8 @@ class Round(NamedTuple):
 
 
 def too_small(study: Study, cells: Sequence[Cell], results: Path) -> str | None:
-    """Return why the study's budget decides no comparison, and the cure; None where it may decide one.
-
-    `results` is the folder of earlier runs, which tell how long a block takes. A screening makes no verdict, and counts
-    that repeat have a method that one block more may decide: for them it is None.
+    """Return why the budget decides no comparison, and the cure; None where it may, and for methods without a verdict.
+    `results`: the folder of earlier runs, which tell how long a block takes.
     """
     if study.method not in ("sequential", "fixed-n"):
         return None
@@ -121,9 +119,7 @@ def _by_seen(cell: Cell, seen: Sequence[_Seen]) -> float | None:
 
 
 def declared(cells: Sequence[Cell]) -> Round:
-    """Return the round from the parameters: lead and measured part of workloads of fixed time, one arm after the
-    other.
-    """
+    """Return the round from the parameters: lead and measured part of workloads of fixed time, arm after arm."""
     total = sum(timed(cell.given(arm)) for cell in cells if cell.kind == "sequential" for arm in cell.arms)
     return Round(total, f"takes {format_duration(total)} at least: the measured parts and their leads alone")
 
@@ -153,9 +149,7 @@ def _short(study: Study, least: int, round_: Round) -> str | None:
 
 
 def more_time(seconds: float, *, asked: bool) -> str:
-    """Return the cure of a time that was too short, where a verdict takes these `seconds` or more; `asked`: of a
-    command line.
-    """
+    """Return the cure of a time below the `seconds` that a verdict takes; `asked`: of a command line."""
     minutes = math.ceil(_ROOM * seconds / 60)
     if not asked:
         return f"{format_duration(60 * minutes)} or more"

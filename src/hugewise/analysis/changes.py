@@ -75,9 +75,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def changes(cell: CellResult, mine: Values) -> tuple[Change, ...]:
-    """Return the judged metric of every compared arm, its end points, what is judged beside it, then all other metrics
-    in the order of the attempts.
-    """
+    """Return the judged metric of every compared arm, its end points, metrics judged beside it, then all others."""
     known = known_metrics(cell.workload)
     judged = [_judged(cell, one, mine) for one in cell.judged]
     arms = [arm.arm for arm in cell.arms if arm.arm != cell.baseline]
@@ -142,9 +140,7 @@ class Values:
         return cls(tuple(measured | lacking | common), found, why)
 
     def median(self, arm: str, name: str) -> tuple[float | None, int]:
-        """Return the median of the arm's values, and their number; computed once, as each arm is compared with the
-        baseline.
-        """
+        """Return the median of the arm's values (computed once), and their number."""
         if (known := self._medians.get((arm, name))) is None:
             values = self.found.get((arm, name), ())
             known = self._medians[arm, name] = (statistics.median(values) if values else None), len(values)
@@ -183,9 +179,7 @@ def absent(attempt: Attempt, name: str, known: Mapping[str, Metric]) -> Reason:
 
 @cache
 def known_metrics(workload: str) -> Mapping[str, Metric]:
-    """Return the metrics that a workload declares and those of every attempt, by name; of an unknown workload the
-    latter.
-    """
+    """Return the metrics that a workload declares, if it is known, and those of every attempt, by name."""
     from hugewise.workloads import discover  # noqa: PLC0415  (loads every workload)
 
     declared = discover().get(workload)
@@ -277,9 +271,8 @@ class Overall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def overall(cells: Iterable[CellResult]) -> tuple[Overall, ...]:
-    """Return each arm's mean for each set of at least two programs among the cells, in the order of the cells.
-
-    It is over the programs that can take the policy; while one of those has no estimate, there is no mean.
+    """Return each arm's mean over the programs that can take the policy, for sets of two programs or more; no mean
+    while one of them has no estimate.
     """
     sets: dict[tuple[str, str], list[CellResult]] = {}
     for cell in cells:

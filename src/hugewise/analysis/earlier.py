@@ -86,9 +86,7 @@ class _Key(NamedTuple):
 
 
 def earlier_runs(study: Study, opened: Opened, results: Path) -> Earlier:
-    """Return the runs below the folder `results` that have a comparison of the run of `study` that begins with
-    `opened`, on its host: the same workload with the same parameters, policy, baseline and metric, whatever the design.
-
+    """Return the runs below `results`, on the host of `opened`, that have one of its comparisons, whatever the design.
     A run counts from its first record on.
     """
     here = _comparisons(study, opened)
@@ -115,9 +113,7 @@ def earlier_runs(study: Study, opened: Opened, results: Path) -> Earlier:
 
 
 def chooses(study: str) -> bool:
-    """Return whether runs of the study of this name choose what a later run judges: pilots, and the screenings of an
-    advice. Their e-values do not count.
-    """
+    """Return whether a study of this name only chooses what to judge (pilot, screening): its e-values do not count."""
     return study.endswith("-pilot") or study == "advise-screening"
 
 
@@ -135,11 +131,8 @@ def begun_before(study: Study, opened: Opened, results: Path) -> list[RunFolder]
 
 
 def of_study(study: Study, results: Path) -> list[tuple[Opened, RunFolder]]:
-    """Return the runs and pilots below `results` that measure all that `study` does and no more, on any host, the
-    newest first.
-
-    Folders that cannot be read are passed over. Of each only the first record and the study are read, so that long runs
-    cost no more than short ones.
+    """Return runs and pilots that measure all of `study` and no more, the newest first; of each only the first record
+    and the study are read, and unreadable folders are passed over.
     """
     return [(first, folder) for first, other, folder in _every(results)[0] if comparable(study, other) is None]
 
@@ -256,9 +249,7 @@ class WithEarlier(NamedTuple):
 
 
 def together(results: Results) -> dict[tuple[str, str, str], WithEarlier]:
-    """Return what a run says together with the earlier runs that it names, by cell, arm and metric; nothing of
-    comparisons that this run, or every earlier one, did not judge by e-values.
-    """
+    """Return a run judged together with the earlier runs that it names, by cell, arm and metric."""
     asked = [
         Judged(results, cell, comparison)
         for cell in results.cells
@@ -287,9 +278,7 @@ def contradicted(results: Results, cell: CellResult, comparison: Comparison) -> 
 
 
 def called(names: Collection[str], results: Path) -> list[RunFolder]:
-    """Return the runs below `results` whose studies have one of these names, whatever part of them was measured, the
-    newest first. Folders that cannot be read are passed over.
-    """
+    """Return the readable runs below `results` whose studies have one of these names, the newest first."""
     found = []
     for place in (place for name in names for place in _listed(results / name)):
         with suppress(OSError, UserError):
@@ -344,9 +333,8 @@ def comparable(study: Study, other: Study) -> str | None:
 
 
 def unlike(run: Opened, first: Opened) -> str | None:
-    """Return how the machine of `run` differs from that of `first`, or None: their pairs can be put together.
-
-    That is the host, the mechanism, and of guests the accelerator, the CPU model and the content of the kernels.
+    """Return how the machine of `run` differs from `first` (host, mechanism, guests' accelerator, CPU model, kernels),
+    or None.
     """
     return _differs(_machine(run) | _kernels(run), _machine(first) | _kernels(first))
 

@@ -218,10 +218,8 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def forecast(study: Study, runs: Sequence[Path], *, effect: float | None = None) -> Forecast:
-    """Return the forecast of `study` from `runs` of it, for an `effect` as |ratio - 1| (default: the margin).
-
-    Raises UserError where a run is another study's, there are too few pairs, or the method makes no verdict; RunError
-    where it cannot be read.
+    """Return the forecast from `runs` of `study`, for an `effect` |ratio - 1| (default: the margin). Raises UserError
+    for another study's run, too few pairs, or no verdict; RunError.
     """
     if study.method == "screening":
         raise UserError(
@@ -267,10 +265,7 @@ def forecast(study: Study, runs: Sequence[Path], *, effect: float | None = None)
 
 
 def pilot(study: Study, blocks: int, results: Path, *, run: Callable[[Study, Path], RunFolder]) -> Path:
-    """Run `blocks` blocks of every cell of `study`, in a folder of its own below `results`; the run's folder.
-
-    Nothing is judged early, so that every comparison has all of its pairs. `run` is `hugewise.session.session.run`.
-    """
+    """Run `blocks` blocks of every cell, judging nothing early; return the run's folder."""
     from hugewise.study.load import with_budget  # noqa: PLC0415  (only here)
 
     short = with_budget(study, blocks, None)
@@ -311,9 +306,7 @@ def past_runs(study: Study, results: Path) -> list[Path]:
 
 
 def level(study: Study, comparisons: int) -> float:
-    """Return the share of one comparison's typical ratio: what `stats.family` gives it (at Holm's first step for fixed
-    n).
-    """
+    """Return the share of one comparison's typical ratio by `stats.family` (at Holm's first step for fixed n)."""
     return (1 - study.confidence) / (max(1, comparisons) * (1 + len(study.end_points)))
 
 

@@ -201,10 +201,7 @@ class BesideJudged(NamedTuple):
 
 
 def tail(contrasts: Sequence[Contrast], attempts: Sequence[Attempt], paired: BesideJudged) -> Iterator[TailQuantile]:
-    """Yield each quantile of each arm: one value of each attempt, compared within blocks, never over pooled requests.
-
-    A quantile that an attempt has too few operations for is left out.
-    """
+    """Yield each quantile of each arm: one value an attempt, compared within blocks, never over pooled requests."""
     for name, (probability, least) in QUANTILES.items():
         for contrast in contrasts:
             mine, base = (
@@ -233,10 +230,8 @@ def tail(contrasts: Sequence[Contrast], attempts: Sequence[Attempt], paired: Bes
 def footprints(
     contrasts: Sequence[Contrast], attempts: Sequence[Attempt], paired: BesideJudged
 ) -> Iterator[ArmFootprint]:
-    """Yield memory of each arm against its baseline's; nothing of an arm without it on either side.
-
-    The interval is of the first 200 blocks: memory varies little, and to invert the test over thousands of pairs takes
-    longer than all else that is told of a run.
+    """Yield memory of each arm against its baseline's. The interval is of the first 200 blocks: memory varies little,
+    and inverting the test over thousands of pairs takes long.
     """
     paired = paired._replace(blocks=paired.blocks[:_MOST_BLOCKS])
     for contrast in contrasts:
@@ -275,9 +270,7 @@ def _value(attempt: Attempt, name: str, least: int) -> float | None:
 
 
 def worst_stalls(arms: Sequence[str], attempts: Sequence[Attempt]) -> Iterator[ArmStall]:
-    """Yield the slowest operations of each arm over its accepted attempts, one of each attempt at most, the worst
-    first.
-    """
+    """Yield the slowest operations of each arm, at most one of each accepted attempt, the worst first."""
     for arm in arms:
         own = [
             (max(one.stalls, key=lambda each: each.latency_s), one) for one in attempts if one.arm == arm and one.stalls
@@ -337,9 +330,7 @@ def series_of_arms(
 
 
 def thinned(arm: str, attempt: Attempt, series: SampleSeries, of: int) -> ArmOverTime:
-    """Return a series as it is shown: memory by page size at each reading, events between readings, latencies by
-    second.
-    """
+    """Return a series as shown: memory by page size, events between readings, latencies by second."""
     every = max(1, math.ceil(len(series.t_s) / _MOST_POINTS))
     places = sorted({*range(0, len(series.t_s), every), *([len(series.t_s) - 1] if series.t_s else [])})
     several = [between(series, first, last) for first, last in pairwise(places)]
@@ -364,10 +355,8 @@ def thinned(arm: str, attempt: Attempt, series: SampleSeries, of: int) -> ArmOve
 
 
 def memory(series: SampleSeries) -> dict[str, tuple[int | None, ...]]:
-    """Return bytes of anonymous memory and of pools by page size, `anon:SIZE` and `hugetlb:SIZE`, at each reading.
-
-    Of the whole machine. Huge pages that are mapped in part count whole, so that what is left for base pages can be
-    less than there is. Empty where the kernel does not count anonymous memory by size.
+    """Return the machine's bytes of anonymous memory and pools, `anon:SIZE` and `hugetlb:SIZE`, at each reading; empty
+    where the kernel does not count by size. Huge pages mapped in part count whole.
     """
     counts = _by_size(series, "thp", "nr_anon")
     anon = series.column("vmstat.nr_anon_pages")

@@ -204,11 +204,9 @@ def compared(
     withheld: str = "",
     lost: Mapping[str, int] | None = None,
 ) -> tuple[FleetComparison, ...]:
-    """Every comparison that a host measured, in the order of the hosts; judged together at `confidence`.
-
-    `shares` has how much of the fleet each stratum is, in any unit. `withheld`: why nothing is claimed over hosts but
-    by their coins alone. `lost`: hosts of each stratum that were begun and have no run, which count as hosts without
-    any effect. Raises UserError where two runs have the same coins.
+    """Return every measured comparison, judged over hosts at `confidence`. `shares`: of each stratum in the fleet;
+    `withheld`: why only coins may claim; `lost`: hosts without a run, which count as without effect. Raises UserError
+    for equal coins.
     """
     missing = lost or {}
     metrics: dict[Key, Metric] = {}

@@ -111,9 +111,7 @@ def sign(value: float) -> int:
 
 
 def agreement(published: int | None, measured: Measured | None, ratio: float | None) -> str:
-    """Return whether both have the same sign, in words. `published` None: no change is printed; `ratio`: of the same
-    sense.
-    """
+    """Return in words whether both have the same sign; `published` None: no change is printed."""
     if measured is None:
         return NOT_HERE
     match measured.verdict:
@@ -133,9 +131,7 @@ def agreement(published: int | None, measured: Measured | None, ratio: float | N
 
 
 def agreement_of_change(percent: float | None, measured: Measured | None, ratio: float | None) -> str:
-    """Return the same of a change in percent as it is printed. A printed 0 is rounded, and may have been an effect as
-    small as one here.
-    """
+    """Return the same of a printed change in percent; a printed 0 is rounded and may be a small effect."""
     found = agreement(None if percent is None else sign(percent), measured, ratio)
     if percent == 0 and found == _NONE_PUBLISHED and size(percent, measured) in {"within", "rounded"}:
         return ROUNDED
@@ -147,10 +143,8 @@ def _rounding(percent: float) -> float:
 
 
 def size(percent: float | None, measured: Measured | None) -> Size | None:
-    """Return whether the published change `percent` lies within the measured interval, or is larger or smaller than all
-    of it, in its own direction (a published 0 has that of the interval). The change is known to half a unit of its last
-    digit: rounded where it lies outside and such a value within. None where nothing is published, or there is no
-    interval, as for what was not judged. A missing end bounds nothing.
+    """Return whether the published change (known to half a unit of its last digit) lies in the measured interval, or
+    beyond it; None without one of both. A missing end bounds nothing.
     """
     if percent is None or measured is None or (measured.low is None and measured.high is None):
         return None
@@ -169,9 +163,7 @@ def _log(percent: float) -> float:
 
 
 def trend(levels: Sequence[Level], better: str) -> tuple[str, Reason]:
-    """Return whether the gain grows from the first level to the last, in words, and why not where that is not
-    decided.
-    """
+    """Return in words whether the gain grows from the first level to the last, and why where that is undecided."""
     first, last = levels[0].measured, levels[-1].measured
     if len(levels) < 2 or first is None or last is None:
         ends = (levels[0], levels[-1])

@@ -180,9 +180,7 @@ class ArmInTurns:
         return (self.work.draft / EVENTS).stat().st_size > 0
 
     def begun(self) -> bool:
-        """Return whether the timed command has replaced its launcher. A launcher that waits to be replaced would not
-        hear the order to end.
-        """
+        """Return whether the timed command has replaced its launcher, which would not hear the order to end."""
         if self.running.poll() is not None:
             return True
         return any(map(probe.has_executed, (self.work.client if self.served else self.work.leaf).processes()))

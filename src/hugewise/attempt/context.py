@@ -87,9 +87,7 @@ class AcquiredMachine(Protocol):
         ...
 
     def look(self, here: noise.Snapshot) -> noise.Snapshot | None:
-        """Return the counters of the attempt's machine; `here` are this host's. None where the machine must not be
-        read.
-        """
+        """Return the counters of the machine (`here`: this host's); None where it must not be read."""
         ...
 
     def instructions(self, events: Sequence[probe.Event]) -> int | None:
@@ -177,9 +175,7 @@ _LINE = msgspec.json.Decoder(LayoutLine)
 
 
 def reporting(below: Path, order: int, account: pwd.struct_passwd | None) -> tuple[Path, Mapping[str, str]]:
-    """Return a folder of the account's (None: the caller's) for the report of the attempt that has this `order` in its
-    block, and the variable that names the file. Raises StorageError.
-    """
+    """Return a folder of the account's for the attempt's layout report, and the variable that names it."""
     user, group = (None, None) if account is None else (account.pw_uid, account.pw_gid)
 
     def fill(made: DirFd) -> None:
@@ -214,10 +210,7 @@ def summary(lines: Sequence[LayoutLine]) -> dict[str, int | str]:
 
 
 def undelivered(lines: Sequence[LayoutLine], treatment: Treatment) -> str | None:
-    """Return why the layout of `treatment` was not applied in full, or None where it was.
-
-    For a process that became another program, the last program counts.
-    """
+    """Return why the layout was not applied in full (of a process the last program counts), or None."""
     if not lines:
         return "the layout library said nothing: the program did not load it"
     lines = list({line.pid: line for line in lines}.values())
@@ -417,9 +410,7 @@ class Group:
 
     @property
     def backing(self) -> Backing | None:
-        """Has the host give memory before the attempts; None where these take none while they are timed, or ask for
-        memory in another state.
-        """
+        """Have the host give memory before the attempts; None where that is not wanted."""
         found, cell = self.bench.backing, self.cell
         if found is None or cell.memory_age != "fresh" or not faults_in_turns(cell.workload, cell.values):
             return None

@@ -59,9 +59,7 @@ class AttemptDriver:
         raise NotImplementedError
 
     def afar(self, spec: probe.Spec, machine: Machine, added: Mapping[str, str]) -> tuple[probe.Spec, Machine]:
-        """Return how and where the timed command starts, with `added` in its environment: unchanged, unless it is a
-        client on a host of its own.
-        """
+        """Return how and where the timed command starts, with `added` in its environment."""
         return spec, machine
 
     def supply(self) -> None:

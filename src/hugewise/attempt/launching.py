@@ -62,9 +62,7 @@ def over_time(
     cpu_s: float | None,
     base_size: int,
 ) -> OverTime:
-    """Return the `events` of the launcher as series over time. `around`: both ends of a measured part that the runner
-    has marked; `cpu_s`: the workload's CPU time in it.
-    """
+    """Return the launcher's events as series over time; `around`: ends of a measured part that the runner marked."""
     series = next((one for one in events if isinstance(one, probe.MachineSeries)), None)
     timed = next((one.timed for one in events if isinstance(one, Load)), None)
     ends = _ends(events, timed, around)
@@ -157,9 +155,7 @@ def untimed_spec(
     account: pwd.struct_passwd | None,
     timeout: float,
 ) -> probe.Spec:
-    """Return a command beside the timed ones, which runs as `account` for at most `timeout` seconds. What the command
-    says is in files of that `name` in the folder `outputs`.
-    """
+    """Return the spec of a command beside the timed ones; what it says is in files of `name` in `outputs`."""
     environment, cwd, cpus = around
     return probe.Spec(
         argv=tuple(argv),
@@ -190,10 +186,7 @@ def probes(
     twin: bool,
     beside: AttemptDriver | None = None,
 ) -> list[list[probe.Event]]:
-    """Run a probe for each of `works`, all released at the same moment; the events of each.
-
-    `beside` is what goes on beside them, unless it is the first one's play.
-    """
+    """Run a probe for each of `works`, released at one moment, with `beside` beside them; return their events."""
     suffix = ".twin" if twin else ""
     if beside is None:
         beside = AttemptDriver() if twin else works[0].driver

@@ -142,11 +142,7 @@ _FOREGROUND = (
 
 
 def unready(waited: PortReady | OutputReady, processes: Sequence[int], said: tuple[Path, Path]) -> str | None:
-    """Return why the server is not ready, or None when it is.
-
-    processes  those of the server
-    said       the files of its stdout and stderr
-    """
+    """Return why the server with these `processes` and files of output (`said`) is not ready, or None."""
     return _unheard(waited, processes) if isinstance(waited, PortReady) else _unsaid(waited, said)
 
 

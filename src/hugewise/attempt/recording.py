@@ -80,9 +80,7 @@ def disturbances(change: Difference, rules: Validity) -> tuple[str, ...]:
 
 
 def shared_work(background: Mapping[str, float], cpu_s: float | None, arms: int) -> Iterator[str]:
-    """Yield that kernel threads worked while `arms` took turns, where an arm's part is above 0.5% of its CPU time by
-    more than a tick.
-    """
+    """Yield the kernel threads whose work in the turns is above 0.5% of an arm's CPU time and a tick."""
     spent = sum(background.values())
     if cpu_s and spent - TICK > _BACKGROUND * cpu_s * arms:
         share = spent / (cpu_s * arms)

@@ -119,10 +119,7 @@ def held(attempt: Attempt, names: Sequence[str], cell: Cell, earlier: Iterable[A
 
 
 def telling(attempts: Iterable[Attempt], names: Sequence[str]) -> list[Attempt]:
-    """Return the attempts of a cell that report all facts that `held` compares. Pure.
-
-    An arm that made the same thing again adds nothing, nor does one that failed with the same thing twice.
-    """
+    """Return the attempts that report all facts that `held` compares, without what repeats an arm's result. Pure."""
     times: Counter[tuple[object, ...]] = Counter()
     found = []
     for attempt in attempts:

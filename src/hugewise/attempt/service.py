@@ -395,9 +395,7 @@ class ServiceDriver(AttemptDriver):
             self.peaks = self.procedure_runner.tested.peaks()
 
     def look_first(self, *, in_turns: bool = False) -> None:
-        """See what backs the servers' memory when it is filled, and before they take turns. Raises ProcedureError where
-        the timed command is there (`in_turns`) and a server is gone.
-        """
+        """See what backs the servers' filled memory before turns. Raises ProcedureError for a gone server."""
         if not self.served or self.problem is not None:
             return
         self.filled = []

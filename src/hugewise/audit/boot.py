@@ -99,9 +99,7 @@ def _meant(name: str) -> str:
 
 
 def misread(word: str) -> str:
-    """Return why the kernel ignores a word, with the word that was probably meant; empty where it does not ignore
-    it.
-    """
+    """Return why the kernel ignores a word, with the word that was probably meant; empty where it heeds the word."""
     name, equals, value = word.partition("=")
     if name not in _KNOWN:
         meant = _meant(name)
@@ -185,9 +183,7 @@ def settings(words: Iterable[str], default: int) -> dict[str, str]:
 
 
 def differing(line: BootLine, facts: HostFacts) -> Iterator[tuple[str, str, str | None]]:
-    """Yield the settings that a file asks for at boot and the running kernel lacks: name, its value, and that in
-    force.
-    """
+    """Yield the settings that a file asks for at boot and the running kernel lacks: name, value, value in force."""
     now = settings(facts.boot, facts.pmd)
     for name, value in settings(line.words, facts.pmd).items():
         if now.get(name) != value:
@@ -296,9 +292,7 @@ def _whole(root: Root) -> Iterator[BootLine]:
 
 
 def to_be_booted(lines: Iterable[BootLine]) -> BootLine | None:
-    """Return the line that an image's kernel is booted with: a boot entry, or else the source that entries are made
-    from.
-    """
+    """Return the line that an image's kernel is booted with: a boot entry, or else the entries' source."""
     known = list(lines)
     order = ("boot entry", "grub.cfg", "boot loader", "GRUB")
     return next((line for by in order for line in known if line.by == by), None)

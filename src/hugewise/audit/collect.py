@@ -427,9 +427,7 @@ _KSM = ("/sys/kernel/mm/ksm", "run", "pages_shared", "pages_sharing")
 
 
 def virtual_machines(root: Root) -> tuple[dict[str, Domain], frozenset[str]]:
-    """Return the domains that can be read, by name, and the names of those that run; a file that is no domain is noted,
-    and left out.
-    """
+    """Return the readable domains by name, and the names of those that run."""
     found: dict[str, Domain] = {}
     running = set[str]()
     for folder in (_LIVE, _KEPT):
@@ -446,9 +444,7 @@ _BACKING_DIR = re.compile(r"""^\s*memory_backing_dir\s*=\s*["']([^"'\n]{1,512})[
 
 
 def backing_dir(root: Root) -> Placed:
-    """Return where libvirt keeps files that back memory (qemu.conf): its key is the kind of the file system, where
-    known.
-    """
+    """Return where libvirt keeps files that back memory (qemu.conf); its key is the kind of file system."""
     path = "/etc/libvirt/qemu.conf"
     match = _BACKING_DIR.search(root.text(path) or "")
     folder, where = (match[1], path) if match else ("/var/lib/libvirt/qemu/ram", "libvirt's default")
@@ -507,9 +503,7 @@ class SettingsAtRest:
 
 
 def settings_at_rest(root: Root) -> SettingsAtRest:
-    """Return the settings without those of a run; of no run where the journal is closed, of another boot, or not to be
-    read (which is noted).
-    """
+    """Return the settings without those of a run of this boot whose journal is open and readable."""
     now = thp_settings(root)
     data = root.data(str(JOURNAL), _MOST)
     if data is None:
@@ -557,10 +551,7 @@ _MOST_PRELOADS = 100
 
 
 def collect(root: Root, instances: Iterable[str] = ()) -> HostFacts:
-    """Collect the facts that can be read; `instances` are services of templates that are wanted though they do not run.
-
-    Raises UserError where there is no host.
-    """
+    """Collect the readable facts; `instances`: wanted services of templates. Raises UserError for no host."""
     if root.listed("/proc") is None and root.listed("/sys") is None and root.listed("/etc") is None:
         raise UserError(
             f"--root {root.folder}: it holds no host: no /etc, no /proc, no /sys",

@@ -61,11 +61,7 @@ class Root:
         return self.listed(path) or []
 
     def content(self, path: str, most: int = MOST, *, whole: bool = True) -> bytes:
-        """Return the bytes of a regular file: of no larger one than `most` if it is to be `whole`, else the first so
-        many.
-
-        Raises OSError.
-        """
+        """Return a regular file of at most `most` bytes, or the first bytes where not `whole`. Raises OSError."""
         with self._found(path) as (descriptor, status, _):
             if stat.S_ISDIR(status.st_mode):
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)

@@ -37,10 +37,7 @@ class Directive(msgspec.Struct, frozen=True):
 
 
 def directives(text: str) -> Iterator[Directive]:
-    """Yield the assignments of a unit file, in their order. What is none is passed over, as systemd does.
-
-    A line that ends with a backslash goes on with the next one, over comments in between.
-    """
+    """Yield a unit file's assignments in order; other lines are passed over, continued lines are joined."""
     section, begun, line = "", "", 0
     for number, each in enumerate(text.split("\n"), 1):
         stripped = each.strip()
@@ -425,9 +422,7 @@ _TUNABLES = "GLIBC_TUNABLES"
 
 
 def unit_start(root: Root, name: str) -> UnitStart | None:
-    """Return the start of the service `name` (or of its template, or by its other name); None where the host has no
-    such service, or has it masked.
-    """
+    """Return the start of the service (or of its template, or by an alias); None where there is none, or masked."""
     paths = service_files(root)
     others = service_aliases(root, paths)
     real = others.get(name, name)

@@ -58,10 +58,7 @@ def _commands(settings: Mapping[str, str]) -> Iterator[str]:
 
 
 def tmpfiles(settings: Mapping[str, str], *, instead: bool = False) -> DeployedFile:
-    """Return lines of tmpfiles.d that write the settings at each boot. Raises ValueError for a setting that is none.
-
-    Each path by its name: lines with a pattern are carried out after those without, and would undo them.
-    """
+    """Return tmpfiles.d lines for the settings, without patterns: these would come last. Raises ValueError."""
     lines = [f"w {plain(path)} - - - - {plain(value)}" for path, value in settings.items()]
     return DeployedFile(
         kind="tmpfiles",

@@ -74,11 +74,7 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def for_program(treatment: Treatment, where: Destination, pool_bytes: int = 0) -> tuple[DeployedFile, ...]:
-    """Return the files by which the program alone gets what the treatment gives to one process, the narrowest reach
-    first.
-
-    None where it gives nothing to a process: then the host's settings are all. `pool_bytes`: hugetlb memory of a pod.
-    """
+    """Return the files that give the program alone what one process gets, the narrowest reach first, if any."""
     launch = _launch(treatment, pool_bytes)
     if not launch and not where.environment:
         return ()

@@ -56,12 +56,9 @@ def recognise(path: Path, known: dict[str, Reader]) -> Reader:
 def load(
     paths: Sequence[Path], ask: Ask, *, arms: Sequence[str] = (), name: str | None = None
 ) -> dict[str, list[Series]]:
-    """Return all series of the files by format, labelled: by `arms` when given, else by the files' labels or their
-    names.
-
-    `arms` holds one label for each file, or one for each arm that is found, in the order of the files. Labels of runs
-    are made distinct between files; those of blocks, sessions and slots are taken as they are, so that files can share
-    them. Raises DataError.
+    """Return all series of the files by format, labelled by `arms` (one for each file or found arm), else by the files'
+    labels or names. Labels of runs are made distinct between files; blocks, sessions and slots can be shared. Raises
+    DataError.
     """
     known = readers.discover()
     if name is not None and name not in known:

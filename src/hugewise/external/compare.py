@@ -78,10 +78,7 @@ class Paired(msgspec.Struct, frozen=True):
 
 
 def pair(arm: Series, baseline: Series) -> Paired | None:
-    """Return the pairs of two series by block; None where a side has no blocks, or a value that has no ratio.
-
-    Blocks stand in the order in which they began where the order is known, else in that of their labels.
-    """
+    """Return the pairs of two series in the blocks' order; None without blocks, or for a value without ratio."""
     if arm.block is None or baseline.block is None:
         return None
     over, over_repeated = _by_block(arm)
@@ -517,9 +514,7 @@ def contrast(arm: Series, baseline: Series) -> Contrast:
 
 
 def closed_blocks(arm: Series, baseline: Series) -> Iterator[Block]:
-    """Yield every block of the two series, in the order in which they began where that is known, else in that of their
-    labels. A value that is missing is absent, as is that of a side without a row: the coin drew both.
-    """
+    """Yield every block of two series in order; a missing value, or row, of a side is absent."""
     sides = [(series, _places(series)) for series in (arm, baseline)]
     labels = list({label: None for _, places in sides for label in places})
     if arm.order is not None and baseline.order is not None:

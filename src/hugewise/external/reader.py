@@ -204,9 +204,7 @@ class Rows:
         where: str | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> None:
-        """Take in a value; `at` tells its order in time where the line does not, `settings` are those of its metric.
-        Raises DataError at a second value of a whole run.
-        """
+        """Take in a value; `at` tells its order in time if the line does not. Raises DataError for a repeated run."""
         column = self._columns.setdefault((arm, metric.name), _Column(metric, arm))
         if metric.unit != column.metric.unit:
             raise DataError(

@@ -288,9 +288,7 @@ def begin(
     dry_run: bool = False,
     begun: Callable[[Path], None] = lambda _: None,
 ) -> tuple[FleetFolder | None, FleetState | None]:
-    """Begin a fleet and conduct it, after `begun` was told its folder; nothing of it where `dry_run`. Raises UserError
-    where a host cannot take part; HugewiseError.
-    """
+    """Begin a fleet and conduct it, unless `dry_run`; `begun` is told its folder. Raises UserError, HugewiseError."""
     folder = FleetFolder.new(results, wanted.study.name)
     with connect(hosts, folder.fleet, say) as engine:
         there, refusals = examine_hosts(engine, hosts, wanted)
@@ -332,9 +330,7 @@ def go_on(
     ending: bool = False,
     begun: Callable[[Path], None] = lambda _: None,
 ) -> FleetState:
-    """Resume the fleet in `path`; `ending`: end what runs and begin nothing; `hosts`: its inventory anew. Raises
-    HugewiseError.
-    """
+    """Resume the fleet in `path`; `ending`: only end what runs; `hosts`: its inventory anew. Raises HugewiseError."""
     folder = FleetFolder(path)
     with closing(folder):
         folder.hold()

@@ -122,9 +122,7 @@ def configuration(folder: str, plugins: str, where: tuple[str, int], owner: tupl
 
 
 def serve(place: Scratch, link: Link, account: pwd.struct_passwd) -> Export:
-    """Serve a fresh folder of `account` below `place` to guests of `link`. Raises UserError, MachineError,
-    StorageError.
-    """
+    """Serve a fresh folder of `account` to guests of `link`. Raises UserError, MachineError, StorageError."""
     if os.geteuid() != 0:
         raise UserError("an NFS server needs root: it opens files by their handles", hint="leave out nfs = true")
     if lacking := missing():
@@ -172,9 +170,7 @@ class Export:
         return self.folder / "export"
 
     def mount(self, agent: Agent, link: Link, name: str, target: str) -> None:
-        """Mount it in the guest of `link`. `name` tells the guest from others: as one rebooted client they would lose
-        files. Raises MachineError.
-        """
+        """Mount it in a guest of `link`, as `name`: as one client guests would lose files. Raises MachineError."""
         self.check()
         try:
             agent.write(_IDENTIFIER, name)

@@ -78,9 +78,7 @@ class Fragmenter:
         return self._process.poll() is None
 
     def hold(self, most: int) -> probe.Fragmented:
-        """Have at most `most` bytes in free blocks for a huge page, as far as possible; return what there is. Raises
-        ProbeError.
-        """
+        """Leave at most `most` bytes in free huge blocks if possible; return what there is. Raises ProbeError."""
         assert self._process.stdin is not None and self._process.stdout is not None
         with suppress(OSError):
             self._process.stdin.write(f"{most}\n".encode())
@@ -131,9 +129,7 @@ _PAUSE_S = 0.1
 
 
 def drain(host: Host, note: Callable[[Draining], None]) -> None:
-    """Have nearly all pages of the CPUs' lists given to the common ones, where the kernel can; `note` (the journal)
-    hears of it before. Raises StorageError.
-    """
+    """Have the CPUs' page lists drained, where the kernel can; `note` hears of it before. Raises StorageError."""
     try:
         before = host.read(FRACTION)
     except OSError:
@@ -313,9 +309,7 @@ class HugetlbMount:
 
     @classmethod
     def open(cls, size: int, account: pwd.struct_passwd | None, note: Callable[[str], None]) -> HugetlbMount:
-        """Mount one with pages of `size` bytes for `account` (None: the caller); `note` hears of it before. Raises
-        SettingError.
-        """
+        """Mount one with pages of `size` bytes for `account`; `note` hears before. Raises SettingError."""
         path = f"{_PARENT}/hugewise-{os.getpid()}-hugetlb-{size}"
         if os.geteuid() != 0:
             raise SettingError(
@@ -347,9 +341,7 @@ class HugetlbMount:
 
 
 def unmount(path: str) -> None:
-    """Unmount what is mounted there, also in use, and remove the folder; nothing happens when it is gone. Raises
-    SettingError.
-    """
+    """Unmount `path`, also in use, and remove the folder, if it is there. Raises SettingError."""
     if not is_own(path):
         raise SettingError(f"{path} is no mount of hugewise's own: it is left as it is")
     try:

@@ -140,9 +140,7 @@ class Bridge:
 
     @classmethod
     def open(cls, guests: int, owner: int | None, note: Callable[[Linked], None]) -> Bridge:
-        """Make them; `owner`: QEMU's account (None: root); `note` (the journal) hears of it before. Raises UserError,
-        SettingError.
-        """
+        """Make bridge and taps for QEMU's account `owner`; `note` hears before. Raises UserError, SettingError."""
         if not 1 <= guests <= _MOST_GUESTS:
             raise UserError(f"{guests} guests on one bridge: there can be 1 to {_MOST_GUESTS}")
         if os.geteuid() != 0:
@@ -272,9 +270,7 @@ def _unix(table: str) -> Iterator[tuple[int, bool, str]]:
 
 
 def listening(pids: Iterable[int], proc: Path = PROC) -> tuple[list[ListeningSocket], list[ListeningSocket]]:
-    """Return the listening sockets of these processes, and those of others in the same network; of a process whose open
-    files may not be looked at, all are the others'.
-    """
+    """Return listening sockets of these processes, and of others in the same network."""
     processes = list(pids)
     own: dict[int, str] = {}
     for pid in processes:

@@ -142,9 +142,7 @@ class Looker:
 
 
 def whole_blocks(pid: int, mappings: list[BackedMapping], size: int, base: int) -> int | None:
-    """Return bytes of these mappings in aligned blocks of `size` all of whose pages are touched, huge or not; None
-    where that cannot be read (in time), or is too much to.
-    """
+    """Return bytes in aligned blocks of `size` that are touched throughout; None where that cannot be read."""
     if sum(mapping.room(size) for mapping in mappings) > _MOST_BLOCKS:
         return None
     try:

@@ -395,9 +395,7 @@ def _behind_env(rest: list[str], given: dict[str, str]) -> list[str]:
 
 
 def gains(path: str, account: tuple[int, int] | None = None) -> str | None:
-    """Return the privileges that a program gets by its file for an `account` (None: any other), or None. Raises
-    OSError.
-    """
+    """Return the privileges that a program gets by its file for an `account` (None: any other). Raises OSError."""
     status = os.stat(path)  # noqa: PTH116  (as links lead)
     if account is not None and os.statvfs(path).f_flag & os.ST_NOSUID:
         return None
@@ -556,9 +554,7 @@ def unreached(command: Sequence[str], treatment: Treatment) -> str | None:
 
 
 def environment(treatment: Treatment, heap: int) -> Mapping[str, str]:
-    """Return the variables of a program under the treatment, with a layout of a heap of `heap` bytes (0: the usual).
-    Raises UserError as `find`.
-    """
+    """Return the variables under the treatment, with a layout of `heap` bytes (0: the usual). Raises UserError."""
     if not treatment.layout:
         return treatment.environment
     others = treatment.environment.get("LD_PRELOAD", os.environ.get("LD_PRELOAD", "")).replace(":", " ").split()

@@ -100,9 +100,7 @@ class FixedWork(TakingTurns, Protocol):
 
 
 def faults_in_turns(workload: Workload, values: Mapping[str, ParameterValue]) -> bool:
-    """Return whether the arms take their memory in their turns, each under its own page settings: commands, and
-    services without a fill.
-    """
+    """Return whether arms take memory in their turns: commands, and services without a fill."""
     return isinstance(workload, Direct) or (isinstance(workload, FixedWork) and not workload.filled(values))
 
 
@@ -143,9 +141,7 @@ def must_agree(kind: Kind) -> bool:
 
 
 def beside_its_own(cell: str, metric: str) -> str:
-    """Return the key of a metric that is judged beside the cell's own, where reasons are kept by cell: no cell's name
-    has a colon.
-    """
+    """Return the key of a metric beside the cell's own, where reasons are kept by cell (no cell's name has a colon)."""
     return f"{cell}:{metric}"
 
 

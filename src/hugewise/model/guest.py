@@ -394,9 +394,7 @@ class Domain(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def filed(self) -> bool:
-        """Return whether libvirt backs memory of no pool by a file below memory_backing_dir: shared, and not of a
-        memfd.
-        """
+        """Return whether libvirt backs memory of no pool by a file: shared, and not of a memfd."""
         return self.shared and self.source in (None, "file")
 
     @property

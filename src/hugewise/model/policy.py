@@ -102,9 +102,7 @@ _POOLED = re.compile(r"([0-9.]{1,16}[kmgt]?)-([0-9.]{1,16}[kmgt]?)(%?)=hugetlb-(
 
 
 def laid_pool(layout: str) -> tuple[int, int]:
-    """Return the page size and the sum in bytes of a mosaic's ranges from a pool; 0 where there are none. `layout` is
-    one that a study can have (`study.tables`).
-    """
+    """Return the page size and the bytes of a valid mosaic's ranges from a pool; 0 where there are none."""
     ranges, *options = layout.split(",")
     heap = next((parse_size(each.removeprefix("heap=")) for each in options if each.startswith("heap=")), 0)
     page = total = 0

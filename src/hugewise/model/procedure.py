@@ -307,9 +307,7 @@ class Outputs(Protocol):
         ...
 
     def files(self, pattern: re.Pattern[str]) -> Iterable[bytes]:
-        """Return the contents of the regular files in `places.run` whose name matches whole, in the order of their
-        names.
-        """
+        """Return the contents of the regular files in `places.run` with such a name, in order of names."""
         ...
 
 

@@ -136,10 +136,7 @@ class OutputParser(Workload, Protocol):
     """A command whose output holds metrics that its parameters name (a `Staged` one reads its outputs itself)."""
 
     def named(self, values: Mapping[str, ParameterValue]) -> tuple[Metric, ...]:
-        """Return the metrics that the parameters name; the first is judged unless the study names another.
-
-        Raises ValueError with how they are written.
-        """
+        """Return the metrics that the parameters name, the judged one first. Raises ValueError."""
         ...
 
     def parse(self, stdout: str, stderr: str, values: Mapping[str, ParameterValue]) -> Mapping[str, float]:

@@ -270,9 +270,7 @@ def laid_out(backing: Backing, guest: GuestUse) -> Backing:
 
 
 def cannot_back(backing: Backing, host: Host) -> str | None:
-    """Return why this host cannot make a guest's memory of those pages, or on those nodes. The size of a pool shows
-    only when it is filled.
-    """
+    """Return why this host cannot make a guest's memory so; the size of a pool shows when it is filled."""
     known = host.names(NODES)
     for part in backing.parts(0):
         absent = [node for node in part.nodes or () if f"node{node}" not in known]

@@ -32,11 +32,7 @@ from hugewise.study.workload import SMALL, ParameterInput, WorkloadUse
 def parameter_levels(
     used: WorkloadUse, workload: Workload, place: Place, scale: str
 ) -> dict[str, tuple[ParameterValue, ...]]:
-    """Return the levels of every parameter of the workload, in its own order, where `used` is at `scale`. Raises
-    StudyError.
-
-    `place` is the workload's table.
-    """
+    """Return the levels of every parameter of the workload at `scale`, in its own order. Raises StudyError."""
     scaled = used.scales[scale].parameters if scale in used.scales else {}
 
     def at(name: str) -> Place:

@@ -65,9 +65,7 @@ def by_size(pages: Mapping[Where, int]) -> dict[int, int]:
 
 
 def bytes_to_touch(plan: Plan, guest: int = 0) -> int:
-    """Return the memory beside the pools that the largest block uses at a time, as far as the workloads know; that of
-    guests as a whole.
-    """
+    """Return the memory beside pools that the largest block uses at a time; that of guests as a whole."""
     return max(
         _at_a_time(cell, {arm.name: _beside_pools(cell, arm, guest) for arm in cell.arms}) for cell in plan.cells
     )

@@ -62,18 +62,14 @@ def decided(cell: CellResult, arm: str, verdict: str) -> list[Also]:
 
 
 def of_each(cell: CellResult, first: Iterable[str]) -> str:
-    """Return what is judged of each arm beside the metric, these first: `thp` is worse in p99_us, and better in fork_us
-    and cow_bytes; empty where nothing is said of any.
-    """
+    """Return what is judged of each arm beside the metric, `first` first: `thp` is worse in p99_us."""
     arms = dict.fromkeys((*first, *(also.comparison.arm for also in also_judged(cell))))
     told = ((arm, ", and ".join(of_arm(cell, arm))) for arm in arms)
     return "; ".join(f"`{printable(arm)}` is {text}" for arm, text in told if text)
 
 
 def of_arm(cell: CellResult, arm: str, verdicts: Iterable[str] = tuple(_WORDS), *, effects: bool = False) -> list[str]:
-    """Return what is judged of an arm beside the metric, a text for each verdict: `better in fork_us and cow_bytes`;
-    with their `effects`, `worse in p99_us +61% (+7% to +260%)`.
-    """
+    """Return what is judged of an arm beside the metric, a text for each verdict: `better in fork_us and cow_bytes`."""
 
     def named(also: Also) -> str:
         return (
@@ -112,9 +108,7 @@ def ranked(cell: CellResult) -> tuple[Comparison, ...]:
 
 
 def resting(cell: CellResult) -> Comparison | None:
-    """Return the comparison that the cell's answer rests on: the best, the most promising open one, or what shows that
-    there is nothing to set; None where nothing was compared.
-    """
+    """Return the comparison that the cell's answer rests on; None where nothing was compared."""
     order = ranked(cell)
     if any(comparison.verdict == "better" for comparison in order):
         return order[0]
@@ -194,9 +188,7 @@ def unpriced(cell: CellResult) -> list[Comparison]:
 
 
 def better_beside(cell: CellResult) -> list[Comparison]:
-    """Return arms that make no difference in the cell's metric and are better in what was declared beside it, that in
-    most of it first; worse they are in nothing, and their runs fail no more often.
-    """
+    """Return arms without a difference in the metric or a price, and better beside it, by how much of it."""
     same = [
         comparison
         for comparison in cell.comparisons
@@ -377,9 +369,7 @@ def not_compared(answer: CellAnswer) -> str:
 
 
 def selection(results: Results) -> str:
-    """Return the effect that choosing among the run's arms has on the statement about the chosen one; empty where
-    nothing was chosen.
-    """
+    """Return how choosing among the arms affects the statement on the chosen one; empty where nothing was chosen."""
     claimed, many = _claimed(results)
     if all(len(several) < 2 for several in claimed):
         return ""

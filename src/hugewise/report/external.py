@@ -500,8 +500,5 @@ def json_of(results: ExternalResults) -> bytes:
 
 
 def write(results: ExternalResults, document: doc.Document, folder: Path | str) -> dict[str, Path]:
-    """Write report.html, report.md, report.json and figures/ into `folder`, each whole or not at all.
-
-    Raises StorageError, UserError.
-    """
+    """Write the report's files into `folder`, each whole or not at all. Raises StorageError, UserError."""
     return write_document(document, folder, {"json": ("report.json", (json_of(results),))})

@@ -358,8 +358,5 @@ def _many(count: int, one: str, several: str = "") -> str:
 
 
 def write(results: FleetResults, folder: Path | str) -> dict[str, Path]:
-    """Write report.html, report.md, fleet.json and figures/ into `folder`, each whole or not at all.
-
-    Raises StorageError, UserError.
-    """
+    """Write the fleet's report into `folder`, each file whole or not at all. Raises StorageError, UserError."""
     return write_document(report(results), folder, {"json": ("fleet.json", (fleet_json(results),))})

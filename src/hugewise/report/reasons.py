@@ -339,9 +339,7 @@ def values(one: msgspec.Struct, names: Iterable[str]) -> Iterator[Any]:
 
 
 def worded(value: object, other: Callable[[Any], Any] | None = None) -> Any:
-    """Return a value as it is written for others: its reasons in words. `other`: what to make of a type that is no
-    JSON.
-    """
+    """Return a value for others, its reasons in words; `other` converts a type that is no JSON."""
     return _worded(msgspec.to_builtins(value, str_keys=True, enc_hook=other))
 
 

@@ -195,9 +195,7 @@ def _blocks(comparison: Comparison) -> str:
 
 
 def effect_of(effect: Judgement) -> str:
-    """Return the change with its interval, a provisional one before there is another, or that there is none; of counts
-    that do not vary, that they are the same in all blocks.
-    """
+    """Return the change with its interval, or that there is none; of counts that do not vary, that they do not."""
     if (
         effect.provisional is not None
         and (span := numbers.interval(effect.ratio, *effect.provisional))

@@ -260,9 +260,7 @@ class OpenBlock:
         return {attempt.arm: attempt.reason for attempt in self.tried if isinstance(attempt, Lost)}
 
     def closed(self, end: BlockClosed) -> Block:
-        """Return the ended block; attempts of an incomplete one are `abandoned`, a try without its record counts as
-        failed.
-        """
+        """Return the ended block; attempts of an incomplete one are `abandoned`, a lost try is failed."""
         attempts, unstarted, lost = self.attempts, self.unstarted, self.lost
         records = [attempt.arm for attempt in self.tried if isinstance(attempt, Unstarted)]
         failed = dict.fromkeys([*at_fault(attempts), *records])

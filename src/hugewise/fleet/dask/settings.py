@@ -278,9 +278,7 @@ class _PickleProbe:
 
 
 def guard(known: frozenset[tuple[str, str]]) -> None:
-    """Restrict Dask in this process to unpickle nothing but `known`, as (module, name): a pickle can call any function.
-    Raises HugewiseError where this version of Dask gets around it.
-    """
+    """Let Dask unpickle nothing but `known` (module, name), as a pickle can call any function. Raises HugewiseError."""
     guarded = _Guarded(known)
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] in ("dask", "distributed") and vars(module).get("pickle") is pickle:

@@ -144,9 +144,7 @@ _OTHERS = ("#7a62e0", "#a06c28", "#0b8fa6", "#d64545", "#7f8426", "#5b6fa8", "#b
 
 
 def colours(results: Results) -> dict[str, str]:
-    """Return a colour for each arm of the run: fixed for well-known policies, by name for others (the same in every
-    run).
-    """
+    """Return a colour for each arm: fixed for well-known policies, by name for others (the same in every run)."""
     arms = {arm.arm for cell in results.cells for arm in cell.arms}
     arms |= {comparison.arm for cell in results.cells for comparison in cell.comparisons}
     found, order = palette(arms), (arm.arm for cell in results.cells for arm in cell.arms)
@@ -273,19 +271,14 @@ def quantitative(field: str, **more: Any) -> Spec:
 
 
 def mark_label(arm: str, text: str) -> dict[str, str]:
-    """Return the labels of a row's marks for the pointer (`images` makes titles of them), and their arm: for layers
-    with `tells` and with `whose`.
-    """
+    """Return the labels of a row's marks for the pointer, and their arm (for `tells` and `whose`)."""
     return {"said": f"{printable(arm)}{BY}{printable(text)[:_LONGEST]}", "of": f"{printable(arm)}{BY}"}
 
 
 def layer(
     mark: str, encoding: Spec | None = None, where: str = "", *, tells: bool = False, whose: bool = False, **looks: Any
 ) -> Spec:
-    """Return a mark with its looks and channels; `where`: a Vega expression that chooses the rows.
-
-    `tells`, `whose`: see `mark_label`.
-    """
+    """Return a mark with its looks; `where`: a Vega expression for rows; `tells`, `whose`: see `mark_label`."""
     if tells or whose:
         description = {"field": "said" if tells else "of", "type": "nominal"}
         encoding, looks = {**(encoding or {}), "description": description}, {**looks, "aria": True}
@@ -347,10 +340,7 @@ def cut(row: Row, low: float, high: float) -> None:
 
 
 def fit(rows: Sequence[Row]) -> list[float]:
-    """Return the domain for rows with a `mean` and its whisker from `low` to `high`, which are cut to it.
-
-    Of means that are not negative, no whisker goes below 0.
-    """
+    """Return the domain of rows, whose whiskers are cut to it; of no negative means it begins at 0 or above."""
     means = [row["mean"] for row in rows]
     least = _LEAST * max(map(abs, means)) or 1.0  # that of means of 0
     low, high = span(means, (row[end] for row in rows for end in ("low", "high")), least)

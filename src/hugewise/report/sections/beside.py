@@ -62,10 +62,7 @@ _FINDINGS = (
 
 
 def beside(found: Beside | None, *, introduced: bool = False) -> Iterator[Section]:
-    """Yield, for a study that restates a published experiment, its figures beside the measured ones.
-
-    `introduced`: its source and the exact reasons stand above.
-    """
+    """Yield published figures beside measured ones; `introduced`: the source and exact reasons stand above."""
     if found is not None:
         told: tuple[Block, ...] = (
             *(() if introduced else map(Line, introduction(found))),

@@ -21,9 +21,7 @@ _SHOWN = 3  # stalls of an arm in the table; report.json has five
 
 
 def tail_table(cell: CellResult) -> Table | None:
-    """Return a row for each quantile and arm: medians of the attempts' quantiles, and the paired ratio with its
-    interval.
-    """
+    """Return a row for each quantile and arm: medians of the attempts' quantiles, and the paired ratio."""
     if not cell.tail:
         return None
     rows = [
@@ -138,9 +136,7 @@ _HEXADECIMAL = set("0123456789abcdef")
 
 
 def common(cell: CellResult) -> str:
-    """Return `The same in every attempt: data SHA-256 1791566411b7…, storage /dev/shm (tmpfs).`; empty where nothing
-    is.
-    """
+    """Return `The same in every attempt: data SHA-256 1791…, storage /dev/shm (tmpfs).`; empty where nothing is."""
     texts = [f"{_called(name)} {_shown(name, value)}" for name, value in cell.facts.items()]
     return f"The same in every attempt: {', '.join(texts)}." if texts else ""
 
