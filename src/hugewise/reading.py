@@ -1,28 +1,8 @@
 """Parse foreign data into values: total functions with limits.
 
-    text(data)              bytes as text
-    decoded(decoder, data)  JSON of a declared type
-    json(data)              JSON of any shape, of limited depth
-    stored(path, kind)      a file of JSON of a declared type
-    toml(text)              TOML, of limited depth
-    number(value)           a finite number of what JSON holds
-    count(value)            how many, of what JSON holds
-    figure(written)         a finite number as programs print it
-    whole(written)          a whole number as programs print it
-    content(path)           a file's bytes, at most so many
-    sha256(path)            the SHA-256 of its bytes, however many
-    opened(path)            a regular file that is no link, to be read
-    digest(file)            the SHA-256 of what is left of it
-    key_digest(key)         the name of what a store keeps under a key
-    tree_digest(files)      the SHA-256 over the names and contents of files
-    within(file, most)      its bytes, at most so many
-    kept(path)              both: its bytes
-    patiently(what)         at most so much processor time: for patterns of a user's
-    believing(what)         whatever else reading somebody's output raises
-
-Everything here returns a value or raises `UnreadableError`, whose text is the reason and whose `line` says where. Who
-calls knows what that means: an attempt *fails* with the reason, an importer names the file and the cure to its user, a
-run's folder cannot be reported. What stands in a file is never in the way of that: no depth, length or digit.
+Each function returns a value or raises `UnreadableError`, whose text is the reason and whose `line` says where. The
+caller knows what that means: an attempt *fails* with the reason, an importer names the file and the cure, a run's
+folder cannot be reported. No depth, length or digit of a file is in the way of that.
 """
 
 from __future__ import annotations

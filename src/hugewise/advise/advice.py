@@ -1,9 +1,7 @@
-"""Record of an advice: the question, and the result of each phase. Pure, except for the advice's folder; `text` has the
-words.
+"""Record of an advice: the question, and the result of each phase. Pure, except for the advice's folder.
 
-Under sudo the folder above an advice belongs to the account that called, which also runs the measured program. That
-account could replace the folder of an advice under way by a link to files of root's. So root makes the folder, holds it
-by a descriptor, and writes below the descriptor alone. For an ordinary user it is a plain path.
+Under sudo the folder above an advice belongs to the account that called, which also runs the measured program and could
+put a link in its place. So root makes the folder, holds it by a descriptor, and writes below the descriptor alone.
 """
 
 from __future__ import annotations

@@ -1,9 +1,6 @@
 """Phases of an advice, one run each, and the record `results/advice/<when>/advice.json`.
 
-The record is written after every phase, so that an interrupted advice tells what it knows and can be resumed. Each run
-restores the machine, as any run does.
-
-The confirmation tests the setting that the screening chose, with the runner-up beside it.
+The record is written after every phase, so that an interrupted advice tells what it knows and can be resumed.
 """
 
 from __future__ import annotations

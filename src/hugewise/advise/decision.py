@@ -1,11 +1,8 @@
-"""Decision between settings by effect, footprint and reach. Pure.
+"""Decision between settings by effect, footprint (all memory that others cannot have) and reach. Pure.
 
-A setting is dominated by another that is at least as good in effect, footprint and reach, and better in one. Effects
-are compared in whole margins and footprints in whole percents (`_STEP`), on one grid for all settings: so noise does
-not order equal settings, and dominance has no circles. A setting with an unknown value takes no part.
-
-A footprint is all memory that other programs cannot have meanwhile. Unknown values are None, never 0. A total sums the
-known values; without resident memory there is no total.
+A setting is dominated by another that is at least as good in all three, and better in one. Effects are compared in
+whole margins and footprints in whole percents (`_STEP`), on one grid: so noise does not order equal settings, and
+dominance has no circles. A setting with an unknown value (None, never 0) takes no part.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
-"""Advice for each cell of a study, one after the other: as for a command, each with a share of the time.
+"""Advice for each cell of a study, in turn: as for a command, each with a share of the time.
 
-The record is `results/advice/<when>/study.json`, beside a folder for each cell. It lists cells without an advice, with
-the reason.
-
-An advice keeps `[between]` and `[validity]`, and of `[design]` what does not depend on the arms of a block: it has
-other arms than the study, in a different number in each phase.
+The record is `results/advice/<when>/study.json`, beside a folder for each cell. An advice keeps `[between]` and
+`[validity]`, and of `[design]` what does not depend on the arms of a block, of which it has others.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Program that holds a workload's memory.
-
-Some servers take pages of a pool by an option of their own: PostgreSQL for its shared buffers, MariaDB for its buffer
-pool. Such a server gets a candidate of its own beside those of malloc. The size of PostgreSQL's pool is the memory that
-the pilot saw mapped; MariaDB is asked.
-"""
+"""Program that holds a workload's memory, and its own option for pages of a pool or transparent huge pages."""
 
 from __future__ import annotations
 

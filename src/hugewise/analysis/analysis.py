@@ -1,28 +1,14 @@
-"""Analysis of a run's folder: the methods see the stored blocks again, and everything is summed up.
+"""Analysis of a run's folder: the methods see the stored blocks again, and everything is summed up. No machine is
+asked.
 
-Nothing here asks the machine: a run can be analysed anywhere.
+Only accepted attempts are summed up, as for medians.
 
-What the memory of a cell was when its attempts began, and what they swapped. Pure.
+A command, or a load, that does less work under an arm ends sooner, which is not the pages' doing. Only its own value
+`operations` tells how much was done. Where arms differ in it by more than chance, the report says so; by more than the
+margin, a time has no verdict: a time for each operation, or a rate, has one.
 
-What the guests of each arm were, summed up over its attempts. Pure.
-
-What was recorded within attempts beside their metrics: the throughput of each second, and facts. Pure.
-
-Only accepted attempts are looked at, as for medians: what was rejected, failed or abandoned has nothing to settle.
-
-Whether the arms of a comparison did the same work, where a time is judged that speaks of all of it. Pure.
-
-A command, or a load of a service, that does less work under an arm is sooner done, and nothing of that is the pages'.
-How much was done only it can say itself, by a value `operations`: the bytes that went through a server's sockets are
-not kept once these are closed, and its CPU time is what the pages change. So without that value it is said that nobody
-knows. Where it says it and the arms differ by more than chance, that is said; where they differ by more than the
-margin, there is no verdict on such a time: one for each operation, or a rate, has one.
-
-The results of a run that goes on, again and again: what was read and judged before is not read and judged again.
-
-A log only grows, and its running hash proves what it had: a method that has seen a block needs to see the next one
-alone. Attempts are as they were read first, until the run has ended: then all of it is read anew, so that the page that
-stays is that of `hugewise report`. What is told of the whole (`analysis.results_of`) is made anew each time.
+`Followed` has the results of a run that goes on: its log only grows, under a running hash, so that a method sees each
+block once. When the run has ended, all is read anew.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Check of a study's budget before hours are spent: whether it can decide anything.
 
 No comparison is decided before a number of pairs that follows from its share of the error rate alone (`stats.power`),
-however large its effect is. A budget with fewer blocks, or with time for fewer, ends undecided whatever is measured.
-How long a round of all cells takes is known from the newest run of the study. Where runs measured parts of it, or a
-pilot did, their cells tell their own time, and that of others of the same workload: what such an attempt takes beside
-its lead and its measured part. Of all else these two are what an attempt takes at least.
+however large its effect is. How long a round of all cells takes is known from the newest run of the study that measured
+each of its arms; else an attempt takes its lead and its measured part at least.
 """
 
 from __future__ import annotations

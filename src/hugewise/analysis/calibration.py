@@ -1,13 +1,8 @@
-"""Calibration records, and whether they let a verdict stand.
+"""Calibration records in results/calibration/<host>/, and whether they let a verdict stand.
 
-A record lies in results/calibration/<host>/, a JSON file a calibration. It is valid for the machine, kernel, workload,
-parameters and metric that it was made with, of guests for their accelerator, size, kernel and backing too, and for as
-long as the study that asks says.
-
-What an A/A stream on this host shows. Pure.
-
-In an A/A stream both labels of a pair run the same thing. Exchanging labels then changes nothing that was measured, so
-that one stream, relabelled by fresh coins, is as many campaigns as one likes in which any verdict is wrong.
+A record is valid for its machine, kernel, workload, parameters and metric (of guests also accelerator, size, kernel and
+backing), for as long as the study says. In an A/A stream both labels of a pair run the same thing: relabelled by fresh
+coins it is as many campaigns as one likes in which any verdict is wrong.
 """
 
 from __future__ import annotations

@@ -1,19 +1,12 @@
 """Changes of each arm of a cell in every metric: judged ones with their intervals, others as medians. Pure.
 
-The judged metric and its end points come from the study's method. Every other number that an attempt carries is
-compared by the medians of each arm's accepted attempts: it has no interval and no verdict, and is called not judged.
+Numbers that are not judged are compared by the medians of accepted attempts, without interval or verdict.
 
-The geometric mean of an effect over the programs of a set, as SPEC reports one. Pure.
-
-A set is a workload whose `program` names what one of its cells runs: all cells that differ in nothing else. With ratios
-r_1 .. r_n of an arm to the baseline, one for each program, the overall effect is their geometric mean: each program
-weighs the same, and it does not matter which arm is the baseline.
-
-The interval. Where each r_i lies in [low_i, high_i] with probability at least 1 - a_i, all of them do with at least
-1 - sum a_i, whatever their dependence (Boole's inequality), and then their geometric mean lies between the geometric
-means of the ends. So it needs no assumption beyond those of the programs' own intervals; it is wider than one made for
-the mean alone would be. The levels a_i must have been fixed before the data: those of the method `sequential` are;
-those of `fixed-n` are chosen by Holm's procedure, and no interval is given.
+`overall` is the geometric mean of an arm's ratios over the programs of a set (a workload whose `program` names what a
+cell runs), as SPEC reports one: each program weighs the same, whichever arm is the baseline. All intervals hold
+together with at least 1 - sum a_i, whatever their dependence (Boole), and then the mean lies between the geometric
+means of their ends. The levels a_i must have been fixed before the data: Holm's, of `fixed-n`, are not, and give no
+interval.
 
 Source: P. J. Fleming and J. J. Wallace, How not to lie with statistics, CACM 29:218 (1986).
 """

@@ -1,13 +1,8 @@
-"""Earlier runs of a study on this host: all of them are to be published, not a chosen one.
+"""Earlier runs of a study on this host, whose publication keeps the error rate: they are named and judged together.
 
-Whoever runs a study until it comes out as wished, and shows that run, has no error rate. So every run names those
-that were begun before it and had any of its comparisons, whatever else was measured with these, also the ones that were
-broken off, whatever their design. Of each it keeps the e-values, so that all can be judged together (`together`). The
-pairs of runs on different machines have no spread in common.
-
-`read` collects the pairs of each comparison of a study, and the seconds of an attempt, from runs of that study.
-
-A forecast is made from these (`forecast`). Runs can be put together where they measured the same on one machine.
+Whoever repeats a study until it comes out as wished has no error rate. So every run names the runs before it that had
+any of its comparisons, also broken ones and those of another design, and keeps their e-values (`together`). `read`
+collects the pairs of each comparison, and the seconds of an attempt, from runs of one study on one machine.
 """
 
 from __future__ import annotations

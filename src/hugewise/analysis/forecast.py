@@ -1,19 +1,11 @@
-"""Forecast for a study: pairs, hours, and the smallest effect that its budget can show, from measured pairs.
+"""Forecast of pairs, hours and the smallest detectable effect: of a study from measured pairs, of a published
+comparison.
 
-    forecast(study, runs, effect=0.01)   from past runs or pilots of the same study
-    pilot(study, blocks, results)        a short run for nothing but this
-    missing(study, cells, results)       what to do when there is neither
+Of a study, the spread of pairs is taken from its runs (`forecast`) or a short one (`pilot`); the power is that of its
+own method at its own share of the error rate, averaged over what the runs leave open (`stats.power`).
 
-The spread of a comparison's pairs is taken from the runs; the power is that of the study's own method at its own share
-of the error rate, averaged over what the runs leave open (`stats.power`). Pairs are forecast from `stats.paired.scale`;
-their range carries the relative interval of the standard deviation over to it. A pilot says how noisy pairs are here,
-today: no more.
-
-What hugewise would have needed for a published comparison, and what its layout could not show.
-
-From means, deviations and numbers of samples alone. How far two paired measurements move together cannot be got from
-the figures of each arm, so pairs are given for *assumed* correlations. The deviation of a pair's log-ratio is then
-sqrt(c1^2 + c2^2 - 2 rho c1 c2), c = sd/mean; the power is that of `stats.power` for normal differences.
+Published means, deviations and numbers of samples do not tell how far paired measurements move together. So `replan`
+gives pairs for *assumed* correlations rho: a log-ratio's deviation is sqrt(c1^2 + c2^2 - 2 rho c1 c2), c = sd/mean.
 """
 
 from __future__ import annotations

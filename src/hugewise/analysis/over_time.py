@@ -1,15 +1,10 @@
-"""Series over time and tails of a cell's attempts: for the report and `report.json`.
+"""Series over time, tails and stalls of a cell's attempts, for the report and `report.json`. Nothing here is judged.
 
-Nothing here is judged. A figure over time is of one attempt, the middle one of its arm by the cell's metric: a mean of
-several would show an attempt that never was.
+A figure over time is of the middle attempt of an arm by the cell's metric: a mean of several would show an attempt that
+never was. That two things fell into one second proves no cause: so beside the counters of a stall stands what is usual,
+the median over the readings of the measured part.
 
-What the kernel did around the slowest operations of an attempt, by the machine's counters of the same seconds. Pure.
-
-That two things fell into one second is no proof that one caused the other: so beside what was counted there stands what
-is usual, the median over the readings of the measured part. The counters are the whole machine's.
-
-Sources of the counters: Documentation/admin-guide/mm/transhuge.rst and accounting/psi.rst of the Linux kernel, and
-mm/vmstat.c for the names.
+Sources of the counters: Documentation/admin-guide/mm/transhuge.rst, accounting/psi.rst; mm/vmstat.c of the kernel.
 """
 
 from __future__ import annotations

@@ -1,13 +1,6 @@
-"""Results of many hosts together, from their summaries: each host, each stratum, and the fleet.
+"""Results of many hosts together: each host, each stratum (also the level of its values), and the fleet.
 
-What a host's run brings to its fleet, small: a fleet's report reads these, and no attempt again.
-
-It is made once of a run that was read under its hash chain: a run of tens of thousands of attempts takes seconds, and a
-fleet has hundreds of them.
-
-How high the values of each class of hosts are: of the middle host, and of the hosts at both ends.
-
-Levels say nothing of an effect, which is one of pairs on a host; they say what a class of machines is like.
+A run's summary is made once, under its hash chain: reading the attempts of hundreds of runs would take minutes.
 """
 
 from __future__ import annotations

@@ -1,13 +1,8 @@
 """Published figures beside one's own: point by point where the source has numbers, sign or trend where it has words.
 
-`beside(published, uses, arms, results)` makes rows; reports only show them. The published side is copied from the
-source's file and never computed. Signs are compared by verdicts, never by estimates: a measured sign is one whose
-interval excludes no change. A trend is measured where the intervals of the first and the last level do not overlap;
-they hold together at the study's confidence, so that two of them that are apart are so at that confidence as well.
-
-The published figures of an entry in one form, whichever form its source gives them in: nothing is computed.
-
-Whether a published sign, size or trend and a measured one agree, in words. Pure.
+The published side is copied from the source's file and never computed. Signs are compared by verdicts: a measured sign
+is one whose interval excludes no change. A trend is measured where the intervals of the first and the last level, which
+hold together at the study's confidence, do not overlap.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
 """Attempts under way: the context of a run, and the state that the runner's steps pass on.
 
-An attempt boards the machine that it runs on; this host boards as guests do.
-
-The layout library appends a line to a file for each process that loads it. The file is in the attempt's private folder
-and belongs to the account, as the library demands; it is read below a descriptor when the command has ended. The
-program knows the file's name by its environment and may write anything to it: nonsense counts as no report.
-docs/concepts/layouts.md describes the lines.
+The layout library appends a line to a file for each process that loads it (docs/concepts/layouts.md). The file is in
+the attempt's private folder and belongs to the account. The program may write anything to it: nonsense counts as no
+report.
 """
 
 from __future__ import annotations

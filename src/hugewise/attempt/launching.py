@@ -1,9 +1,7 @@
 """Timed commands of attempts, each below a probe of its own: the probes' specs, and their events.
 
-Series over time are put on the time of the measured part for storage. The launcher of the timed command has the
-sampler, and its clock is the command's: phases of a micro-workload, the timed part of the load generator, and the
-runner's marks of a window are all CLOCK_MONOTONIC of one host. Clients on a host of their own have another clock: the
-sampler is off there.
+Series over time are put on the time of the measured part, CLOCK_MONOTONIC of one host; clients on a host of their own
+have another clock, so that the sampler is off there.
 """
 
 from __future__ import annotations

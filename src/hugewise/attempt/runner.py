@@ -1,12 +1,10 @@
-"""Attempt, or several at once, in `STEPS`: from boarding a machine to storing what was found.
+"""Steps of one attempt, or of several at once (`STEPS`): from boarding a machine to storing the record.
 
-`attempt` walks the list of steps; `on_step` is called before each (the kill test is made from this list, so that a new
-step is killed too). The conductor decides what runs next.
+`on_step` is called before each step; the kill test is made from this list.
 
-Some attempts of a cell must produce the same result without a reference, such as a build in a guest: all start from the
-same sources with the same compiler. The first attempt then is the reference, and an attempt with another result has
-failed. Which arm came first is a coin's choice: where an arm produces another result again and again, neither is known
-to be right, and no attempt of the cell counts any more.
+Some attempts of a cell must produce the same result without a reference, such as a build in a guest: an attempt whose
+result is not that of the first has failed. Where an arm produces another result again and again, neither is known to be
+right (a coin chose the first arm), and no attempt of the cell counts any more.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Attempt of a staged workload, from laying out the data to reading the outputs, called by the runner's steps.
+"""Attempt of a staged workload, from laying out the data to reading the outputs.
 
-A driver never raises for a failure of its procedure: `problem` describes it, and whether it came before the measured
-part (then the attempt is tried again) or in it (then it failed).
-
-Data of workloads are made once, by running their recipe, and kept.
+A driver never raises for a failure of its procedure: `problem` says whether it came before the measured part (then the
+attempt is tried again) or in it (then it failed). Data are made once, by running their recipe, and kept.
 """
 
 from __future__ import annotations

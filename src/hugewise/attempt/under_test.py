@@ -1,11 +1,9 @@
 """System under test of a procedure: its processes, their resources, and the pages that back their memory.
 
-The children of servers are counted while they exist, without following the server, as a tracer would slow it. The
-kernel tells of each process whether it still has a copy of its parent's memory (PF_FORKNOEXEC: forked, and nothing
-executed since). Of each parent it keeps the page faults of children that were waited for, and every child has some; the
-kind of an ended child is unknown. Where children are ignored (SIGCHLD) and have ended, nothing is known.
+The children of servers are counted while they exist, as a tracer would slow the server: a copy of its parent's memory
+has PF_FORKNOEXEC; of ended children a parent keeps the page faults, unless it ignores SIGCHLD.
 
-Source: proc_pid_stat(5), proc_pid_status(5); PF_FORKNOEXEC of the kernel's include/linux/sched.h; wait(2).
+Source: proc_pid_stat(5), proc_pid_status(5); include/linux/sched.h of the kernel; wait(2).
 """
 
 from __future__ import annotations

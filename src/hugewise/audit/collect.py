@@ -1,13 +1,7 @@
 """Facts of a host, from its files. Only on this host itself, calls answer what no file tells.
 
-The facts come from files that set pages at boot (sysctl.d, tmpfiles.d, profiles of tuned), the kernel's state (THP at
-every size, hugetlb pools, limits of cgroups, its command line), the virtual machines, and root's journal.
-
-libvirt is not asked: the files of its system daemon are read. The file of a running machine describes its present
-state, and takes precedence over the file for its next start.
-
-A run of hugewise turns knobs and adds pages to pools, and puts both back at its end. An audit meanwhile reports the
-run, and judges the settings that the host will have then.
+libvirt is not asked: the files of its system daemon are read, that of a running machine first. Pages and knobs of a run
+of hugewise under way are told, and the settings judged that the host will have afterwards.
 
 Sources: sysctl.d(5), tmpfiles.d(5), tuned.conf(5); transhuge.rst, hugetlbpage.rst, ksm.rst, multihit.rst,
 cgroup-v2.rst, cgroup-v1/hugetlb.rst and kernel-parameters.txt of the Linux kernel; libvirt, "Directory locations".

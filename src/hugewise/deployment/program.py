@@ -1,13 +1,10 @@
-"""Settings of one program: started by hand, as a service, in a container, in a pod.
+"""Settings of one program: started by hand, as a service, in a container, in a pod. Pure.
 
-Sources: systemd.exec(5) of systemd 260 (MemoryTHP=), systemd.service(5); prctl(2), PR_SET_THP_DISABLE; the glibc
-manual, Memory Allocation Tunables; the Compose specification; Kubernetes, "Manage HugePages".
+A drop-in for a known unit is completed from it: its ExecStart= behind the launcher, its tunables beside ours, as
+written, so that variables, specifiers and quotes keep their meaning.
 
-A drop-in for a known unit is completed from it: its ExecStart= behind the launcher, its tunables beside ours. The
-unit's lines are taken as written, so that variables, specifiers and quotes keep their meaning. Lines that an earlier
-drop-in put before them are removed. Pure.
-
-Source: systemd.service(5), "Command Lines"; systemd.exec(5) on the order of Environment= and EnvironmentFile=.
+Sources: systemd.exec(5) of systemd 260 (MemoryTHP=, Environment=), systemd.service(5), "Command Lines"; prctl(2); the
+glibc manual, Memory Allocation Tunables; the Compose specification; Kubernetes, "Manage HugePages".
 """
 
 from __future__ import annotations

@@ -1,13 +1,6 @@
-"""The life of a fleet: its hosts are examined, it is begun, conducted, and resumed by any later process.
+"""Life of a fleet: its hosts are examined, it is begun, conducted, and resumed by any later process.
 
-    begin(...)               a new fleet of a study on the hosts of an inventory
-    go_on(...)               the fleet in a folder, from its log
-    print_examination(...)   `hugewise fleet doctor`: what every host is, and what of a study can run there
-
-Before a run is begun anywhere, every host is asked who it is (`greet_hosts`), and all that does not fit is told at
-once (`problems`).
-
-An engine that is new is added to `engine_of`.
+Before a run is begun anywhere, every host is asked who it is (`greet_hosts`), and all `problems` are told at once.
 """
 
 from __future__ import annotations

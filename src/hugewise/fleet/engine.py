@@ -1,13 +1,10 @@
 """Engines, which carry orders to hosts and answers back, and nothing else.
 
-An engine keeps no state that a fleet needs: what it carried may arrive twice, late or not at all, and hosts and
-coordinator are made for that (`host_agent`, `coordinator`). It never tries again by itself.
+An engine keeps no state that a fleet needs, and never tries again: what it carried may arrive twice, late or not at
+all.
 
-`SshEngine` has ssh and nothing else: each order is a command over the caller's own ssh, whose configuration, agents,
-keys and jump hosts are the caller's. It never asks: what would need a password fails. ssh hands words to a shell on the
-host, joined by blanks: they are quoted, and consist of what an inventory may hold. `answer_as_worker` has an order
-obeyed on the host, as root where the inventory says so. Programs that carry (ssh, sudo) are given bytes, and heard with
-limits.
+`SshEngine` uses the caller's own ssh and never asks for a password. ssh hands words to a shell on the host: they are
+quoted, and consist of what an inventory may hold. `answer_as_worker` has an order obeyed on the host.
 """
 
 from __future__ import annotations

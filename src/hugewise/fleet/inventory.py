@@ -1,18 +1,8 @@
-"""The hosts of a fleet, from a TOML file: how each is reached, where its installation and spool are, what it may do.
+"""Hosts of a fleet, from a TOML file: how each is reached, where its installation and spool are, what it may do.
 
-[fleet]
-engine = "ssh"
-
-[[host]]
-name = "rack1-a"
-ssh = "admin@rack1-a.example"
-
-docs/reference/inventory.md is generated from the tables here. Whatever stands in them goes to programs as an argument
-of its own or, where ssh joins words for the remote shell, quoted; so that every value has a pattern.
-
-Strata are hosts that are alike in what moves page effects (pure). What is compared is what a fingerprint, the page
-settings and the state of free memory say. What nobody could read is a value of its own, so that two hosts of which
-nothing is known are alike in that, and it is said.
+docs/reference/inventory.md is generated from the tables here. What stands in them goes to programs as arguments, over
+ssh quoted, so that every value has a pattern. Strata are hosts that are alike in what moves page effects: fingerprint,
+page settings and the state of free memory, in which an unknown value is a value of its own.
 """
 
 from __future__ import annotations

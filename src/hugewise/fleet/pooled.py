@@ -1,12 +1,7 @@
 """Results of a fleet's folder: the runs that were brought, judged together.
 
-The summary of each run is kept beside the runs: made once, and used while the run's files stay.
-
-    <fleet>/summaries/<digest>.json    a line with the SHA-256 of the next, and the summary
-
-The digest is over the bytes of all that a summary is made from, and over the source of this hugewise: a run that was
-changed, or another version, has another name there. So a report hashes files and reads small ones; only what is new is
-read whole, under its hash chain.
+Summaries of runs lie in <fleet>/summaries/<digest>.json. The digest is over all that a summary is made from, and over
+the source of this hugewise: only what is new is read whole, under its hash chain.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Series over time of a cell's attempts, and the tail of their latencies, in `report.json`.
 
-What the machine counted over time while an attempt ran, and the tail of its latencies: what is stored of each.
-
 The counters are the whole machine's: what other processes did is in them. A value that the machine does not have is
 absent with its reason, never 0.
 """

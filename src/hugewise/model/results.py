@@ -1,9 +1,4 @@
-"""Results of a run: the documented JSON (`report.json`), and the only source of reports.
-
-What a run's guests were, as `hugewise.model.results` has them.
-
-What was published beside what was measured, as rows: part of `report.json`. Made by `hugewise.analysis.published`.
-"""
+"""Results of a run: the documented JSON (`report.json`), and the only source of reports."""
 
 from __future__ import annotations
 

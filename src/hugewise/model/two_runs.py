@@ -1,7 +1,4 @@
-"""Two runs held against each other, as types: the JSON of `hugewise compare`.
-
-The level of an arm: what its values were by themselves, whatever they are held against.
-"""
+"""Two runs compared, as types: the JSON of `hugewise compare`."""
 
 from __future__ import annotations
 

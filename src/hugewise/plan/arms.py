@@ -1,7 +1,4 @@
-"""Arms of a study: each made from a policy's use, on this machine or in its guests, or the reason why the machine
-cannot offer it.
-
-Pure but for the files that are read through `Host`.
+"""Arms of a study, on this machine or in its guests, or why the machine cannot offer them.
 
 Pure but for the files that are read through `Host`.
 """

@@ -1,8 +1,7 @@
-"""Memory that a plan needs of the machine: pages of the hugetlb pools, and bytes to touch before it starts. Pure.
+"""Memory that a plan needs of the machine: pages of the hugetlb pools, and bytes to touch before it starts.
 
 The kernel frees whatever it can for pages of a pool that are asked for. So no more is asked for than the free memory
-less a margin: otherwise the host would swap, or kill what it is there for. Pure but for the files that are read through
-`Host`.
+less a margin: otherwise the host would swap, or kill what it is there for. Pure but for the files read through `Host`.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
-"""The common looks of the figures: colours that stay with a policy, shapes, scales, layers, strips, and whiskers.
+"""Common looks of the figures: colours that stay with a policy, shapes, scales, layers, strips, and whiskers.
 
-Figures are Vega-Lite specifications with their data inside. Texts and lines use `currentColor`, so that a page can
-give them its own colour; fills have a luminance between 0.12 and 0.30, which keeps a contrast of at least 3:1 to white
-and to near-black. No fact is told by a colour alone: arms have their own rows, states their own shapes.
-
-The estimates set the scale: a whisker that leaves it is cut off there, and ends in an arrow. The t interval of two
-blocks is tens of times as wide as anything that was measured; a scale with room for it would show nothing else, and
-would reach below zero, where no time and no rate is.
+Figures are Vega-Lite specifications with their data inside. Texts and lines use `currentColor`; fills have a luminance
+between 0.12 and 0.30, a contrast of at least 3:1 to white and to near-black. No fact is told by a colour alone. The
+estimates set the scale: a whisker that leaves it (the t interval of two blocks is tens of times as wide) ends in an
+arrow.
 """
 
 from __future__ import annotations
