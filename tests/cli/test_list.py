@@ -31,7 +31,7 @@ def test_a_dry_run_says_how_long_a_run_takes(
     keys: dict[str, object], round_: Round, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(budget, "measured", lambda *_: round_ if round_.seconds else None)
-    monkeypatch.setattr(budget, "in_part", lambda *_: round_)
+    monkeypatch.setattr(budget, "declared", lambda *_: round_)
     study = study_of(**{"budget": {"blocks": 20}, **keys})
     lines = list(listing._time(study, PLAN, Path("results")))
     assert "".join(lines[:1]).startswith(said)

@@ -44,7 +44,6 @@ from hugewise.model.results import (
     Guests,
     Integrity,
     Results,
-    StayedGuest,
     Steadiness,
 )
 from hugewise.model.trial import Attempt, Block, Judged
@@ -117,34 +116,13 @@ def guests(
         baseline=record.baseline if record is not None else (baseline.kernel or "" if baseline is not None else ""),
         arms=found,
         kernels=() if record is None else record.kernels,
-        stayed=stayed(attempts),
+        stayed=boots_of(attempts),
     )
 
 
 def boots_of(attempts: Sequence[Attempt]) -> int:
     """Return in how many boots of guests that stayed the attempts were: of runs of earlier versions alone."""
     return len({one.guest["resident_boot"] for one in attempts if "resident_boot" in one.guest})
-
-
-def stayed(attempts: Sequence[Attempt]) -> tuple[StayedGuest, ...]:
-    """Return each boot of a guest that stayed, with what its attempts found."""
-    boots: dict[str, list[Mapping[str, Fact]]] = {}
-    for one in sorted(attempts, key=lambda each: each.started):
-        if "resident_boot" in one.guest and one.state in ("accepted", "failed"):
-            boots.setdefault(str(one.guest["resident_boot"]), []).append(one.guest)
-    return tuple(
-        StayedGuest(
-            attempts=len(told),
-            seconds=_number(told[-1].get("resident_s")),
-            free_huge=tuple(value for facts in (told[0], told[-1]) if (value := _free_huge(facts)) is not None),
-        )
-        for told in boots.values()
-    )
-
-
-def _free_huge(facts: Mapping[str, Fact]) -> float | None:
-    free, huge = _number(facts.get("resident_free_bytes")), _number(facts.get("resident_free_huge_bytes"))
-    return huge / free if free else None
 
 
 def counted(metric: Metric, record: GuestsRecord | None) -> Metric:

@@ -8,22 +8,18 @@ each of its arms; else an attempt takes its lead and its measured part at least.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from statistics import fmean
 from typing import NamedTuple
 
 from hugewise.analysis import earlier, forecast
-from hugewise.analysis.earlier import called, of_study
+from hugewise.analysis.earlier import of_study
 from hugewise.errors import HugewiseError
-from hugewise.model.design import Kind
-from hugewise.model.workload import without_defaults
 from hugewise.plan.plan import Cell
 from hugewise.quantity import format_duration
 from hugewise.stats import power
 from hugewise.stats.family import ComparedCell
-from hugewise.store.records import CellRecord
 from hugewise.study.study import Study
 
 _ROOM = 1.1  # times what the blocks so far have taken
@@ -51,7 +47,7 @@ def too_small(study: Study, cells: Sequence[Cell], results: Path) -> str | None:
         # Advice and pilots use fixed-n for estimates: no verdict is asked of their blocks.
         asks = study.method == "fixed-n" and (study.name.startswith("advise-") or study.name.endswith("-pilot"))
         return None if asks else _few_blocks(study, comparisons)
-    return _short(study, least, measured(study, cells, results) or in_part(study, cells, results))
+    return _short(study, least, measured(study, cells, results) or declared(cells))
 
 
 def measured(study: Study, cells: Sequence[ComparedCell], results: Path) -> Round | None:
@@ -63,57 +59,6 @@ def measured(study: Study, cells: Sequence[ComparedCell], results: Path) -> Roun
             if all(costs):
                 return Round(sum(costs), f"took {format_duration(sum(costs))} in {run.path}")
     return None
-
-
-class _Seen(NamedTuple):
-    """A cell of an earlier run, and what attempts of its arms took, in seconds."""
-
-    record: CellRecord
-    kind: Kind
-    costs: Mapping[str, float]
-
-    @property
-    def mean(self) -> float:
-        """Mean cost of an attempt, whatever its arm."""
-        return fmean(self.costs.values())
-
-
-def in_part(study: Study, cells: Sequence[Cell], results: Path) -> Round:
-    """Return the round from the newest runs and pilots of the study, whatever part they measured; else as
-    `declared`.
-    """
-    seen = list(_seen(study, results))
-    told = {cell.id: took for cell in cells if (took := _by_seen(cell, seen)) is not None}
-    if not told:
-        return declared(cells)
-    others = [cell for cell in cells if cell.id not in told]
-    total = sum(told.values()) + declared(others).seconds
-    beside = f", and {len(others)} by their measured parts and leads alone" if others else ""
-    source = f"takes about {format_duration(total)}: {len(told)} cells by earlier runs of parts of the study{beside}"
-    return Round(total, source)
-
-
-def _seen(study: Study, results: Path) -> Iterator[_Seen]:
-    names = (study.name, forecast.pilot_name(study.name))
-    for folder in called(names, results)[:_NEWEST]:
-        with suppress(HugewiseError):
-            of = folder.study(folder.opened())
-            for pilot in earlier.read(of, [folder.path]).values():
-                costs = {arm.name: cost for arm in pilot.record.arms if (cost := pilot.cost(arm.name))}
-                if costs:
-                    yield _Seen(pilot.record, pilot.record.kind or of.design.first, costs)
-
-
-def _by_seen(cell: Cell, seen: Sequence[_Seen]) -> float | None:
-    alike = [one for one in seen if one.record.workload == cell.workload.name and one.kind == cell.kind]
-    own = next((one for one in alike if one.record.id == cell.id), None)
-    if own is not None and without_defaults(own.record.values) == without_defaults(cell.values):
-        return sum(own.costs.get(arm.name, own.mean) for arm in cell.arms)
-    if not alike:
-        return None
-    near = own or alike[0]
-    beside = near.mean - (timed(near.record.values) if cell.kind == "sequential" else 0.0)
-    return sum(max(beside, 0.0) + (timed(cell.given(arm)) if cell.kind == "sequential" else 0.0) for arm in cell.arms)
 
 
 def declared(cells: Sequence[Cell]) -> Round:

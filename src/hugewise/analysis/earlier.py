@@ -7,7 +7,7 @@ collects the pairs of each comparison, and the seconds of an attempt, from runs 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -270,16 +270,6 @@ def contradicted(results: Results, cell: CellResult, comparison: Comparison) -> 
     all_runs = together(results).get((cell.cell, comparison.arm, comparison.metric))
     takes_away = comparison.verdict in DIRECTIONS and all_runs is not None and all_runs.verdict != comparison.verdict
     return all_runs if takes_away else None
-
-
-def called(names: Collection[str], results: Path) -> list[RunFolder]:
-    """Return the readable runs below `results` whose studies have one of these names, the newest first."""
-    found = []
-    for place in (place for name in names for place in _listed(results / name)):
-        with suppress(OSError, UserError):
-            (place / "run.jsonl").lstat()
-            found.append((RunFolder(place).opened().t, place))
-    return [RunFolder(place) for _, place in sorted(found, reverse=True)]
 
 
 def _listed(folder: Path) -> list[Path]:

@@ -53,25 +53,12 @@ class GuestArm(msgspec.Struct, frozen=True, kw_only=True):
     varied: Mapping[str, tuple[str, ...]] = {}
 
 
-class StayedGuest(msgspec.Struct, frozen=True, kw_only=True):
-    """A boot of a guest that stayed for more attempts than one, and what these found of it.
-
-    seconds    from its boot to the beginning of the last of its attempts
-    free_huge  what share of its free memory was in blocks that a huge page fits into, before the first attempt and
-               before the last; empty where its kernel does not say
-    """
-
-    attempts: int
-    seconds: float
-    free_huge: tuple[float, ...] = ()
-
-
 class Guests(msgspec.Struct, frozen=True, kw_only=True):
     """The guests of a run. `why` says how the accelerator was chosen, `counting` whether instructions are counted.
 
     kernels   as they were when the run began, with the difference of their configurations from the baseline's kernel;
               empty in runs that were made before it was kept
-    stayed    the boots of a guest that all attempts of a session share; empty where each attempt has its own
+    stayed    how many boots of one guest the attempts share (of earlier versions alone); 0: each has its own
     """
 
     arch: Architecture | None
@@ -81,7 +68,7 @@ class Guests(msgspec.Struct, frozen=True, kw_only=True):
     baseline: str
     arms: tuple[GuestArm, ...]
     kernels: tuple[KernelRecord, ...] = ()
-    stayed: tuple[StayedGuest, ...] = ()
+    stayed: int = 0
 
 
 APART = 5.0  # percentage points: a count that differs by more is marked, and is to be explained

@@ -54,6 +54,7 @@ class Parameter(msgspec.Struct, frozen=True):
 GONE: Mapping[str, Mapping[str, ParameterValue]] = {
     "memcached": {"large_pages": False, "client": "probe"},
     "redis": {"malloc_conf": "", "client": "probe"},
+    "sysbench-memory": {"scope": "global", "operation": "write", "access": "seq"},
     "tpcc": {"seed": 1, "sysbench_tpcc": ""},
     "x264": {"clips": "", "preset": "medium", "copy_binary": True},
 }
