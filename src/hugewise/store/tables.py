@@ -8,6 +8,7 @@ value where it is a number), `blocks`. The files stay the truth: nothing is writ
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,25 +59,6 @@ _COLUMNS = {
     "facts": "MAP(VARCHAR, JSON)",  # texts and numbers: the view `facts` tells them apart
 }
 _BLOCK = {"block": "INTEGER", "cell": "VARCHAR", "state": "VARCHAR", "reason": "VARCHAR"}
-_VIEWS = """
-create view observations as
-  select block, cell, arm, number, state, unnest(map_keys(metrics)) as metric, unnest(map_values(metrics)) as value
-  from attempts;
-create view coverage as
-  select block, cell, arm, number, unnest(map_keys(delivery.coverage)) as page,
-    unnest(map_values(delivery.coverage)) as bytes
-  from attempts;
-create view samples as
-  select run, cell, arm, block, number, state, unnest(range(1, len(series) + 1)) as second, unnest(series) as throughput
-  from attempts;
-create view facts as
-  select run, cell, arm, block, number, state, name, fact ->> '$' as text,
-    case when json_type(fact) <> 'VARCHAR' then cast(fact as double) end as value
-  from (
-    select *, unnest(map_keys(facts)) as name, unnest(map_values(facts)) as fact
-    from (select run, cell, arm, block, number, state, facts from attempts)
-  );
-"""
 
 
 def tables(folder: Path) -> duckdb.DuckDBPyConnection:
@@ -98,7 +80,7 @@ def tables_of(run: Run) -> duckdb.DuckDBPyConnection:
     connection = connected()
     have_blocks(connection, run)
     have_attempts(connection, run.attempts)
-    connection.execute(_VIEWS)
+    connection.execute(resources.files(__package__).joinpath("views.sql").read_text(encoding="utf-8"))
     return connection
 
 
