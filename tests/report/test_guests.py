@@ -190,7 +190,7 @@ def test_boots_of_a_guest_that_stayed_are_counted_and_verdicts_are_for_these() -
     one, *_ = recorded().attempts
     attempts = [replace(one, guest={**one.guest, "resident_boot": boot}) for boot in ("one", "one", "two")]
     assert (boots_of(attempts), boots_of([one])) == (2, 0)
-    lines = list(guests.introduction(replace(of(recorded()), stayed=boots_of(attempts))))
+    lines = list(guests.introduction(replace(of(recorded()), shared_boots=boots_of(attempts))))
     assert lines[0].startswith("The attempts ran in 2 boots of one guest, emulated by QEMU (TCG).")
     assert any("another boot begins with other memory" in line for line in lines)
     assert not any("another boot" in line for line in guests.introduction(of(recorded())))

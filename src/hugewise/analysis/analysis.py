@@ -116,7 +116,7 @@ def guests(
         baseline=record.baseline if record is not None else (baseline.kernel or "" if baseline is not None else ""),
         arms=found,
         kernels=() if record is None else record.kernels,
-        stayed=boots_of(attempts),
+        shared_boots=boots_of(attempts),
     )
 
 

@@ -56,9 +56,9 @@ class GuestArm(msgspec.Struct, frozen=True, kw_only=True):
 class Guests(msgspec.Struct, frozen=True, kw_only=True):
     """The guests of a run. `why` says how the accelerator was chosen, `counting` whether instructions are counted.
 
-    kernels   as they were when the run began, with the difference of their configurations from the baseline's kernel;
-              empty in runs that were made before it was kept
-    stayed    how many boots of one guest the attempts share (of earlier versions alone); 0: each has its own
+    kernels       as they were when the run began, with the difference of their configurations from the baseline's
+                  kernel; empty in runs that were made before it was kept
+    shared_boots  how many boots of one guest the attempts share, in runs of earlier versions; 0: each has its own
     """
 
     arch: Architecture | None
@@ -68,7 +68,7 @@ class Guests(msgspec.Struct, frozen=True, kw_only=True):
     baseline: str
     arms: tuple[GuestArm, ...]
     kernels: tuple[KernelRecord, ...] = ()
-    stayed: int = 0
+    shared_boots: int = 0
 
 
 APART = 5.0  # percentage points: a count that differs by more is marked, and is to be explained

@@ -36,8 +36,8 @@ def introduction(guests: Guests) -> Iterator[str]:
     """Yield how the accelerator was chosen, and what figures under it are valid for."""
     why = f" Reason: {guests.why}." if guests.why else ""
     ran = "Every attempt ran in a guest of its own"
-    if guests.stayed:
-        ran = f"The attempts ran in {guests.stayed} boot{'' if guests.stayed == 1 else 's'} of one guest"
+    if guests.shared_boots:
+        ran = f"The attempts ran in {guests.shared_boots} boot{'' if guests.shared_boots == 1 else 's'} of one guest"
     match guests.accelerator:
         case "tcg":
             yield f"{ran}, emulated by QEMU (TCG).{why}"
@@ -55,7 +55,7 @@ def introduction(guests: Guests) -> Iterator[str]:
             yield f"{ran}, under KVM.{why}"
         case None:
             yield f"{ran}.{why}"
-    if guests.stayed:
+    if guests.shared_boots:
         yield (
             "Each attempt found the guest's memory as those before it had left it, in an order that the coin drew."
             " Verdicts are for what was booted here; another boot begins with other memory."

@@ -43,7 +43,7 @@ def tail_table(cell: CellResult) -> Table | None:
         f"the tail: medians of the attempts' own quantiles, and the change within pairs with its {confidence} "
         "interval; requests are never pooled, each interval holds by itself, and nothing is judged by them"
     )
-    head = ("policy", "quantile", cell.baseline, "with it", "change", f"{confidence} interval", "pairs")
+    head = ("policy", "quantile", cell.baseline, "with the policy", "change", f"{confidence} interval", "pairs")
     return table(caption, head, rows, 2, swatch=True)
 
 
