@@ -122,9 +122,7 @@ class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Advice(msgspec.Struct, kw_only=True):
-    """An advice, as far as it has come. Folders are those of runs; `cwd` is where its command is run; `command` is the
-    command line that asked for it, as words: none where a program asked.
-    """
+    """An advice, as far as it has come; folders are those of runs, `command` is the command line that asked for it."""
 
     format: int = FORMAT
     question: Question

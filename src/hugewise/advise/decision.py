@@ -40,9 +40,7 @@ class SettingFootprint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FootprintChange(msgspec.Struct, frozen=True, kw_only=True):
-    """Total footprint over that of the baseline, of attempts of the same blocks: the typical ratio, and its interval by
-    itself at `confidence` (by inversion, as for times); an end is None where the pairs do not bound it.
-    """
+    """Typical ratio of the total footprint to the baseline's within blocks, with its interval by itself."""
 
     ratio: float
     low: float | None
@@ -115,9 +113,7 @@ class MeasuredSetting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TradeOff(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of the table: a setting that could be set. `dominated_by` names one that is at least as good in all, and
-    better in something; empty where there is none, or too little is known. `why`: why nothing is known of it.
-    """
+    """A row of the table: a setting; `dominated_by` one that is nowhere worse; `why` nothing is known of it."""
 
     name: str
     reach: Reach | None

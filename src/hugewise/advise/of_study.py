@@ -78,9 +78,7 @@ class CellAdvice(msgspec.Struct, kw_only=True):
 
 
 class StudyAdvice(msgspec.Struct, kw_only=True):
-    """The advices of a study's cells, as far as they have come. `time`: seconds for all of them; `seconds`: spent;
-    `command`: the command line that asked, as words.
-    """
+    """The advices of a study's cells, as far as they have come; `time`: seconds for all, `seconds`: spent."""
 
     format: int = FORMAT
     study: str

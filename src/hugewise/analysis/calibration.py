@@ -61,9 +61,7 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Relabelled(msgspec.Struct, frozen=True, kw_only=True):
-    """Share of relabelled streams that end in a verdict, all of them wrong. `limit`: nominal and three standard
-    errors.
-    """
+    """Share of relabelled streams with a verdict, all wrong; `limit`: nominal and three standard errors."""
 
     relabellings: int
     nominal: float
@@ -82,9 +80,7 @@ class Relabelled(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Purchase(msgspec.Struct, frozen=True, kw_only=True):
-    """Gain of a design: the variance of the blocked design's estimate over that of this one, for as many pairs, and for
-    as much time. `measured`: from a stream of that design; else from the sequential stream by relabelling it.
-    """
+    """Gain of a design: the blocked design's variance over this one's, for as many pairs, and as much time."""
 
     design: str
     for_pairs: float | None
@@ -387,9 +383,7 @@ class HostNow(msgspec.Struct, frozen=True):
 
 
 class Planned(msgspec.Struct, frozen=True):
-    """Properties of a cell that `withheld` needs, or of a metric that is judged beside the cell's own (`id`: of
-    both).
-    """
+    """Properties that `withheld` needs, of a cell or of a metric beside the cell's own (`id`: of both)."""
 
     id: str
     key: str

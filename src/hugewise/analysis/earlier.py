@@ -39,9 +39,7 @@ _OF_GUESTS = ("accelerator", "cpu model")
 
 
 class Earlier(NamedTuple):
-    """The runs before a run, as `STUDY/RUN`, the newest first; the comparisons that each has in common with it; and how
-    many folders cannot be read, which may be more of them.
-    """
+    """The runs before a run (`STUDY/RUN`, newest first), what each shares with it, and how many cannot be read."""
 
     runs: tuple[str, ...]
     shared: Mapping[str, tuple[EarlierComparison, ...]]

@@ -105,9 +105,7 @@ class AttemptDriver:
 
 @dataclass(kw_only=True)
 class CommandDriver(AttemptDriver):
-    """A command and nothing beside it. `inherited` is what any command finds in its environment there; `before` is done
-    before it (and before an untimed twin of it), in the same surroundings.
-    """
+    """A command and nothing beside it; `before` is done before it, and before its twin, in the same surroundings."""
 
     account: pwd.struct_passwd | None
     inherited: Mapping[str, str]

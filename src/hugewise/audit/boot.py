@@ -113,9 +113,7 @@ def misread(word: str) -> str:
 
 
 class PoolWord(NamedTuple):
-    """A pool that a command line asks for: bytes of its page (None: no size), how many pages (None: no number), the
-    words as written, and why the kernel passes over them (empty: it does not).
-    """
+    """A pool that a command line asks for: bytes of a page, pages, the words, and why the kernel ignores them."""
 
     size: int | None
     pages: int | None

@@ -126,9 +126,7 @@ def boot_scripts(root: Root) -> tuple[tuple[str, ...], tuple[Placed, ...]]:
 
 
 class TunedProfiles(msgspec.Struct, frozen=True):
-    """Settings of tuned's active profiles: paths and sysctls with their values, words of the kernel's command line; the
-    profiles, and the profiles that were not found.
-    """
+    """Settings of tuned's active profiles, words for the command line, and the profiles, found and not found."""
 
     values: Mapping[str, Placed]
     boot: tuple[BootLine, ...]
@@ -487,9 +485,7 @@ _POOL = re.compile(r"/hugepages-(\d{1,12})kB/nr_hugepages$")
 
 @dataclass(frozen=True)
 class SettingsAtRest:
-    """Settings that the host has when the run in its journal has put everything back: THP as `thp_settings`, and the
-    pages that the run has added to pools, by their size in bytes.
-    """
+    """Settings when the run in the journal has put all back: THP, and the pages that it added to pools."""
 
     thp: Mapping[str, str]
     run: OwnRun | None = None

@@ -188,9 +188,7 @@ def processes(root: Root) -> list[Seen]:
 
 
 class _Reader:
-    """Reads what processes decide themselves (their words, variables and mappings): so much of each account and of all
-    accounts together, but for root's and those of services. Nobody keeps an audit busy with processes of their own.
-    """
+    """Reads words, variables and mappings of processes, so much of each account, so that none keeps an audit busy."""
 
     def __init__(self, root: Root) -> None:
         self.root = root

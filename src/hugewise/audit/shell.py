@@ -37,9 +37,7 @@ _BLANK = "\0"  # a blank that parts a word: of a variable without quotes
 
 
 class ShellCommand(NamedTuple):
-    """A simple command: its words, the variables that are set for it alone, the files that it writes, and whether it
-    reads what the command before it prints.
-    """
+    """A simple command: its words, its own variables, the files that it writes, and whether it reads a pipe."""
 
     words: tuple[str, ...]
     assigned: tuple[tuple[str, str], ...] = ()

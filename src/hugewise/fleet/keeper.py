@@ -93,9 +93,7 @@ def conclude(spooled: SpoolEntry, order: BeginOrder, kept: KeeperRecord) -> bool
 
 @dataclass
 class Keeper:
-    """Keeper. `command` is the hugewise that it has run; `pauses` are those before a run that died is resumed, and
-    `while_held` that before it is tried again on a host that another run holds, for `longest_held` seconds at most.
-    """
+    """Keeper. `pauses`: before a run that died is resumed; `while_held`: before a held host is tried again."""
 
     spooled: SpoolEntry
     command: Sequence[str] = THIS

@@ -193,9 +193,7 @@ class Greeting(_Answer, frozen=True, tag="greeting"):
 
 
 class AssignmentSeen(_Answer, frozen=True, tag="seen"):
-    """State of an assignment. `run`: the run's folder name, once there is one; `closed`: its blocks that are done;
-    `words`: its last words; `reason`: why it waits or has failed.
-    """
+    """State of an assignment; `closed`: its blocks that are done, `words`: its last, `reason`: why it waits."""
 
     assignment: Assignment
     state: KeeperState

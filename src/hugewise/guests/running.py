@@ -203,9 +203,7 @@ class RamSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KvmSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """KVM's mappings of the guest in bytes by page size, and the share as promised. `delivered` None: not known, or
-    only base pages are promised.
-    """
+    """KVM's mappings of the guest in bytes by page size; `delivered` None: not known, or base pages are promised."""
 
     bytes: Mapping[int, int] | None
     share: float | None

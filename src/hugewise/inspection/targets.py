@@ -27,9 +27,7 @@ _LONGEST_SHOWN = 100
 
 
 class Inspected(msgspec.Struct, frozen=True, kw_only=True):
-    """Requested target: its name, its processes, and notes for the reader. `process` is the one that was named and is
-    first; None for a unit.
-    """
+    """Requested target: its name, its processes (`process` first, if named), and notes for the reader."""
 
     name: str
     processes: tuple[int, ...]

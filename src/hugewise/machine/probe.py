@@ -56,9 +56,7 @@ class Latency(msgspec.Struct, frozen=True):
 
 
 class ClientStall(msgspec.Struct, frozen=True):
-    """One of the slowest operations: sent (open loop: due) and answered; how many took half as long in the same
-    seconds.
-    """
+    """One of the slowest operations: sent (open loop: due) and answered; how many took half as long then."""
 
     sent_ns: Natural
     answered_ns: Natural
@@ -417,9 +415,7 @@ class Exit(ProbeEvent, frozen=True):
 
 
 class MachineSeries(ProbeEvent, frozen=True, tag="series"):
-    """The machine's counters over time (`hugewise.model.over_time`): CLOCK_MONOTONIC nanoseconds of each reading, the
-    CPU time of the sampler until then, values that never changed, and a value for each reading of what did.
-    """
+    """The machine's counters over time: nanoseconds and the sampler's CPU time of each reading, and values."""
 
     asked_ns: Natural
     period_ns: Natural

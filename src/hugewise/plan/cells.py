@@ -173,9 +173,7 @@ def _exact(metric: Metric, *, counting: bool) -> bool:
 
 
 class TakesTurns(NamedTuple):
-    """Design of a cell that takes turns though its study does not say so, and the metric that is judged where the study
-    names none (None: that of the workload).
-    """
+    """Design of a cell that takes turns by `auto`, and the metric judged where the study names none."""
 
     kind: Kind
     metric: str | None = None

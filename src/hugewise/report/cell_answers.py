@@ -82,6 +82,13 @@ def of_arm(cell: CellResult, arm: str, verdicts: Iterable[str] = tuple(_WORDS), 
 
 _UNCLAIMED = ("screening", "unjudged")  # methods that claim nothing, and have no part in the error rate
 _ORDER = ("better", "equivalent", "undecided", "worse", "none")
+_TITLES: dict[AnswerState, str] = {
+    "set": "Set {}",
+    "weigh": "Yours to weigh",
+    "leave": "Leave it at {}",
+    "undecided": "Undecided",
+    "none": "No answer",
+}
 _TRADES: dict[Trade, str] = {
     "": "is better, for a price",
     "failures": "is better, and runs of it failed",
@@ -126,21 +133,21 @@ def _of_cell(results: Results, cell: CellResult) -> CellAnswer:
         names = separately((comparison.arm for comparison in undecided), "or")
         known = f"`{printable(rests.arm)}`: {_in_full(cell, rests)}"
         found = f"whether {names} is better than {_base(cell)} cannot be told yet; {known}"
-        return _made(cell, "undecided", None, "Undecided", found, rests=rests, order=order)
+        return _made(cell, "undecided", None, found, rests=rests, order=order)
     if several := better_beside(cell):
         beside = several[0]
         name, names = f"`{printable(beside.arm)}`", listed([also.name for also in decided(cell, beside.arm, "better")])
         same = f"usually makes no difference above {percent(results.margin)} in {printable(cell.metric.name)}"
         what = f"Yours to weigh, as {name} {same} and is better in {names}{''.join(prices_of(cell, beside).values())}"
         found = f"{gain_beside(cell, beside)}; {_in_full(cell, beside)}"
-        return _made(cell, "weigh", beside.arm, what, found, rests=beside, order=order, trade="better beside")
+        return _made(cell, "weigh", beside.arm, found, what=what, rests=beside, order=order, trade="better beside")
     if by_verdict["equivalent"] or by_verdict["worse"]:
         found = _nothing(results, by_verdict)
-        return _made(cell, "leave", cell.baseline, f"Leave it at {_base(cell)}", found, rests=rests, order=order)
+        return _made(cell, "leave", cell.baseline, found, rests=rests, order=order)
     if rests is None:
-        return _made(cell, "none", None, "No answer", "nothing was compared in this cell", rests=None, order=order)
+        return _made(cell, "none", None, "nothing was compared in this cell", rests=None, order=order)
     found = in_words(rests.reason or "no verdict is possible").rstrip(".")
-    return _made(cell, "none", None, "No answer", found, rests=rests, order=order)
+    return _made(cell, "none", None, found, rests=rests, order=order)
 
 
 def _better(
@@ -150,11 +157,11 @@ def _better(
     name, prices = f"`{printable(best.arm)}`", prices_of(cell, best)
     if (every := contradicted(results, cell, best)) is not None:
         prices["earlier runs"] = f"{',' if prices else ''} but not together with {count_of(every.runs)}"
-    what = f"Yours to weigh, as {name} is better{''.join(prices.values())}" if prices else f"Set {name}"
+    what = f"Yours to weigh, as {name} is better{''.join(prices.values())}" if prices else ""
     gravest: Trade = [*prices][-1] if prices else ""
     found = "; ".join((_in_full(cell, best), *without_price(cell)))
     state: AnswerState = "weigh" if prices else "set"
-    made = _made(cell, state, best.arm, what, found, rests=best, order=order, beside=better[1:], trade=gravest)
+    made = _made(cell, state, best.arm, found, what=what, rests=best, order=order, beside=better[1:], trade=gravest)
     return msgspec.structs.replace(made, failed=_failures(cell, best)[0] if gravest == "failures" else 0)
 
 
@@ -208,14 +215,15 @@ def _made(
     cell: CellResult,
     state: AnswerState,
     setting: str | None,
-    what: str,
     found: str,
     *,
+    what: str = "",
     rests: Comparison | None,
     order: Sequence[Comparison],
     beside: Sequence[Comparison] = (),
     trade: Trade = "",
 ) -> CellAnswer:
+    what = what or _title(state, setting)
     ranking = tuple(comparison.arm for comparison in order)
     arm, base = arm_of(cell, setting or cell.baseline), arm_of(cell, cell.baseline)
     return CellAnswer(
@@ -241,6 +249,10 @@ def _made(
         memory_before=memory_of(base),
         pool=0 if arm is None else arm.pool_bytes,
     )
+
+
+def _title(state: AnswerState, setting: str | None) -> str:
+    return _TITLES[state].format(f"`{printable(setting)}`")
 
 
 def _nothing(results: Results, by_verdict: dict[str, list[Comparison]]) -> str:
@@ -426,14 +438,8 @@ class SameAnswer(NamedTuple):
     @property
     def heading(self) -> str:
         """Action without the effects."""
-        name = f"`{printable(self.setting)}`" if self.setting is not None else ""
-        return {
-            "set": f"Set {name}",
-            "weigh": f"Yours to weigh: {name} {_TRADES[self.trade]}",
-            "leave": f"Leave it at {name}",
-            "undecided": "Undecided",
-            "none": "No answer",
-        }[self.state]
+        title = _title(self.state, self.setting)
+        return title if self.state != "weigh" else f"{title}: `{printable(self.setting)}` {_TRADES[self.trade]}"
 
 
 def joined(several: Iterable[CellAnswer]) -> Iterator[SameAnswer]:

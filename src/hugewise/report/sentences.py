@@ -54,9 +54,7 @@ _TIERS: dict[Reach, str] = {
 
 
 class Judgement(Protocol):
-    """Effect in any holder: a comparison, a change of a metric, the measured side of a published figure. A verdict that
-    comes from no method (not judged) says nothing of an interval.
-    """
+    """Effect in any holder: a comparison, a change of a metric, the measured side of a published figure."""
 
     @property
     def n(self) -> int: ...

@@ -200,9 +200,7 @@ class Lost(_Record, frozen=True, kw_only=True, tag="lost"):
 
 
 class AttemptStored(_Record, frozen=True, kw_only=True, tag="stored"):
-    """An attempt is part of the run, by folder name and SHA-256 of its `attempt.json`: on disk before the folder's name
-    is.
-    """
+    """An attempt is part of the run, by folder name and SHA-256: on disk before the folder has its name."""
 
     attempt: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_=-][A-Za-z0-9._=-]*\Z")]
     digest: str

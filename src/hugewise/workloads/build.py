@@ -279,9 +279,7 @@ _ARTEFACT, _REFERENCE, _FILES = "artefact.tar", "reference.tar", "reference.file
 
 
 class Build(TimedAsAWhole):
-    """The command is the system under test, with every CPU. Its processes come and go: a twin proves their
-    pages, or in turns a scan.
-    """
+    """The command is the system under test, with every CPU; a twin proves its processes' pages, or in turns a scan."""
 
     name = "build"
     description = (
