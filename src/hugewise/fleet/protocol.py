@@ -360,9 +360,12 @@ def installed() -> Installed:
     )
 
 
+_SOURCES = frozenset({".py", ".toml", ".sql", ".lua", ".pl", ".conf"})
+
+
 def package_digest(folder: Path) -> str:
-    """Return the SHA-256 over names and contents of the package's Python files, which wheel and checkout share."""
-    paths = sorted(folder.rglob("*.py"))
+    """Return the SHA-256 over names and contents of the package's sources, which wheel and checkout share."""
+    paths = sorted(path for path in folder.rglob("*") if path.suffix in _SOURCES)
     return reading.tree_digest({str(path.relative_to(folder)): reading.sha256(path) for path in paths})
 
 
