@@ -32,10 +32,7 @@ __all__ = ["Study", "command_study", "load", "make_plan", "open_results", "resum
 
 
 def make_plan(study: Study, *, client: ClientHost | None = None) -> Plan:
-    """Plan `study` for this machine and this user: what can run, and what is left out and why. Raises StudyError.
-
-    `client` is the host that the clients of its servers are on.
-    """
+    """Plan `study` here: what can run, and what is left out and why (`client`: their host). Raises StudyError."""
     from hugewise.session import clients, identity
 
     return identity.planned(clients.placed(study, client))
@@ -79,9 +76,7 @@ def resume(
 
 
 def open_results(folder: Path | str, *, expect: str | None = None) -> Results:
-    """Read what the run in `folder` has found so far. `expect` is the
-    last running hash that the run must have. Raises RunError.
-    """
+    """Read what the run in `folder` has found; `expect`: the last running hash that it must have. Raises RunError."""
     from hugewise.analysis import analysis
 
     return analysis.analyze(Path(folder), expect=expect)

@@ -375,9 +375,7 @@ def _lift(top: int, name: str, which: Callable[[int], list[str]], lifted: list[s
 
 
 def discard(path: Path) -> None:
-    """Remove a file or a folder with everything in it; nothing happens when it is gone. The path to it must be one that
-    nobody else can change. Raises OSError, StorageError.
-    """
+    """Remove a file or a whole folder by a path that nobody else can change. Raises OSError, StorageError."""
     with suppress(FileNotFoundError):
         descriptor = os.open(path.parent, _FOLDER & ~os.O_NOFOLLOW)
         with DirFd(descriptor, path.parent, os.geteuid()) as above:

@@ -42,9 +42,7 @@ def sync(path: Path) -> None:
 
 
 def write_whole(path: Path, data: bytes, mode: int = 0o644, owner: tuple[int, int] | None = None) -> None:
-    """Have `data` in the file `path`, on disk when this returns; at any moment it is the old file or the new one. It
-    belongs to the account and the group `owner`, else to the caller. Raises OSError, and leaves nothing beside it then.
-    """
+    """Write `data` to `path` for `owner`, synced, as the old file or the new one at any moment. Raises OSError."""
     with drafted(path, mode, owner) as file:
         file.write(data)
 
@@ -53,12 +51,9 @@ def write_whole(path: Path, data: bytes, mode: int = 0o644, owner: tuple[int, in
 def drafted(
     path: Path, mode: int = 0o644, owner: tuple[int, int] | None = None, *, over: bool = True, named: bool = True
 ) -> Iterator[BinaryIO]:
-    """Yield a file to write, which becomes `path` when the block ends well, and is removed otherwise. `over`: it takes
-    the place of what is there; else FileExistsError, whoever put it there meanwhile.
-
-    Written beside its place, synced, renamed, and the folder synced: without syncing a power cut may leave a name with
-    an empty file, or none. `named`: False for who writes many files into a folder, and syncs it once itself. Raises
-    OSError, and leaves nothing beside it then.
+    """Yield a file to write beside `path`, which it becomes when the block ends well (synced, as a power cut may else
+    leave a name without content). `over`: replace what is there, else FileExistsError; `named`: sync the folder. Raises
+    OSError.
     """
     descriptor, draft = tempfile.mkstemp(prefix=f".{path.name[:40]}.", dir=path.parent)
     try:
@@ -84,9 +79,7 @@ def drafted(
 
 @contextmanager
 def alone_in(folder: Path, patience: float = 600.0) -> Iterator[None]:
-    """Wait until no other process holds the folder, and hold it: for whoever reads what is there, and writes it anew.
-    Raises OSError, also after `patience` seconds: whoever may read the folder can hold it.
-    """
+    """Wait until no other process holds the folder, and hold it. Raises OSError, also after `patience` seconds."""
     end = time.monotonic() + patience
     held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -104,9 +97,7 @@ def alone_in(folder: Path, patience: float = 600.0) -> Iterator[None]:
 
 
 def made_folder(path: Path, *, theirs: bool = False) -> None:
-    """Make the folder `path`, with those above it, on disk. `theirs`: new ones belong to the account that called sudo,
-    where the folder above does. Raises OSError.
-    """
+    """Make `path` and those above, on disk; `theirs`: for the account that called sudo. Raises OSError."""
     if not path.is_dir():
         made_folder(path.parent, theirs=theirs)
         path.mkdir(exist_ok=True)
@@ -129,11 +120,8 @@ def caller() -> tuple[int, int] | None:
 
 
 def hand_over(folder: Path) -> None:
-    """Give a folder of root's, with all of root's files in it, to the account that called sudo; to nobody where none
-    did.
-
-    Call it as root, when nothing more is written. Until then no account can put anything in the folder, and a folder is
-    given away when all in it was, so that no name leads elsewhere. Raises OSError.
+    """Give a finished folder of root's to the account that called sudo, if any. All in it is given away before the
+    folder is, so that no name leads elsewhere. Raises OSError.
     """
     who = caller()
     if who is None:
@@ -175,9 +163,7 @@ OWN = "as root, name a folder that root alone can change; or let sudo call root 
 
 
 def own(path: Path, called: str, hint: str = OWN) -> None:
-    """Raise UserError where the caller is root and another account could change where `path` leads; `called` is what it
-    was named by. An ordinary user looks after their own folders. Raises OSError.
-    """
+    """Raise UserError where the caller is root and another account could change where `path` leads; or OSError."""
     if os.geteuid() == 0 and (why := changeable(path)) is not None:
         raise UserError(f"{called}: {why}, and could lead root elsewhere", hint=hint)
 

@@ -90,19 +90,14 @@ def stat(folder: Path) -> ProcessStat | None:
 
 
 def is_open_for_writing(folder: Path, descriptor: str) -> bool:
-    """Tell whether a descriptor of the process in `folder` (/proc/PID) is open for writing. Raises OSError.
-
-    Source: proc_pid_fdinfo(5).
-    """
+    """Tell whether a descriptor of a process is open for writing (proc_pid_fdinfo(5)). Raises OSError."""
     match = _FLAGS.search((folder / "fdinfo" / descriptor).read_text())
     return match is not None and int(match[1], 8) & os.O_ACCMODE != os.O_RDONLY
 
 
 @contextmanager
 def ended(uid: int) -> Iterator[None]:
-    """Adopt processes that the user's programs leave running, and end them when the outermost active `with` ends.
-    Earlier children of this process are left alone.
-    """
+    """Adopt processes that the user's programs leave, and end them when the outermost `with` ends."""
     with _gathered.lock:
         if _gathered.under_way == 0:
             was = ctypes.c_int()
@@ -151,10 +146,7 @@ _gathered: Final = _Gathered()
 
 
 def adopt() -> None:
-    """Have orphans among the descendants of this process become its children, however they daemonise.
-
-    Raises OSError.
-    """
+    """Have orphans among the descendants become children of this process. Raises OSError."""
     if _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 

@@ -1,28 +1,8 @@
 """Parse foreign data into values: total functions with limits.
 
-    text(data)              bytes as text
-    decoded(decoder, data)  JSON of a declared type
-    json(data)              JSON of any shape, of limited depth
-    stored(path, kind)      a file of JSON of a declared type
-    toml(text)              TOML, of limited depth
-    number(value)           a finite number of what JSON holds
-    count(value)            how many, of what JSON holds
-    figure(written)         a finite number as programs print it
-    whole(written)          a whole number as programs print it
-    content(path)           a file's bytes, at most so many
-    sha256(path)            the SHA-256 of its bytes, however many
-    opened(path)            a regular file that is no link, to be read
-    digest(file)            the SHA-256 of what is left of it
-    key_digest(key)         the name of what a store keeps under a key
-    tree_digest(files)      the SHA-256 over the names and contents of files
-    within(file, most)      its bytes, at most so many
-    kept(path)              both: its bytes
-    patiently(what)         at most so much processor time: for patterns of a user's
-    believing(what)         whatever else reading somebody's output raises
-
-Everything here returns a value or raises `UnreadableError`, whose text is the reason and whose `line` says where. Who
-calls knows what that means: an attempt *fails* with the reason, an importer names the file and the cure to its user, a
-run's folder cannot be reported. What stands in a file is never in the way of that: no depth, length or digit.
+Each function returns a value or raises `UnreadableError`, whose text is the reason and whose `line` says where. The
+caller knows what that means: an attempt *fails* with the reason, an importer names the file and the cure, a run's
+folder cannot be reported. No depth, length or digit of a file is in the way of that.
 """
 
 from __future__ import annotations
@@ -96,10 +76,7 @@ def shown(value: object) -> str:
 
 
 def content(path: Path, most: int = MOST, *, part: Literal["whole", "head", "tail"] = "whole") -> bytes:
-    """Return the bytes of a regular file, of no larger one than `most` bytes; else its first or last so many.
-
-    A pipe or a device is never waited for. Raises AbsentError, UnreadableError.
-    """
+    """Return a regular file of at most `most` bytes, or its head or tail, never waiting. Raises UnreadableError."""
     with _readable(path) as file:
         if part == "tail":
             file.seek(max(0, os.fstat(file.fileno()).st_size - most))
@@ -121,9 +98,7 @@ def digest(file: BinaryIO) -> str:
 
 
 def key_digest(key: object) -> str:
-    """Return the SHA-256 of a key in hex digits, by which a store names what is made of the key: of bytes as they are,
-    of any other value its JSON with sorted names.
-    """
+    """Return the SHA-256 of a key (bytes, or a value's JSON with sorted names) by which a store names things."""
     data = key if isinstance(key, bytes) else msgspec.json.encode(key, order="deterministic")
     return hashlib.sha256(data).hexdigest()
 
@@ -151,9 +126,7 @@ def _readable(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
-    """Open a file of a run's folder, which anybody may have made: regular, and no link. A pipe or a device is never
-    waited for. Raises OSError, and UnreadableError.
-    """
+    """Open a regular file of a run's folder, no link, without waiting. Raises OSError, UnreadableError."""
     try:
         with _regular(path, os.O_NOFOLLOW) as file:
             yield file
@@ -211,10 +184,7 @@ def text(data: bytes) -> str:
 
 
 def decoded(decoder: msgspec.json.Decoder[_Kind], data: bytes) -> _Kind:
-    """JSON of the decoder's type, with what it says nothing of modest too: depth, and digits of whole numbers.
-
-    Raises UnreadableError.
-    """
+    """Decode JSON of the decoder's type with limits on depth and digits. Raises UnreadableError."""
     _modest(data)
     return _decoded(decoder, data)
 
@@ -263,10 +233,7 @@ _ANY: msgspec.json.Decoder[Any] = msgspec.json.Decoder(Any)
 
 
 def json(data: bytes, what: str | None = None) -> Any:
-    """JSON of any shape, at most DEEPEST levels; its numbers are for `number` to judge.
-
-    Raises UnreadableError, which names `what` where it is given.
-    """
+    """Decode JSON of at most DEEPEST levels; `number` judges its numbers. Raises UnreadableError, naming `what`."""
     try:
         return _shallow(_decoded(_ANY, data.removeprefix(b"\xef\xbb\xbf")))
     except UnreadableError as error:

@@ -16,10 +16,7 @@ _SPACES = re.compile(r"[\n\t\r]")
 
 
 def printable(text: object, *, keep: str = "") -> str:
-    """`text` in one line without control, format or surrogate characters (terminal escapes, text direction).
-
-    Line ends and tabs become spaces, but for those that are to be kept.
-    """
+    """Return `text` in one line without control, format or surrogate characters, but for those in `keep`."""
     shown = str(text)
     if shown.isprintable():
         return shown

@@ -116,54 +116,6 @@ def every_cell(study: Study) -> list[Any]:
     ]
 
 
-def seen(planned: Any) -> Any:
-    """What a run's log has of a cell that is planned, with two of its arms."""
-    names = [arm.name for arm in planned.arms][1:2]
-    record = cell(planned.id, *names)
-    return msgspec.structs.replace(record, workload=planned.workload.name, values=planned.values)
-
-
-@pytest.mark.parametrize(
-    ("name", "measured", "time", "alike"),
-    [("percona-2018-hugepages", "select-only", "1h", 6), ("lpc-2024-mthp", "memcached", "90m", 2)],
-)
-def test_runs_of_a_part_tell_the_time_of_the_whole(
-    name: str, measured: str, time: str, alike: int, tmp_path: Path
-) -> None:
-    """Those of the small machine: an attempt takes 30 s where its lead and its measured part are 12 s."""
-    study = load.with_budget(load.load(load.folder() / f"{name}.toml"), 40, time)
-    cells = every_cell(study)
-    (own,) = [one for one in cells if one.id == measured]
-    assert budget.in_part(study, cells, tmp_path) == budget.declared(cells)
-    part = load.part(study, [measured])
-    write_run(tmp_path, part, normal(0.02, 6), cells=(seen(own),), pace=20.0)
-    assert budget.measured(study, cells, tmp_path) is None, "no run had them all"
-    found = budget.in_part(study, cells, tmp_path)
-    assert f"{alike} cells by earlier runs of parts of the study" in found.source
-    assert budget.in_part(study, [own], tmp_path).seconds == pytest.approx(30.0 * len(own.arms))
-    near = next(one for one in cells if one.workload is own.workload and one is not own)
-    beside = 30.0 - budget.timed(own.values)
-    assert budget.in_part(study, [near], tmp_path).seconds == pytest.approx(
-        len(near.arms) * (beside + budget.timed(near.values))
-    )
-    told = known(budget.too_small(study, cells, tmp_path))
-    room = int(told.partition("has room for ")[2].split()[0])
-    assert room == int(known(study.budget.time) / found.seconds) < 13
-    assert "a round takes about" in told
-
-
-def test_a_pilot_tells_the_time_of_a_cell_too(tmp_path: Path) -> None:
-    of = the_study(budget={"blocks": 200, "time": "10m"})
-    planned = [timed("chase", "base", "thp", "madvise"), timed("other", "base", "thp")]
-    pilot = msgspec.structs.replace(of, name=forecast.pilot_name(of.name), method="fixed-n")
-    write_run(tmp_path, pilot, normal(0.02, 6), pace=4.0)
-    found = budget.in_part(of, planned, tmp_path)
-    assert found.seconds == pytest.approx(3 * 6.0 + 2 * 6.0), "an arm that it had not takes as long as the others"
-    assert (
-        budget.in_part(of, [msgspec.structs.replace(one, kind="interleaved") for one in planned], tmp_path).seconds == 0
-    )
-
-
 @pytest.mark.parametrize("verb", ["dry run", "run"])
 def test_it_is_told_before_anything_is_measured(tmp_path: Path, verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "mine.toml"

@@ -156,4 +156,4 @@ def test_a_user_is_told_what_nothing_to_restore_rests_on(tmp_path: Path) -> None
     Journal.begin(FakeHost(), path, "run").close()
     assert journal.restore(host, path)[0].startswith(f"nothing to restore: by root's journal ({path}) no run")
     host.root = True
-    assert journal.leftovers(host, path) == []
+    assert journal.close(host, path) == []

@@ -10,13 +10,12 @@ from hugewise.errors import HugewiseError
 from hugewise.model.guest import Backing, Pages
 from hugewise.model.metric import Metric
 from hugewise.model.pages import PageTarget
-from hugewise.model.policy import Deployment, Mechanism, Treatment
+from hugewise.model.policy import Mechanism, Treatment
 from hugewise.model.trial import DeliveryThreshold
 from hugewise.model.workload import ParameterValue
 from hugewise.plan.arms import Arm
 from hugewise.plan.memory import as_begun, by_size, bytes_to_touch, fitting, pool_pages, without_short_pools
 from hugewise.plan.plan import Cell, Plan
-from hugewise.store.records import ArmRecord, CellRecord
 
 MIB, GIB = 1 << 20, 1 << 30
 
@@ -219,20 +218,10 @@ def test_a_run_that_goes_on_has_as_many_in_a_block_as_when_it_began() -> None:
     """Whatever is free by then: whom the coin draws can be made again from what is recorded."""
     whole = residents()
     plan, _ = fitting(whole, 19 * MIB)
-    assert as_begun(whole, [_record(at_most=2)]) == plan
-    assert as_begun(plan, [_record()]) == whole
-    assert as_begun(whole, [_record(copies=2)]).cells[0].copies == 2
-    assert as_begun(_twice(whole), []).cells[0].copies == 1, "runs of before had one"
-
-
-def _record(at_most: int | None = None, copies: int = 1) -> CellRecord:
-    names = ("base", "thp", "2m", "more")
-    arms = tuple(ArmRecord(name, arm(name).treatment, 0, Deployment(note="")) for name in names)
-    metric, delivery = Metric("m", "s", "lower", ""), DeliveryThreshold(0.95, 0.01)
-    return CellRecord(
-        id="one", workload="w", values={}, metric=metric, baseline="base", delivery=delivery, arms=arms,
-        at_most=at_most, copies=copies,
-    )  # fmt: skip
+    assert as_begun(whole, {"one": (2, 1)}) == plan
+    assert as_begun(plan, {"one": (None, 1)}) == whole
+    assert as_begun(whole, {"one": (None, 2)}).cells[0].copies == 2
+    assert as_begun(_twice(whole), {}).cells[0].copies == 1, "runs of before had one"
 
 
 def _twice(plan: Plan) -> Plan:

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from hugewise import published
 from hugewise.analysis.published import published_rows
 from hugewise.model.metric import NOT_IN_EMULATION
+from hugewise.model.reason import Known
 from hugewise.model.results import CellResult, Guests, PublishedFinding, PublishedPoint, Results, Verdict
 from hugewise.stats.evidence import Combined, CombinedDirection
 from tests.build import known, restated
@@ -195,7 +196,7 @@ def test_a_published_size_stands_beside_the_sign() -> None:
 def test_what_was_not_measured_for_one_reason_stands_in_one_line() -> None:
     """A page of emulated guests had a line for each of 60 figures."""
     results = restated.lpc()
-    points = [replace(one, measured=None, agreement="not measured here", reason=NOT_IN_EMULATION)
+    points = [replace(one, measured=None, agreement="not measured here", reason=Known("emulated"))
               for one in known(results.beside).points if one.entry == "memcached"]  # fmt: skip
     shown = replace(results, beside=replace(known(results.beside), points=tuple(points), findings=()))
     found = claimed([shown])

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from hugewise import published
 from hugewise.analysis.forecast import Forecast, Row
 from hugewise.model.metric import NOT_IN_EMULATION
-from hugewise.model.reason import NotInCell
+from hugewise.model.reason import Known, NotInCell
 from hugewise.model.results import LeftOut, Results
 from hugewise.report.document import Line, Table
 from hugewise.report.markdown import markdown
@@ -238,7 +238,7 @@ def test_what_was_in_the_way_is_what_it_takes() -> None:
 def emulated(results: Results, study: str) -> PageData:
     """A page of guests without a clock, on which nothing of the gain was measured."""
     points = tuple(
-        replace(one, measured=None, agreement="not measured here", reason=NOT_IN_EMULATION)
+        replace(one, measured=None, agreement="not measured here", reason=Known("emulated"))
         if claim_of(one) == GAIN.key
         else one
         for one in known(results.beside).points

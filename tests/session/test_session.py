@@ -240,7 +240,7 @@ def test_an_account_in_another_network_namespace_sees_the_run_of_root(tmp_path: 
                     ctypes.CDLL(None).unshare(0x40000000)  # CLONE_NEWNET
                     os.setresuid(65534, 65534, 65534)
                     with HostLock(LocalHost()):
-                        journal.leftovers(LocalHost())
+                        journal.close(LocalHost())
                 except LockedError as error:
                     os.write(tell, str(error.pid).encode())
                 finally:

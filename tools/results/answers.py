@@ -14,7 +14,6 @@ from typing import Literal, NamedTuple
 
 from hugewise.analysis.forecast import FEWEST, Forecast, Row
 from hugewise.analysis.published import BEYOND, NOT_HERE, ROUNDED, Size
-from hugewise.model.metric import NOT_IN_EMULATION
 from hugewise.model.reason import Known, NoMetric, NotInCell, NotPlanned, OneLevel, OtherBaseline, Reason, ZeroMedian
 from hugewise.model.results import Measured, PublishedFinding, PublishedPoint
 from hugewise.quantity import format_duration
@@ -221,7 +220,7 @@ def _obstacle(claim: SourceClaim, best: ClaimRow, untried: Sequence[Way], ways: 
     judge = f", and a cell that judges {lacks} (key also)" if lacks else ""
     if isinstance(reason, NotPlanned):
         return f"{_needed(best.data, reason.why)}; or {others}"
-    if reason == NOT_IN_EMULATION:
+    if reason == Known("emulated"):
         return others if untried or not ways else "a processor's own clock and counters (KVM)"
     if isinstance(reason, NoMetric) and lacks:
         return f"a machine that measures {lacks}, and a cell that judges it (key also)"
@@ -261,7 +260,7 @@ def _unmeasured(rows: Sequence[ClaimRow], ways: Sequence[Way]) -> list[Way]:
         cells = [row.cell] if isinstance(row, PublishedPoint) else [level.cell for level in row.measured]
         if not claim_row.lacking:
             own = [way for way in ways if way.study == claim_row.data.runs[0].results.study]
-            if claim_row.reason == NOT_IN_EMULATION:  # what needs a processor is measured where guests have one
+            if claim_row.reason == Known("emulated"):  # what needs a processor is measured where guests have one
                 own = [way for way in own if not way.guests]
             tried += [way for way in own if any(map(way.has, cells))]
     return [way for way in ways if way not in tried]

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from hugewise import published, workloads
 from hugewise.analysis.changes import known_metrics
 from hugewise.analysis.published import BEYOND, PublishedFigure, Size, agreement, agreement_of_change, figures, size
-from hugewise.model.metric import NOT_IN_EMULATION
+from hugewise.model.reason import Known
 from hugewise.model.results import DIRECTIONS, Measured, PublishedFinding, PublishedPoint, Results
 from hugewise.published import Published
 from hugewise.report.reasons import in_words
@@ -449,7 +449,7 @@ def in_emulation(runs: Iterable[Results]) -> str:
     """Return what measures the quantities that emulated guests did not; empty where nothing was missed for that."""
     for results in runs:
         guests = results.guests
-        if guests is None or not any(row.reason == NOT_IN_EMULATION for row in _rows(results)):
+        if guests is None or not any(row.reason == Known("emulated") for row in _rows(results)):
             continue
         what = "What emulated guests do not measure is measured where guests run under KVM (/dev/kvm)"
         if guests.counting:

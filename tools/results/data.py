@@ -10,6 +10,8 @@ import msgspec
 from hugewise import reading
 from hugewise.analysis.forecast import Forecast
 from hugewise.errors import RunError
+from hugewise.model.metric import NOT_IN_EMULATION
+from hugewise.model.reason import Known
 from hugewise.model.results import Results
 from hugewise.model.trial import Attempt
 from hugewise.stats.evidence import RunEvidence
@@ -42,13 +44,16 @@ class PageData(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _RUNS = msgspec.json.Decoder(PageRun)
+_OF_BEFORE, _OF_NOW = (b'"reason":' + msgspec.json.encode(reason) for reason in (NOT_IN_EMULATION, Known("emulated")))
+"""A reason as earlier versions stored it, in words, and as it is stored now."""
 
 
 def read(path: Path) -> PageData:
     """Return the data of a page. Raises RunError where they cannot be read."""
     try:
         found = folder.read_compacted(path, _MOST_RUNS)
-        runs = [reading.decoded(_RUNS, text) for name, text in found.items() if name.startswith(_RUN)]
+        texts = [text.replace(_OF_BEFORE, _OF_NOW) for name, text in found.items() if name.startswith(_RUN)]
+        runs = [reading.decoded(_RUNS, text) for text in texts]
     except (OSError, reading.UnreadableError) as error:
         raise RunError(f"{path} cannot be read: {error}", hint="put a copy of it back") from None
     if not runs:

@@ -40,6 +40,8 @@ pub struct Outcome {
     pub placed: u64,
     pub refused: u64,
     pub why: Option<&'static str>,
+    /// The heap is not glibc's: an allocator that is may cut its pieces from a region of the layout.
+    pub foreign: bool,
 }
 
 /// Lay the heap out.
@@ -55,7 +57,9 @@ pub unsafe fn lay_out(libc: &Libc, layout: &Layout, envp: *const *const c_char) 
         placed: 0,
         refused: 0,
         why: Some(why),
+        foreign: false,
     };
+    let foreign = |why| Outcome { foreign: true, ..not(why) };
     let (Some(mallopt), Some(malloc), Some(realloc), Some(free), Some(sbrk)) =
         (libc.mallopt, libc.malloc, libc.realloc, libc.free, libc.sbrk)
     else {
@@ -74,10 +78,10 @@ pub unsafe fn lay_out(libc: &Libc, layout: &Layout, envp: *const *const c_char) 
         let is_there = !first.is_null() && (first as usize) < end && end - (first as usize) < NEAR;
         free(first);
         if libc.is_replaced(first, FIRST) {
-            return not("malloc is not glibc's");
+            return foreign("malloc is not glibc's");
         }
         if !is_there {
-            return not(
+            return foreign(
                 "malloc does not take its memory from the heap (brk): another allocator, or glibc.malloc.hugetlb=2",
             );
         }
@@ -110,7 +114,7 @@ pub unsafe fn lay_out(libc: &Libc, layout: &Layout, envp: *const *const c_char) 
             (0, _) => Some("the kernel refuses the advice"),
             _ => Some("the pool is short"),
         };
-        Outcome { from, size, short, placed, refused, why }
+        Outcome { from, size, short, placed, refused, why, foreign: false }
     }
 }
 

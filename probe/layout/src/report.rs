@@ -35,7 +35,7 @@ pub fn append(path: &[u8], layout: &[u8], outcome: &Outcome) {
         .number(outcome.placed)
         .say(b",\"refused\":")
         .number(outcome.refused)
-        .say(b",\"why\":");
+        .say(if outcome.foreign { b",\"foreign\":true,\"why\":" } else { b",\"why\":" });
     match outcome.why {
         Some(why) => line.say(b"\"").say(why.as_bytes()).say(b"\"}\n"),
         None => line.say(b"null}\n"),

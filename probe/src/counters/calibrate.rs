@@ -4,7 +4,7 @@
 //! The work: first touches of base pages, loads and stores that miss both levels of the TLB, then such as only the first
 //! level misses, calls into more pages of code than any instruction TLB holds, and branches that cannot be foreseen.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hint::black_box;
 use std::io;
 use std::ptr::null_mut;
@@ -24,13 +24,15 @@ const CYCLES: &str = "cycles";
 
 /// Name by name why a counter gives nothing here, or None: those that stay 0 over the work are among them. Those that may
 /// be 0 on a machine that is well (nested walks outside a guest) are in `silent`, and are not looked at that closely.
-pub fn tried(names: &[String], silent: &[String]) -> BTreeMap<String, Option<String>> {
-    let mut found = BTreeMap::new();
+/// Second, the names of those that count a part alone.
+pub fn tried(names: &[String], silent: &[String]) -> (BTreeMap<String, Option<String>>, BTreeSet<String>) {
+    let (mut found, mut partial) = (BTreeMap::new(), BTreeSet::new());
     for name in names {
         let mut counters = Counters::open(std::slice::from_ref(name), Target::Own);
         let reasons = counters.reasons();
         let is_missing = reasons.values().all(Option::is_some) && counters.is_closed();
         found.extend(reasons);
+        partial.extend(counters.partial());
         if is_missing {
             continue;
         }
@@ -43,10 +45,11 @@ pub fn tried(names: &[String], silent: &[String]) -> BTreeMap<String, Option<Str
                 (Some(_), _) => continue,
                 (None, _) => count.reason.unwrap_or_default(),
             };
+            partial.remove(&label);
             found.insert(label, Some(reason));
         }
     }
-    found
+    (found, partial)
 }
 
 /// How many events are counted at once on general counters, or None without any.
@@ -190,7 +193,7 @@ mod tests {
     #[test]
     fn the_work_can_be_done_and_makes_faults() {
         let names = ["task-clock".to_owned(), "faults=page-faults".to_owned(), "nothing=dummy".to_owned()];
-        let found = tried(&names, &[]);
+        let (found, _) = tried(&names, &[]);
         assert_eq!(found.len(), 3);
         assert!(found["nothing"].as_ref().unwrap().contains("unknown counter"));
         if found["task-clock"].is_none() {
@@ -202,8 +205,8 @@ mod tests {
     fn what_stays_at_zero_is_told_unless_it_may() {
         // Nothing here moves it: perf-list(1), `emulation-faults` is of instructions that the kernel emulates.
         let names = ["emulation-faults".to_owned()];
-        let strict = tried(&names, &[])["emulation-faults"].clone();
-        let lenient = tried(&names, &names)["emulation-faults"].clone();
+        let strict = tried(&names, &[]).0["emulation-faults"].clone();
+        let lenient = tried(&names, &names).0["emulation-faults"].clone();
         if lenient.is_none() {
             assert_eq!(strict.as_deref(), Some("it stays 0 over work that must make it count"));
         } else {

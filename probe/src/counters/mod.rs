@@ -27,8 +27,12 @@ pub struct CountersArgs {
 
 /// `hugewise-probe counters`.
 pub fn main(args: &CountersArgs) -> io::Result<()> {
-    let mut counters = Counters::open(&names::tried(), Target::Own).reasons();
+    let opened = Counters::open(&names::tried(), Target::Own);
+    let (mut counters, mut partial) = (opened.reasons(), opened.partial());
+    drop(opened);
     let slots = calibrate::slots();
-    counters.extend(calibrate::tried(&args.tries, &args.silent));
-    emit(&Event::Available { counters, slots })
+    let (tried, tried_partial) = calibrate::tried(&args.tries, &args.silent);
+    counters.extend(tried);
+    partial.extend(tried_partial);
+    emit(&Event::Available { counters, partial, slots })
 }

@@ -5,7 +5,7 @@
 //! scaled by enabled/running time, as `perf stat` does, and both times are told: whoever judges takes none that ran for
 //! less than all of its time. Mechanism: perf_event_open(2).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use perf_event::{CountAndTime, Counter};
@@ -69,6 +69,12 @@ impl Counters {
     /// The values so far, of living and of ended processes; times are nanoseconds summed over processes and threads.
     pub fn read(&mut self) -> BTreeMap<String, Count> {
         self.groups.iter_mut().flat_map(Group::read).collect()
+    }
+
+    /// Names of the counters that are open and count a part alone (user mode), of which `reasons` has the reason too.
+    pub fn partial(&self) -> BTreeSet<String> {
+        let members = self.groups.iter().flat_map(|group| &group.members);
+        members.filter(|member| matches!(member.state, Ok(Some(_)))).map(|member| member.label.clone()).collect()
     }
 
     /// Name by name, the reason why a counter is missing, or None where it was opened in full.

@@ -3,7 +3,7 @@
 //! `hugewise-probe describe --examples` prints one of each kind, and a Python test decodes them: that is the contract.
 //! Readers ignore unknown fields; `VERSION` rises when a meaning changes. Nothing is written inside a timed region.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
 use clap::ValueEnum;
@@ -171,9 +171,11 @@ pub enum Event {
         wall_ns: u64,
     },
     /// `hugewise-probe counters`: which counters this machine gives, by name, or why not; `slots`: how many events it
-    /// counts at once on general counters, null without a PMU.
+    /// counts at once on general counters, null without a PMU; `partial`: those that count user mode alone.
     Available {
         counters: BTreeMap<String, Option<String>>,
+        #[serde(default)]
+        partial: BTreeSet<String>,
         #[serde(default)]
         slots: Option<u64>,
     },

@@ -1,5 +1,7 @@
 //! One example of each event, which the reader's tests decode. That is the contract.
 
+use std::collections::BTreeSet;
+
 use crate::common::usage::Usage;
 use crate::protocol::event::{Count, Event, Fault, FaultRound, Range, Scope, Source, Tlb, VERSION, Value, named};
 use crate::protocol::folios::Folios;
@@ -107,6 +109,7 @@ fn following(event: &Event) -> Option<Event> {
         },
         Event::Fragmented { .. } => Event::Available {
             counters: named([("task-clock", None), ("cycles", Some("not offered by this processor".into()))]),
+            partial: BTreeSet::from(["instructions".into()]),
             slots: Some(6),
         },
         Event::Available { .. } => {

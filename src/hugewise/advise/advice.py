@@ -1,9 +1,7 @@
-"""Record of an advice: the question, and the result of each phase. Pure, except for the advice's folder; `text` has the
-words.
+"""Record of an advice: the question, and the result of each phase. Pure, except for the advice's folder.
 
-Under sudo the folder above an advice belongs to the account that called, which also runs the measured program. That
-account could replace the folder of an advice under way by a link to files of root's. So root makes the folder, holds it
-by a descriptor, and writes below the descriptor alone. For an ordinary user it is a plain path.
+Under sudo the folder above an advice belongs to the account that called, which also runs the measured program and could
+put a link in its place. So root makes the folder, holds it by a descriptor, and writes below the descriptor alone.
 """
 
 from __future__ import annotations
@@ -124,9 +122,7 @@ class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Advice(msgspec.Struct, kw_only=True):
-    """An advice, as far as it has come. Folders are those of runs; `cwd` is where its command is run; `command` is the
-    command line that asked for it, as words: none where a program asked.
-    """
+    """An advice, as far as it has come; folders are those of runs, `command` is the command line that asked for it."""
 
     format: int = FORMAT
     question: Question
@@ -195,9 +191,7 @@ def confirmed(
 
 
 def with_earlier_runs(last: Confirmed, results: Results, cell: CellResult, comparison: Comparison) -> Confirmed:
-    """Return the confirmation judged with the earlier runs of the same question that its run names. A direction that
-    all of them together do not have is no verdict.
-    """
+    """Return the confirmation judged with the earlier runs of its question; a direction that all deny is no verdict."""
     every = earlier.together(results).get((cell.cell, comparison.arm, comparison.metric))
     if every is None:
         return last

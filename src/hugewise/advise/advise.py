@@ -1,9 +1,6 @@
 """Phases of an advice, one run each, and the record `results/advice/<when>/advice.json`.
 
-The record is written after every phase, so that an interrupted advice tells what it knows and can be resumed. Each run
-restores the machine, as any run does.
-
-The confirmation tests the setting that the screening chose, with the runner-up beside it.
+The record is written after every phase, so that an interrupted advice tells what it knows and can be resumed.
 """
 
 from __future__ import annotations
@@ -153,12 +150,7 @@ def record_with_runner_up(screen: Screen, found: Results, chosen: str) -> Screen
 
 
 def runner_up_of(advice: Advice, pilot: ProgramAsIs, seconds: float) -> str:
-    """Return the setting that the confirmation measures beside the chosen setting: the runner-up; empty for want of
-    time.
-
-    The runner-up makes each block longer by half. Where the time would then hardly be enough for a verdict, the
-    runner-up is left out.
-    """
+    """Return the setting measured beside the chosen one; empty where its longer blocks would cost the verdict."""
     if advice.screen is None or not advice.screen.runner_up:
         return ""
     least = power.least_pairs(1 - advice.question.confidence, pilot.declared(seconds), pilots.COPIES)
@@ -182,9 +174,7 @@ def advise(
     lock: HostLock | None = None,
     command: Sequence[str] = (),
 ) -> tuple[Advice, Path]:
-    """Find out what to set for a workload; the advice and its folder (`AdviceFolder`, where it is one of several).
-    Interrupted, it says so in its state. `command`: the command line that asked, which it keeps, as its runs do.
-
+    """Find out what to set for a workload; return the advice and its folder. `command`: the command line to keep.
     Raises UserError where the workload cannot be measured, HugewiseError.
     """
     questions.check(asked)
@@ -203,9 +193,7 @@ def resume(
     listener: progress.Listener = lambda _: None,
     lock: HostLock | None = None,
 ) -> tuple[Advice, Path]:
-    """Go on with an advice that was interrupted; its runs are in `results`. One that is finished is what it was. Raises
-    UserError where there is none, or it was begun elsewhere, HugewiseError.
-    """
+    """Go on with an interrupted advice, whose runs are in `results`; a finished one is returned. Raises UserError."""
     folder = folder.absolute()
     record = record or AdviceFolder(folder)
     found = record.read(RECORD, Advice, FORMAT)
@@ -231,7 +219,7 @@ def _conducted(asking: Asking) -> tuple[Advice, Path]:
 def _phases(asking: Asking) -> tuple[Advice, Path]:
     advice = asking.advice
     try:
-        for phase in (_pilot, _screen, _confirm):
+        for phase in (_run_pilot, _screen, _confirm):
             phase(asking)
             asking.keep()
         advice.arrived = "finished"
@@ -258,7 +246,7 @@ def _candidates_that_fit(found: pilots.ProgramAsIs, most: int, seconds: float, a
     return 0 if pilots.needed(found, seconds, alpha, 0.0) else 1
 
 
-def _pilot(asking: Asking) -> None:
+def _run_pilot(asking: Asking) -> None:
     advice = asking.advice
     if advice.pilot is not None:
         return

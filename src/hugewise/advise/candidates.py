@@ -102,9 +102,7 @@ _POOL_NEEDS_ROOT = NeedsRoot("filling a pool needs root")
 
 
 class CandidateRule(NamedTuple):
-    """`use` of the study, or why there is none (empty: it has nothing to do with such a program); `reason` says what it
-    would be good for.
-    """
+    """Rule: `use` of a study, or why there is none (empty: no such program); `reason`: what it would be good for."""
 
     name: str
     reach: Reach

@@ -1,11 +1,8 @@
-"""Decision between settings by effect, footprint and reach. Pure.
+"""Decision between settings by effect, footprint (all memory that others cannot have) and reach. Pure.
 
-A setting is dominated by another that is at least as good in effect, footprint and reach, and better in one. Effects
-are compared in whole margins and footprints in whole percents (`_STEP`), on one grid for all settings: so noise does
-not order equal settings, and dominance has no circles. A setting with an unknown value takes no part.
-
-A footprint is all memory that other programs cannot have meanwhile. Unknown values are None, never 0. A total sums the
-known values; without resident memory there is no total.
+A setting is dominated by another that is at least as good in all three, and better in one. Effects are compared in
+whole margins and footprints in whole percents (`_STEP`), on one grid: so noise does not order equal settings, and
+dominance has no circles. A setting with an unknown value (None, never 0) takes no part.
 """
 
 from __future__ import annotations
@@ -43,9 +40,7 @@ class SettingFootprint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FootprintChange(msgspec.Struct, frozen=True, kw_only=True):
-    """Total footprint over that of the baseline, of attempts of the same blocks: the typical ratio, and its interval by
-    itself at `confidence` (by inversion, as for times); an end is None where the pairs do not bound it.
-    """
+    """Typical ratio of the total footprint to the baseline's within blocks, with its interval by itself."""
 
     ratio: float
     low: float | None
@@ -117,9 +112,7 @@ class MeasuredSetting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TradeOff(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of the table: a setting that could be set. `dominated_by` names one that is at least as good in all, and
-    better in something; empty where there is none, or too little is known. `why`: why nothing is known of it.
-    """
+    """A row of the table: a setting; `dominated_by` one that is nowhere worse; `why` nothing is known of it."""
 
     name: str
     reach: Reach | None
@@ -179,9 +172,7 @@ _CHANCE = 0.8
 def pairs_to_decide(
     pairs: Sequence[tuple[Attempt, Attempt]], metric: str, *, margin: float, alpha: float
 ) -> int | None:
-    """Return the pairs that decide a comparison 4 times in 5, if the effect is what these pairs show on average: that
-    there is a difference, or none above the margin. None where these pairs are too few, or no number of them decides.
-    """
+    """Return the pairs that decide a comparison 4 times in 5 if the effect is as in these; None where none do."""
     logs = _logs(pairs, metric)
     if len(logs) < _PLANNED or not (sd := stdev(logs)):
         return None
@@ -191,9 +182,7 @@ def pairs_to_decide(
 
 
 def decisive(pairs: Sequence[tuple[Attempt, Attempt]], metrics: Iterable[str], alpha: float) -> str:
-    """Return a sentence on the first of the metrics, all better low, that leans to one side in so many pairs that the
-    sign test rejects at `alpha`; empty where none does.
-    """
+    """Return a sentence on the first metric (all better low) that the sign test rejects at `alpha`; else empty."""
     for metric in metrics:
         logs = [log for log in _logs(pairs, metric) if log]
         lower = sum(log < 0 for log in logs)
@@ -217,9 +206,7 @@ def failures(cell: CellResult) -> dict[str, str]:
 
 
 def fails(one: Comparison, cell: CellResult) -> bool:
-    """Return whether the arm's runs fail, or cannot be started, more often than the baseline's: any of them where none
-    of the baseline's did; else by Fisher's exact test, one-sided, at 5%.
-    """
+    """Return whether the arm's runs fail more often than the baseline's (Fisher's exact test, one-sided, at 5%)."""
     runs = {arm.arm: (arm.failed, arm.failed + arm.n) for arm in cell.arms}
     mine, of_mine = runs.get(one.arm, (0, 0))
     theirs, of_theirs = runs.get(one.baseline, (0, 0))
@@ -237,9 +224,7 @@ def _cost(ratio: float | None, better: str) -> float | None:
 
 
 def runner_up(estimates: Mapping[str, float | None], better: str, chosen: str, out: Iterable[str] = ()) -> str:
-    """Return the best of the others by its estimate, of those that are not `out`; empty where there is none. Who has no
-    finite ratio has failed, and is nobody's second.
-    """
+    """Return the best of the other settings by its finite estimate, without `out`; empty where there is none."""
     gone = {chosen, *out}
     known = {name: cost for name, ratio in estimates.items() if (cost := _cost(finite(ratio), better)) is not None}
     return min((name for name in known if name not in gone), key=known.__getitem__, default="")

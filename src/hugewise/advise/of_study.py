@@ -1,10 +1,7 @@
-"""Advice for each cell of a study, one after the other: as for a command, each with a share of the time.
+"""Advice for each cell of a study, in turn: as for a command, each with a share of the time.
 
-The record is `results/advice/<when>/study.json`, beside a folder for each cell. It lists cells without an advice, with
-the reason.
-
-An advice keeps `[between]` and `[validity]`, and of `[design]` what does not depend on the arms of a block: it has
-other arms than the study, in a different number in each phase.
+The record is `results/advice/<when>/study.json`, beside a folder for each cell. An advice keeps `[between]` and
+`[validity]`, and of `[design]` what does not depend on the arms of a block, of which it has others.
 """
 
 from __future__ import annotations
@@ -81,9 +78,7 @@ class CellAdvice(msgspec.Struct, kw_only=True):
 
 
 class StudyAdvice(msgspec.Struct, kw_only=True):
-    """The advices of a study's cells, as far as they have come. `time`: seconds for all of them; `seconds`: spent;
-    `command`: the command line that asked, as words.
-    """
+    """The advices of a study's cells, as far as they have come; `time`: seconds for all, `seconds`: spent."""
 
     format: int = FORMAT
     study: str
@@ -100,9 +95,7 @@ class StudyAdvice(msgspec.Struct, kw_only=True):
 
 
 def cell_questions(study: Study, *, seconds: float | None, **asked: Any) -> StudyAdvice:
-    """Return the questions about each cell of `study`: `asked` as in `Question`. `seconds` are for all of them together
-    (None: 10 minutes for each). Raises StudyError, and UserError where no cell can be advised on.
-    """
+    """Return the questions about each cell; `seconds` for all (None: 10 minutes each). Raises UserError."""
     cells = [_cell(one, study, asked) for one in resolve(study, workloads.discover())]
     askable = [one for one in cells if not one.why]
     if not askable:
@@ -142,10 +135,8 @@ def _refused(one: Resolved, study: Study) -> str | None:
 def advise(
     asked: StudyAdvice, results: Path, *, listener: progress.Listener = lambda _: None, lock: HostLock | None = None
 ) -> tuple[StudyAdvice, Path]:
-    """Advise on each cell in turn; the record and its folder. Interrupted, it says so by what it has `arrived` at.
-
-    What is left of the time is shared evenly by the cells that are left, so that what one does not need goes to the
-    others. A cell that cannot be measured is told with the reason, and the others go on. Raises HugewiseError.
+    """Advise on each cell in turn; return the record and its folder. What is left of the time is shared evenly by the
+    cells left; a cell that cannot be measured is told with the reason. Raises HugewiseError.
     """
     record = AdviceFolder.new(results)
     with storing(f"the advice {record.path}"):
@@ -246,9 +237,7 @@ def _keep(found: StudyAdvice, record: AdviceFolder) -> None:
 
 
 def study_summary(found: StudyAdvice) -> Iterator[str]:
-    """Yield the answers, each said once for all cells that it holds for; then the cells without one, with the reason.
-    What is claimed of several cells is not claimed of all together.
-    """
+    """Yield the answers, each once for all of its cells, then the cells without one, with the reason."""
     groups: dict[str, list[tuple[str, str]]] = {}
     for one in found.cells:
         if one.advice is not None:
@@ -272,7 +261,7 @@ def study_summary(found: StudyAdvice) -> Iterator[str]:
 
 
 def whole(found: StudyAdvice) -> Iterator[str]:
-    """All of it: the answers, and what stands behind the one of each cell."""
+    """Yield all of it: the answers, and what stands behind the one of each cell."""
     yield from study_summary(found)
     for one in found.cells:
         if one.advice is not None:

@@ -99,9 +99,8 @@ class ProgramAsIs(msgspec.Struct, frozen=True, kw_only=True):
         return power.declared(self.pairs_in(seconds))
 
     def shown_in(self, seconds: float, alpha: float) -> float | None:
-        """Return the smallest change that so much time shows four times in five, as a share, or None.
-
-        The chance is an average over the deviations that the few pairs of the pilot leave possible.
+        """Return the smallest change that so much time shows four times in five, averaged over the deviations that the
+        pilot leaves possible; or None.
         """
         pairs, declared = min(self.pairs_in(seconds), _FOLLOWED), min(self.declared(seconds), 2 * _FOLLOWED)
         least = power.least_pairs(alpha, declared, COPIES)
@@ -122,9 +121,7 @@ class ProgramAsIs(msgspec.Struct, frozen=True, kw_only=True):
 def judge_pilot(
     blocks: Sequence[Block], folder: Path, seconds: float, metric: str = "wall_s", *, service: bool = False
 ) -> ProgramAsIs:
-    """Judge the pilot, also by the judged `metric`; for a `service` it ran the load. Raises UserError where the program
-    cannot be measured, with the cure.
-    """
+    """Judge the pilot, also by `metric`; a `service` ran its load. Raises UserError for what cannot be measured."""
     attempts = [one for block in blocks for one in block.attempts]
     ended = [one for one in attempts if one.state == "accepted" and one.wall_s is not None]
     failed = [one for one in attempts if one.state == "failed"]
@@ -156,9 +153,7 @@ def judge_pilot(
 
 
 def never_ran(blocks: Sequence[Block], *, service: bool = False) -> UserError | None:
-    """Return why no run of the program came to its clock, with the cure; None where a run did (or failed there), or
-    where nothing is known of any. Also for a pilot that an error broke off: the tries themselves tell more.
-    """
+    """Return why no run of the program came to its clock, with the cure; None where one did, or nothing is known."""
     attempts = [one for block in blocks for one in block.attempts]
     if any(one.state in ("accepted", "failed") for one in attempts):
         return None
@@ -224,9 +219,7 @@ def _outputs(folder: Path, ended: Sequence[Attempt]) -> Iterator[str | None]:
 
 
 def needed(found: ProgramAsIs, seconds: float, alpha: float, spent: float) -> str:
-    """Return the time to give in all, as an option has it, where `seconds` of confirmation have no room for as many
-    pairs as any verdict needs; empty where they have. `spent`: seconds that the pilot took.
-    """
+    """Return the `--time` that any verdict needs where `seconds` of confirmation are too few; else empty."""
     least = power.least_pairs(alpha, found.declared(seconds), COPIES)
     if least is not None and found.pairs_in(seconds) >= least:
         return ""
@@ -254,9 +247,7 @@ def time_remark(found: ProgramAsIs, seconds: float, alpha: float) -> str:
 def remarks(
     found: ProgramAsIs, *, service: bool = False, loaded: bool = False, uncounted: bool = False
 ) -> Iterator[str]:
-    """Yield remarks on what stands in the way of an answer. `loaded`: of a `service`, the time of a load is judged;
-    `uncounted`: of a load that does not report its work.
-    """
+    """Yield what stands in the way of an answer; `uncounted`: of a load that does not report its work."""
     if service and 0 < found.memory < _EMPTY:
         yield (
             f"the server has {readable_size(found.memory)} of memory: if that is less than in production, have it hold"

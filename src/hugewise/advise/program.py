@@ -1,9 +1,4 @@
-"""Program that holds a workload's memory.
-
-Some servers take pages of a pool by an option of their own: PostgreSQL for its shared buffers, MariaDB for its buffer
-pool. Such a server gets a candidate of its own beside those of malloc. The size of PostgreSQL's pool is the memory that
-the pilot saw mapped; MariaDB is asked.
-"""
+"""Program that holds a workload's memory, and its own option for pages of a pool or transparent huge pages."""
 
 from __future__ import annotations
 
@@ -30,10 +25,7 @@ _PORTS = 1 << 10  # port numbers are written and never used: nothing is started
 
 
 def program_of(workload: Workload, values: Mapping[str, ParameterValue]) -> tuple[str, ...]:
-    """Return the words of the program whose pages a workload is about: its first server, or the timed command.
-
-    Raises HugewiseError where the workload lacks something that it would be made of.
-    """
+    """Return the words of a workload's program: its first server, or the timed command. Raises HugewiseError."""
     if isinstance(workload, Staged):
         ports = tuple(range(_PORTS, _PORTS + workload.ports))
         procedure = workload.procedure(
@@ -62,9 +54,7 @@ def is_own(workload: Workload, values: Mapping[str, ParameterValue]) -> bool:
 
 
 def thp_option(allocator: str, asked: Question, words: Sequence[str]) -> Mapping[str, Any] | str | None:
-    """Return how the program is told to ask for transparent huge pages, as a candidate has it; why it cannot be told;
-    None where no such option is known. `words`: of the command, or of the server.
-    """
+    """Return the candidate's option for transparent huge pages, why there is none, or None where none is known."""
     known = environment(asked)
     found = own_option(allocator, words, os.environ if known is None else known, server=asked.of_service)
     if not isinstance(found, OwnOption):
@@ -77,9 +67,7 @@ _SPARE = 1  # pages: with them on, PostgreSQL counts one more than it fills
 
 
 def own_options(found: ProgramAsIs, asked: Question, sizes: PageSizes) -> Mapping[int, Mapping[str, Any] | str]:
-    """Return, by size of a pool's pages, the parameters of the arm whose server takes them, or why it cannot; empty
-    where its server is not known to have such an option.
-    """
+    """Return, by size of a pool's pages, the parameters of the arm whose server takes them, or why it cannot."""
     words = tuple(map(str, asked.workload.get("parameters", {}).get("server", ()))) if asked.of_service else ()
     if server_of(words) is None:
         return {}

@@ -74,9 +74,7 @@ def command(
     prepare: Sequence[str] = (),
     stdin: str = "",
 ) -> dict[str, Any]:
-    """Return the workload table of a command, judged by a metric of it or by a value in its output; `prepare` is a
-    command that is run before each attempt, `stdin` a file that is the command's standard input.
-    """
+    """Return the table of a command; `values` are metrics in its output, `prepare` runs before each attempt."""
     parameters: dict[str, Any] = {"argv": list(argv)}
     parameters |= {"prepare": list(prepare)} if prepare else {}
     parameters |= {"values": list(values)} if values else {}
@@ -87,9 +85,7 @@ def command(
 def service(
     server: Sequence[str], load: Sequence[str], *, seconds: float, metric: str | None = None, **given: Any
 ) -> dict[str, Any]:
-    """Return the workload table of a server under a load. `given`: other parameters of the workload `service`, left out
-    where they are empty; `seconds`: the time for all of the advice.
-    """
+    """Return the workload table of a server under a load; `given`: other parameters of the workload `service`."""
     least, most = _READY_S
     parameters = {
         "server": list(server),
@@ -158,10 +154,8 @@ def confirmation(
     *,
     beside: SettingCandidate | None = None,
 ) -> Study:
-    """Return the study whose verdict is the advice's: the chosen one against what is there, `declared` for so many
-    pairs.
-
-    `beside` is measured in the same blocks: it claims nothing, and the verdict on the chosen one ends the run.
+    """Return the study of the advice's verdict: `chosen` against what is there, for `declared` pairs; `beside` claims
+    nothing.
     """
     budget = {"blocks": declared, "time": f"{max(1.0, seconds):.0f}s"}
     uses = [AS_IS, chosen.use, *([beside.use] if beside is not None else [])]
@@ -176,9 +170,7 @@ def _takes_pool(workload: str) -> bool:
 
 
 def asks(study: Study) -> tuple[object, ...]:
-    """Return what a phase's run must have in common with its study. The run keeps the time that was left when it began,
-    and the policies that the host's settings called for then.
-    """
+    """Return what a phase's run must share with its study; time left, and policies for host settings, may differ."""
     asked = [(use.name, use.parameters) for use in study.workload]
     return (
         study.name,

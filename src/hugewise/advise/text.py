@@ -80,9 +80,7 @@ def _end(ratio: float) -> str:
 
 
 def joint_confidence(verdicts: int, answers: int, each: float, wrong: float) -> str:
-    """Return the text about the joint confidence of several answers, of which each verdict is wrong with a chance of at
-    most `each`.
-    """
+    """Return the text on the joint confidence of answers whose verdicts are each wrong with at most chance `each`."""
     rest = "" if verdicts == answers else f", {verdicts} of which rest on a verdict"
     alone = f"{100 * (1 - each / verdicts):.4g}%"
     return (
@@ -171,7 +169,7 @@ def _to_weigh(found: Advice, last: Confirmed) -> bool:
 
 
 def in_short(found: Advice) -> str:
-    """The answer in a few words: `set advised`, `leave as it is`, `undecided: advised`."""
+    """Return the answer in a few words: `set advised`, `leave as it is`, `undecided: advised`."""
     last = found.confirmed
     if last is None:
         if found.arrived != "finished":
@@ -300,7 +298,7 @@ def notes(found: Advice, *, short: bool) -> Iterator[str]:
 
 
 def delivered(found: Advice) -> Iterator[str]:
-    """The share of memory above base pages in the confirmation."""
+    """Yield the share of memory above base pages in the confirmation."""
     last = found.confirmed
     if last is not None and last.huge_after is not None:
         before = "" if last.huge_before is None else f" ({100 * last.huge_before:.0f}% before)"
@@ -361,9 +359,7 @@ def report_lines(reports: Sequence[Path]) -> tuple[str, ...]:
 
 
 def ending(found: Advice, folder: Path, reports: Sequence[Path] = (), *, files: bool = False) -> tuple[str, ...]:
-    """Return the end of an advice on a terminal: the answer, the table, notes, and `where` the rest is. `files`: leave
-    room for the lines about files.
-    """
+    """Return the end of an advice on a terminal; `files`: leave room for the lines about files."""
     rows = settings(found)
     shown = list(settings_table(found, rows))
     remarks = [*_what_is_known(found, rows), *notes(found, short=True), *causes(found)[:1], *delivered(found)]
@@ -405,9 +401,7 @@ def _setting(row: TradeOff) -> tuple[str, ...]:
 def fitted(
     answer: Sequence[str], settings: Sequence[str], notes: Sequence[str], where: Sequence[str], *, files: bool
 ) -> tuple[str, ...]:
-    """Return the lines that fit into 15 lines of 80 columns. The first row of a table is its head; a line says how many
-    rows are left out. Where there is no room, notes are left out, then rows. A command to copy is never broken.
-    """
+    """Return the lines that fit into 15 of 80 columns: notes are left out first, then rows, never a command."""
     room = LINES - (_FILES if files else 0)
     before = [line for one in answer for line in _wrapped(one, _ANSWER)]
     told = [_wrapped(one, _NOTE) for one in notes]

@@ -1,28 +1,14 @@
-"""Analysis of a run's folder: the methods see the stored blocks again, and everything is summed up.
+"""Analysis of a run's folder: the methods see the stored blocks again, and everything is summed up. No machine is
+asked.
 
-Nothing here asks the machine: a run can be analysed anywhere.
+Only accepted attempts are summed up, as for medians.
 
-What the memory of a cell was when its attempts began, and what they swapped. Pure.
+A command, or a load, that does less work under an arm ends sooner, which is not the pages' doing. Only its own value
+`operations` tells how much was done. Where arms differ in it by more than chance, the report says so; by more than the
+margin, a time has no verdict: a time for each operation, or a rate, has one.
 
-What the guests of each arm were, summed up over its attempts. Pure.
-
-What was recorded within attempts beside their metrics: the throughput of each second, and facts. Pure.
-
-Only accepted attempts are looked at, as for medians: what was rejected, failed or abandoned has nothing to settle.
-
-Whether the arms of a comparison did the same work, where a time is judged that speaks of all of it. Pure.
-
-A command, or a load of a service, that does less work under an arm is sooner done, and nothing of that is the pages'.
-How much was done only it can say itself, by a value `operations`: the bytes that went through a server's sockets are
-not kept once these are closed, and its CPU time is what the pages change. So without that value it is said that nobody
-knows. Where it says it and the arms differ by more than chance, that is said; where they differ by more than the
-margin, there is no verdict on such a time: one for each operation, or a rate, has one.
-
-The results of a run that goes on, again and again: what was read and judged before is not read and judged again.
-
-A log only grows, and its running hash proves what it had: a method that has seen a block needs to see the next one
-alone. Attempts are as they were read first, until the run has ended: then all of it is read anew, so that the page that
-stays is that of `hugewise report`. What is told of the whole (`analysis.results_of`) is made anew each time.
+`Followed` has the results of a run that goes on: its log only grows, under a running hash, so that a method sees each
+block once. When the run has ended, all is read anew.
 """
 
 from __future__ import annotations
@@ -59,7 +45,6 @@ from hugewise.model.results import (
     Guests,
     Integrity,
     Results,
-    StayedGuest,
     Steadiness,
 )
 from hugewise.model.trial import Attempt, Block, Judged, arm_of, label, pairs_of
@@ -114,11 +99,7 @@ _SAME = (
 def guests(
     cells: Sequence[CellRecord], attempts: Sequence[Attempt], record: GuestsRecord | None, versions: Mapping[str, str]
 ) -> Guests | None:
-    """Return the guests of a run; None where its arms ran on the host.
-
-    `record` is the content of the run's `guests.json`; runs that were made before there was one have it in part in the
-    first record's `versions`.
-    """
+    """Return the guests of a run, by its `guests.json` or (older runs) its `versions`; None for a run on the host."""
     arms: dict[str, ArmRecord] = {}
     for cell in cells:
         for arm in cell.arms:
@@ -137,7 +118,7 @@ def guests(
         baseline=record.baseline if record is not None else (baseline.kernel or "" if baseline is not None else ""),
         arms=found,
         kernels=() if record is None else record.kernels,
-        stayed=stayed(attempts),
+        shared_boots=boots_of(attempts),
     )
 
 
@@ -146,29 +127,8 @@ def boots_of(attempts: Sequence[Attempt]) -> int:
     return len({one.guest["resident_boot"] for one in attempts if "resident_boot" in one.guest})
 
 
-def stayed(attempts: Sequence[Attempt]) -> tuple[StayedGuest, ...]:
-    """Each boot of a guest that stayed, with what its attempts found."""
-    boots: dict[str, list[Mapping[str, Fact]]] = {}
-    for one in sorted(attempts, key=lambda each: each.started):
-        if "resident_boot" in one.guest and one.state in ("accepted", "failed"):
-            boots.setdefault(str(one.guest["resident_boot"]), []).append(one.guest)
-    return tuple(
-        StayedGuest(
-            attempts=len(told),
-            seconds=_number(told[-1].get("resident_s")),
-            free_huge=tuple(value for facts in (told[0], told[-1]) if (value := _free_huge(facts)) is not None),
-        )
-        for told in boots.values()
-    )
-
-
-def _free_huge(facts: Mapping[str, Fact]) -> float | None:
-    free, huge = _number(facts.get("resident_free_bytes")), _number(facts.get("resident_free_huge_bytes"))
-    return huge / free if free else None
-
-
 def counted(metric: Metric, record: GuestsRecord | None) -> Metric:
-    """The metric in the words of where it comes from: guests that count have no hardware counter of instructions."""
+    """Return the metric in the words of its source: counting guests have no hardware counter of instructions."""
     if record is None or not record.counting or metric.name != "instructions":
         return metric
     words = "instructions of the timed region, counted by emulation: the guest's clock goes by them"
@@ -219,11 +179,7 @@ def _number(value: Fact | None) -> float:
 
 
 def series_by_arm(cell: str, arms: Iterable[str], attempts: Iterable[Attempt]) -> dict[str, list[tuple[float, ...]]]:
-    """Return the series of the accepted attempts of `cell` by arm, work a second, in the order of `arms`; arms without:
-    none.
-
-    Attempts without a whole second have no series and are left out.
-    """
+    """Return the series of the accepted attempts of `cell` by arm, work a second, in the order of `arms`."""
     found: dict[str, list[tuple[float, ...]]] = {arm: [] for arm in arms}
     for attempt in attempts:
         if attempt.cell == cell and attempt.arm in found and attempt.state == "accepted" and attempt.series:
@@ -237,7 +193,7 @@ def steady_arms(cell: str, arms: Iterable[str], attempts: Iterable[Attempt]) -> 
 
 
 def shared_facts(cell: str, attempts: Iterable[Attempt]) -> dict[str, Fact]:
-    """The facts that all accepted attempts of `cell` have, with one value: the same data, versions, place."""
+    """Return the facts that all accepted attempts of `cell` have, with one value: the same data, versions, place."""
     told = [attempt.facts for attempt in _told(cell, attempts)]
     return {
         name: value
@@ -247,11 +203,8 @@ def shared_facts(cell: str, attempts: Iterable[Attempt]) -> dict[str, Fact]:
 
 
 def differing_facts(cell: str, arms: Sequence[str], attempts: Iterable[Attempt]) -> tuple[FactDifference, ...]:
-    """Facts of `cell` in which arms or their attempts differ and should not: texts, and numbers that an arm fixes.
-
-    A text (a hash, a version, a place) is no measurement: two values of it are named wherever they are. A number that
-    differs from attempt to attempt of one arm is a count of what was done, and is not; one that is the same in every
-    attempt of each arm (two at least), but not in all arms, belongs to the arm, and is.
+    """Return facts of `cell` in which arms or attempts differ: texts anywhere, and numbers that are fixed within each
+    arm of two attempts at least (others are counts of what was done).
     """
     told = _told(cell, attempts)
     names = dict.fromkeys(name for attempt in told for name in attempt.facts)
@@ -283,9 +236,7 @@ _LEAST = 0.001  # operations: none at all has a logarithm too
 
 
 def with_work(one: Comparison, cell: CellRecord, blocks: Sequence[Block], margin: float) -> Comparison:
-    """Return the comparison with what is known of the work behind it; without its verdict where the arms' work differs
-    by more than the `margin` (a share). `blocks` are the cell's.
-    """
+    """Return the comparison with the work behind it; without its verdict where that differs by more than `margin`."""
     named = _named(cell)
     if cell.workload not in _COUNTING or one.metric in _FOR_EACH or one.metric in named:
         return one
@@ -302,9 +253,7 @@ def with_work(one: Comparison, cell: CellRecord, blocks: Sequence[Block], margin
 
 
 def with_carry_over(one: Comparison, blocks: Sequence[Block]) -> Comparison:
-    """Return the comparison with the bias that the orders of turns of its blocks do not exclude, where these were
-    kept. The bias is one of the ratio: an end point has none.
-    """
+    """Return the comparison with the bias of its ratio that the orders of turns do not exclude, where kept."""
     if one.end_point:
         return one
     points = []
@@ -389,10 +338,7 @@ _HASH = re.compile("[0-9a-fA-F]{64}")
 
 
 def analyze(path: Path, *, expect: str | None = None) -> Results:
-    """Return the results so far of the run in the folder `path`. Raises RunError.
-
-    `expect`: the running hash that it must have; UserError where it is none.
-    """
+    """Return the results so far of the run in `path`; `expect`: its running hash. Raises RunError, UserError."""
     if expect is not None and _HASH.fullmatch(expect.strip()) is None:
         raise UserError(f"--expect {expect}: not 64 hexadecimal digits", hint="copy the whole hash that was noted")
     run = RunFolder(path).read()
@@ -425,7 +371,7 @@ class Judging:
         self._seen = 0
 
     def found(self, blocks: Sequence[Block]) -> list[tuple[Method, Comparison]]:
-        """Each method after all of the `blocks`, with what it says. They begin with those of the last call."""
+        """Return each method after all of the `blocks`, with what it says. They begin with those of the last call."""
         for block in blocks[self._seen :]:
             for method in self._of_cell[block.cell]:  # the blocks of other cells change nothing
                 method.observe(block)
@@ -435,12 +381,12 @@ class Judging:
 
 
 def judge_run(run: Run) -> list[tuple[Method, Comparison]]:
-    """Each method of the run's study after all of its blocks, with what it says."""
+    """Return each method of the run's study after all of its blocks, with what it says."""
     return Judging(run).found(run.blocks)
 
 
 def results_of(run: Run, found: Sequence[tuple[Method, Comparison]] | None = None) -> Results:
-    """The same of a run that was read; `found`: as `judged` has it, if that is known already. Raises RunError."""
+    """Return the results of a run that was read; `found`: as `judged` has it, if known already. Raises RunError."""
     opened, study, blocks, closed = run.opened, run.study, run.blocks, run.closed
     looked = run.looked_last
     found = judge_run(run) if found is None else found

@@ -1,31 +1,25 @@
 """Check of a study's budget before hours are spent: whether it can decide anything.
 
 No comparison is decided before a number of pairs that follows from its share of the error rate alone (`stats.power`),
-however large its effect is. A budget with fewer blocks, or with time for fewer, ends undecided whatever is measured.
-How long a round of all cells takes is known from the newest run of the study. Where runs measured parts of it, or a
-pilot did, their cells tell their own time, and that of others of the same workload: what such an attempt takes beside
-its lead and its measured part. Of all else these two are what an attempt takes at least.
+however large its effect is. How long a round of all cells takes is known from the newest run of the study that measured
+each of its arms; else an attempt takes its lead and its measured part at least.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from statistics import fmean
 from typing import NamedTuple
 
 from hugewise.analysis import earlier, forecast
-from hugewise.analysis.earlier import called, of_study
+from hugewise.analysis.earlier import of_study
 from hugewise.errors import HugewiseError
-from hugewise.model.design import Kind
-from hugewise.model.workload import without_defaults
 from hugewise.plan.plan import Cell
 from hugewise.quantity import format_duration
 from hugewise.stats import power
 from hugewise.stats.family import ComparedCell
-from hugewise.store.records import CellRecord
 from hugewise.study.study import Study
 
 _ROOM = 1.1  # times what the blocks so far have taken
@@ -40,10 +34,8 @@ class Round(NamedTuple):
 
 
 def too_small(study: Study, cells: Sequence[Cell], results: Path) -> str | None:
-    """Return why the study's budget decides no comparison, and the cure; None where it may decide one.
-
-    `results` is the folder of earlier runs, which tell how long a block takes. A screening makes no verdict, and counts
-    that repeat have a method that one block more may decide: for them it is None.
+    """Return why the budget decides no comparison, and the cure; None where it may, and for methods without a verdict.
+    `results`: the folder of earlier runs, which tell how long a block takes.
     """
     if study.method not in ("sequential", "fixed-n"):
         return None
@@ -55,7 +47,7 @@ def too_small(study: Study, cells: Sequence[Cell], results: Path) -> str | None:
         # Advice and pilots use fixed-n for estimates: no verdict is asked of their blocks.
         asks = study.method == "fixed-n" and (study.name.startswith("advise-") or study.name.endswith("-pilot"))
         return None if asks else _few_blocks(study, comparisons, claims, forecast.most_copies(cells))
-    return _short(study, least, measured(study, cells, results) or in_part(study, cells, results))
+    return _short(study, least, measured(study, cells, results) or declared(cells))
 
 
 def measured(study: Study, cells: Sequence[ComparedCell], results: Path) -> Round | None:
@@ -69,61 +61,8 @@ def measured(study: Study, cells: Sequence[ComparedCell], results: Path) -> Roun
     return None
 
 
-class _Seen(NamedTuple):
-    """A cell of an earlier run, and what attempts of its arms took, in seconds."""
-
-    record: CellRecord
-    kind: Kind
-    costs: Mapping[str, float]
-
-    @property
-    def mean(self) -> float:
-        """Mean cost of an attempt, whatever its arm."""
-        return fmean(self.costs.values())
-
-
-def in_part(study: Study, cells: Sequence[Cell], results: Path) -> Round:
-    """Return the round from the newest runs and pilots of the study, whatever part they measured; else as
-    `declared`.
-    """
-    seen = list(_seen(study, results))
-    told = {cell.id: took for cell in cells if (took := _by_seen(cell, seen)) is not None}
-    if not told:
-        return declared(cells)
-    others = [cell for cell in cells if cell.id not in told]
-    total = sum(told.values()) + declared(others).seconds
-    beside = f", and {len(others)} by their measured parts and leads alone" if others else ""
-    source = f"takes about {format_duration(total)}: {len(told)} cells by earlier runs of parts of the study{beside}"
-    return Round(total, source)
-
-
-def _seen(study: Study, results: Path) -> Iterator[_Seen]:
-    names = (study.name, forecast.pilot_name(study.name))
-    for folder in called(names, results)[:_NEWEST]:
-        with suppress(HugewiseError):
-            of = folder.study(folder.opened())
-            for pilot in earlier.read(of, [folder.path]).values():
-                costs = {arm.name: cost for arm in pilot.record.arms if (cost := pilot.cost(arm.name))}
-                if costs:
-                    yield _Seen(pilot.record, pilot.record.kind or of.design.first, costs)
-
-
-def _by_seen(cell: Cell, seen: Sequence[_Seen]) -> float | None:
-    alike = [one for one in seen if one.record.workload == cell.workload.name and one.kind == cell.kind]
-    own = next((one for one in alike if one.record.id == cell.id), None)
-    if own is not None and without_defaults(own.record.values) == without_defaults(cell.values):
-        return sum(own.costs.get(arm.name, own.mean) for arm in cell.arms)
-    if not alike:
-        return None
-    near = own or alike[0]
-    beside = near.mean - (timed(near.record.values) if cell.kind == "sequential" else 0.0)
-    return sum(max(beside, 0.0) + (timed(cell.given(arm)) if cell.kind == "sequential" else 0.0) for arm in cell.arms)
-
-
 def declared(cells: Sequence[Cell]) -> Round:
-    """Return the round from the parameters: lead and measured part of workloads of fixed time, one arm after the
-    other.
-    """
+    """Return the round from the parameters: lead and measured part of workloads of fixed time, arm after arm."""
     total = sum(timed(cell.given(arm)) for cell in cells if cell.kind == "sequential" for arm in cell.arms)
     return Round(total, f"takes {format_duration(total)} at least: the measured parts and their leads alone")
 
@@ -153,9 +92,7 @@ def _short(study: Study, least: int, round_: Round) -> str | None:
 
 
 def more_time(seconds: float, *, asked: bool) -> str:
-    """Return the cure of a time that was too short, where a verdict takes these `seconds` or more; `asked`: of a
-    command line.
-    """
+    """Return the cure of a time below the `seconds` that a verdict takes; `asked`: of a command line."""
     minutes = math.ceil(_ROOM * seconds / 60)
     if not asked:
         return f"{format_duration(60 * minutes)} or more"

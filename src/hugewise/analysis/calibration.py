@@ -1,13 +1,8 @@
-"""Calibration records, and whether they let a verdict stand.
+"""Calibration records in results/calibration/<host>/, and whether they let a verdict stand.
 
-A record lies in results/calibration/<host>/, a JSON file a calibration. It is valid for the machine, kernel, workload,
-parameters and metric that it was made with, of guests for their accelerator, size, kernel and backing too, and for as
-long as the study that asks says.
-
-What an A/A stream on this host shows. Pure.
-
-In an A/A stream both labels of a pair run the same thing. Exchanging labels then changes nothing that was measured, so
-that one stream, relabelled by fresh coins, is as many campaigns as one likes in which any verdict is wrong.
+A record is valid for its machine, kernel, workload, parameters and metric (of guests also accelerator, size, kernel and
+backing), for as long as the study says. In an A/A stream both labels of a pair run the same thing: relabelled by fresh
+coins it is as many campaigns as one likes in which any verdict is wrong.
 """
 
 from __future__ import annotations
@@ -41,7 +36,7 @@ _WINDOW = 10  # pairs over which designs are compared
 
 
 class Stream(msgspec.Struct, frozen=True, kw_only=True):
-    """One stream of A/A pairs. Differences are log-ratios (0.01 is about 1%); `seconds` is what a pair took.
+    """Stream of A/A pairs. Differences are log-ratios (0.01 is about 1%); `seconds` is what a pair took.
 
     sd, sd_low, sd_high   of the pair difference, with a 95% interval: the noise floor
     correlation           within pairs, with a 95% interval
@@ -66,9 +61,7 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Relabelled(msgspec.Struct, frozen=True, kw_only=True):
-    """Share of relabelled streams that end in a verdict, all of them wrong. `limit`: nominal and three standard
-    errors.
-    """
+    """Share of relabelled streams with a verdict, all wrong; `limit`: nominal and three standard errors."""
 
     relabellings: int
     nominal: float
@@ -87,9 +80,7 @@ class Relabelled(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Purchase(msgspec.Struct, frozen=True, kw_only=True):
-    """Gain of a design: the variance of the blocked design's estimate over that of this one, for as many pairs, and for
-    as much time. `measured`: from a stream of that design; else from the sequential stream by relabelling it.
-    """
+    """Gain of a design: the blocked design's variance over this one's, for as many pairs, and as much time."""
 
     design: str
     for_pairs: float | None
@@ -123,7 +114,7 @@ class Agreement(msgspec.Struct, frozen=True, kw_only=True):
 def stream(
     kind: Kind, first: Sequence[float], second: Sequence[float], in_time: Sequence[float], seconds: float
 ) -> Stream:
-    """The figures of pairs (`first` the baseline's values, all positive) and of all values in their order in time."""
+    """Return the figures of pairs (`first` the baseline's values, all positive) and of all values in order of time."""
     differences = [math.log(b / a) for a, b in zip(first, second, strict=True)]
     tests = paired(differences)
     found = correlated([math.log(a) for a in first], [math.log(b) for b in second])
@@ -149,10 +140,8 @@ def stream(
 
 
 def relabelled(differences: Sequence[float], seed: int) -> Relabelled:
-    """Relabel one stream: 2,000 times at nominal 5%, and 100 campaigns at 20%, by the test that makes verdicts.
-
-    The magnitudes decide the scores and the boundary, and labels do not change them: so both are taken once from the
-    test itself, and the relabelled walks are held against them.
+    """Relabel one stream: 2,000 times at nominal 5%, and 100 campaigns at 20%, by the test that makes verdicts. Labels
+    change no magnitude, so scores and boundary are taken once.
     """
     coins = np.random.default_rng(seed)
     n = len(differences)
@@ -190,10 +179,8 @@ def _crossings(differences: Sequence[float], alpha: float, signs: npt.NDArray[np
 
 
 def purchases(in_time: Sequence[float], streams: Sequence[Stream]) -> tuple[Purchase, ...]:
-    """Return the gain of each design, from the runs of the sequential stream in their order in time.
-
-    In windows of 10 pairs the same runs are labelled AAAA..BBBB, ABAB.. and by coin pairs; each estimate should be 0,
-    so that the mean of its square is its variance. (The runs are the same: what a pairing gains is what drift costs.)
+    """Return the gain of each design by relabelling windows of 10 pairs of one stream as AAAA..BBBB, ABAB.. and coin
+    pairs: each estimate should be 0, so that its mean square is its variance.
     """
     logs = np.log(np.asarray(in_time))
     sequential = next((found for found in streams if found.kind == "sequential"), None)
@@ -221,12 +208,9 @@ def _purchase(design: str, blocked: float, variance: float, pace: float, *, meas
 
 
 def agreement(arm: str, identities: tuple[str, str], sequential: Stream, duet: Stream, within: float) -> Agreement:
-    """Hold a design's effect against the sequential one: the 95% interval of their difference, by Welch's t.
-
-    `identities` are those of the arm's and of the baseline's treatment. A duet is believed when that interval lies
-    within the margin, and its pairs are more alike than sequential ones. In the interleaved design each arm
-    works alone, as in sequential pairs; it is believed when the interval has 0 in it and ends within twice the margin,
-    and its pairs spread less.
+    """Compare a design's effect with the sequential one by Welch's t (95%). A duet is believed within the margin,
+    interleaving within twice the margin with 0 inside; either only where its pairs are more alike. `identities`: of
+    both treatments.
     """
     one, other = paired(sequential.differences), paired(duet.differences)
     low, high = -math.inf, math.inf
@@ -321,7 +305,7 @@ class Calibrated(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CalibrationRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One calibration of one host. `planted` is the share by which one label's work was larger (0: none); `command` the
+    """Calibration of one host. `planted` is the share by which one label's work was larger (0: none); `command` the
     command line that began it, as words: none where a program did, or it was not kept.
     """
 
@@ -347,10 +331,8 @@ class CalibrationRecord(msgspec.Struct, frozen=True, kw_only=True):
 def calibration_key(
     workload: str, values: Mapping[str, Any], metric: str, guest: Mapping[str, Any] | None = None
 ) -> str:
-    """Return the key under which a calibration of this workload, parameters and metric is found again.
-
-    `guest` is the machine that the baseline runs in (`GuestResources.identity`), None for the host: its noise is
-    another's. Parameters that say how long to wait, and how much to reserve, change nothing of what is measured.
+    """Return the key of a calibration: workload, parameters but waits and reserves, metric, and the `guest` (None: the
+    host), whose noise is another's.
     """
     values = {**GONE.get(workload, {}), **values}
     values = {name: value for name, value in values.items() if name not in _BESIDE.get(workload, ())}
@@ -401,9 +383,7 @@ class HostNow(msgspec.Struct, frozen=True):
 
 
 class Planned(msgspec.Struct, frozen=True):
-    """Properties of a cell that `withheld` needs, or of a metric that is judged beside the cell's own (`id`: of
-    both).
-    """
+    """Properties that `withheld` needs, of a cell or of a metric beside the cell's own (`id`: of both)."""
 
     id: str
     key: str
@@ -428,9 +408,7 @@ def withheld(
 
 
 def turns_of(study: Study) -> tuple[float | None, float | None]:
-    """Length of a turn and the share of it that does not count, where arms take turns, or may: shorter turns find more
-    of what the others left in the caches.
-    """
+    """Return the length of a turn and the share of it that does not count, where arms take turns, or may."""
     design = study.design
     return (design.slice, design.wash_out) if design.kind in ("resident", "interleaved", "auto") else (None, None)
 

@@ -138,7 +138,7 @@ def bound(
     won: float | None,
     uncounted: str = "",
 ) -> Bound:
-    """The bound on an arm's time, by its own counts.
+    """Return the bound on an arm's time, by its own counts.
 
     times      seconds in user mode and in the kernel, of an attempt
     faults     of it, with their time
@@ -252,9 +252,7 @@ def causes(
     memory_age: MemoryAge = "fresh",
     stalls: Sequence[ArmStall] = (),
 ) -> tuple[Cause, ...]:
-    """Return a cause for each of a cell's comparisons; `blocks` are the cell's own, `memory_age` what its memory had
-    been through, `stalls` the slowest operations of its arms.
-    """
+    """Return a cause for each of a cell's comparisons, from the cell's own `blocks`."""
     aged = "" if memory_age == "fresh" else memory_age
     if aged:  # a fault waits for compaction, reclaim or swap: what one cost in memory that was fresh says nothing
         machine = msgspec.structs.replace(machine, costs=())
@@ -325,9 +323,8 @@ def split(
     in_kernel: float = 0.0,
     counted: Sequence[Mapping[str, ModeCounts]] = (),
 ) -> Cause:
-    """`found` with what the difference is of, by the strongest evidence that there is.
-
-    `in_kernel`: the kernel's part of what the typical pair saved.
+    """Return `found` with its split by the strongest evidence; `in_kernel`: the kernel's part of a typical pair's
+    saving.
     """
     known = msgspec.structs.replace(found, saved=by_time.saved)
     shares = [_of_cpu(faults, cpu) for faults, cpu in zip(found.faults, found.cpu, strict=True)]
@@ -380,10 +377,8 @@ def _told(known: Cause, told: CauseTold, *, why: str, would: str = "") -> Cause:
 
 
 def fault_time(faults: float | None, coverage: Mapping[str, float], costs: Sequence[FaultPrice]) -> FaultTime:
-    """Return the time of page faults: of those that brought the memory of `coverage` (bytes by `kind:size`) the cost by
-    size, of the others that of a base page, which is at least what one costs that zeroes nothing.
-
-    A size between two that were timed costs what lies between them, in proportion to its bytes.
+    """Return the time of faults: by size for those that brought `coverage`, at a base page's cost (a minimum) for
+    others. A size between two timed ones is interpolated by bytes.
     """
     if faults is None or not costs:
         return FaultTime(faults=faults)
@@ -548,9 +543,8 @@ class CpuSplit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def cpu_split(saved: Sequence[tuple[float, float]], planned: int) -> CpuSplit:
-    """Return the kernel's part of the CPU time that an arm saves, from pairs (saved in the kernel, saved in all) in
-    seconds, of `planned` that were declared. Page faults are in the kernel, page walks in the program; system calls of
-    the program's own fall out of the difference. By inversion of the exact test on system - share * all (Fieller).
+    """Return the kernel's share of the CPU time saved, from pairs (in the kernel, in all) in seconds, of `planned`
+    declared: by inversion of the exact test on system - share * all (Fieller).
     """
     if not saved:
         why = "the kernel's part of its CPU time was not counted"

@@ -1,19 +1,12 @@
 """Changes of each arm of a cell in every metric: judged ones with their intervals, others as medians. Pure.
 
-The judged metric and its end points come from the study's method. Every other number that an attempt carries is
-compared by the medians of each arm's accepted attempts: it has no interval and no verdict, and is called not judged.
+Numbers that are not judged are compared by the medians of accepted attempts, without interval or verdict.
 
-The geometric mean of an effect over the programs of a set, as SPEC reports one. Pure.
-
-A set is a workload whose `program` names what one of its cells runs: all cells that differ in nothing else. With ratios
-r_1 .. r_n of an arm to the baseline, one for each program, the overall effect is their geometric mean: each program
-weighs the same, and it does not matter which arm is the baseline.
-
-The interval. Where each r_i lies in [low_i, high_i] with probability at least 1 - a_i, all of them do with at least
-1 - sum a_i, whatever their dependence (Boole's inequality), and then their geometric mean lies between the geometric
-means of the ends. So it needs no assumption beyond those of the programs' own intervals; it is wider than one made for
-the mean alone would be. The levels a_i must have been fixed before the data: those of the method `sequential` are;
-those of `fixed-n` are chosen by Holm's procedure, and no interval is given.
+`overall` is the geometric mean of an arm's ratios over the programs of a set (a workload whose `program` names what a
+cell runs), as SPEC reports one: each program weighs the same, whichever arm is the baseline. All intervals hold
+together with at least 1 - sum a_i, whatever their dependence (Boole), and then the mean lies between the geometric
+means of their ends. The levels a_i must have been fixed before the data: Holm's, of `fixed-n`, are not, and give no
+interval.
 
 Source: P. J. Fleming and J. J. Wallace, How not to lie with statistics, CACM 29:218 (1986).
 """
@@ -31,7 +24,7 @@ from statistics import geometric_mean
 
 import msgspec
 
-from hugewise.model.metric import COMMON, NOT_IN_EMULATION, Metric
+from hugewise.model.metric import COMMON, Metric
 from hugewise.model.reason import Known, Reason, ZeroMedian
 from hugewise.model.results import CellResult, Comparison, Verdict
 from hugewise.model.trial import Attempt, Judged
@@ -40,7 +33,7 @@ _OF_EVERY_ATTEMPT = ("wall_s", "cpu_s", "peak_bytes", "pool_bytes")
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """One metric of one arm against its baseline.
+    """Metric of one arm against its baseline.
 
     ratio, low, high   arm/baseline; the interval only where the study's method gives one
     n, n_baseline      pairs of a judged comparison; else the accepted attempts of each that have a value
@@ -75,9 +68,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def changes(cell: CellResult, mine: Values) -> tuple[Change, ...]:
-    """Return the judged metric of every compared arm, its end points, what is judged beside it, then all other metrics
-    in the order of the attempts.
-    """
+    """Return the judged metric of every compared arm, its end points, metrics judged beside it, then all others."""
     known = known_metrics(cell.workload)
     judged = [_judged(cell, one, mine) for one in cell.judged]
     arms = [arm.arm for arm in cell.arms if arm.arm != cell.baseline]
@@ -106,7 +97,7 @@ class Values:
 
     names: tuple[str, ...]
     found: Mapping[tuple[str, str], Sequence[float]]
-    why: Mapping[tuple[str, str], str]
+    why: Mapping[tuple[str, str], Reason]
     _medians: dict[tuple[str, str], tuple[float | None, int]] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
@@ -117,7 +108,8 @@ class Values:
         measured: dict[str, None] = {}
         lacking: dict[str, None] = {}
         common: dict[str, None] = {}
-        why: dict[tuple[str, str], str] = {}
+        why: dict[tuple[str, str], Reason] = {}
+        known = known_metrics(cell.workload)
         for one in attempts:
             if one.state != "accepted" or one.cell != cell.cell:
                 continue
@@ -133,16 +125,15 @@ class Values:
                 if name not in metrics and (value := getattr(one, name)) is not None:
                     values[name].append(value)
                     common[name] = None
-            for name, reason in one.absent.items():
+            for name in one.absent:
                 lacking[name] = None
-                why.setdefault((one.arm, name), reason)
+                if (one.arm, name) not in why:
+                    why[one.arm, name] = absent(one, name, known)
         found = {(arm, name): _finite(several) for arm, values in raw.items() for name, several in values.items()}
         return cls(tuple(measured | lacking | common), found, why)
 
     def median(self, arm: str, name: str) -> tuple[float | None, int]:
-        """Return the median of the arm's values, and their number; computed once, as each arm is compared with the
-        baseline.
-        """
+        """Return the median of the arm's values (computed once), and their number."""
         if (known := self._medians.get((arm, name))) is None:
             values = self.found.get((arm, name), ())
             known = self._medians[arm, name] = (statistics.median(values) if values else None), len(values)
@@ -164,20 +155,24 @@ def value_of(attempt: Attempt, metric: str) -> float | None:
     return None
 
 
-def emulated_away(attempts: Iterable[Attempt]) -> frozenset[str]:
-    """The metrics that none of the attempts has because its guest was emulated: a report says that once for all."""
-    found = list(attempts)
-    lacking = {name for one in found for name, why in one.absent.items() if why == NOT_IN_EMULATION}
-    return frozenset(
-        name
-        for name in lacking
-        if all(value_of(one, name) is None and one.absent.get(name) == NOT_IN_EMULATION for one in found)
-    )
+def emulated_away(cell: CellResult, attempts: Iterable[Attempt]) -> frozenset[str]:
+    """Return metrics that none of the cell's attempts has because its guest was emulated: a report says that once."""
+    found, known = list(attempts), known_metrics(cell.workload)
+    away = [{name for name in one.absent if absent(one, name, known) == Known("emulated")} for one in found]
+    return frozenset.intersection(*map(frozenset, away)) if away else frozenset()
+
+
+def absent(attempt: Attempt, name: str, known: Mapping[str, Metric]) -> Reason:
+    """Return why the attempt has no value of the metric; `known` are the metrics of its workload, by name."""
+    exact = name in known and known[name].emulated
+    if attempt.guest.get("accelerator") == "tcg" and not exact:
+        return Known("emulated")
+    return attempt.absent[name]
 
 
 @cache
 def known_metrics(workload: str) -> Mapping[str, Metric]:
-    """The metrics that a workload declares and those of every attempt, by name; of an unknown workload the latter."""
+    """Return the metrics that a workload declares, if it is known, and those of every attempt, by name."""
     from hugewise.workloads import discover  # noqa: PLC0415  (loads every workload)
 
     declared = discover().get(workload)
@@ -244,7 +239,7 @@ _SETS = ("integer-set", "speccpu")  # speccpu: of runs of before
 
 
 class Overall(msgspec.Struct, frozen=True, kw_only=True):
-    """One arm against the baseline over all programs of a set. Ratios are arm/baseline.
+    """Arm against the baseline over all programs of a set. Ratios are arm/baseline.
 
     name        of the set: that of its cells without the program
     programs    those in the mean
@@ -269,9 +264,8 @@ class Overall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def overall(cells: Iterable[CellResult]) -> tuple[Overall, ...]:
-    """Return each arm's mean for each set of at least two programs among the cells, in the order of the cells.
-
-    It is over the programs that can take the policy; while one of those has no estimate, there is no mean.
+    """Return each arm's mean over the programs that can take the policy, for sets of two programs or more; no mean
+    while one of them has no estimate.
     """
     sets: dict[tuple[str, str], list[CellResult]] = {}
     for cell in cells:

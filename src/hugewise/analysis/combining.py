@@ -74,7 +74,7 @@ class Combination(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def answer(runs: Sequence[Path], confidence: float | None = None) -> Combination:
-    """The runs in these folders, judged together at `confidence` (default: that of their studies). Raises UserError."""
+    """Return the runs judged together at `confidence` (default: that of their studies). Raises UserError."""
     if len(runs) < 2:
         raise UserError("one run alone has nothing to be combined with", hint="hugewise combine RUN RUN...")
     read = [RunFolder(path).read() for path in runs]
@@ -285,16 +285,13 @@ def _flat(value: Any, at: str) -> Iterator[tuple[str, str]]:
 
 
 def compared(first: Path, second: Path) -> TwoRuns:
-    """The runs in these two folders. Raises RunError, and UserError where they have nothing in common, or are one."""
+    """Return the runs in two folders, compared. Raises RunError; UserError where they share nothing, or are one."""
     one, other = RunFolder(first).read(), RunFolder(second).read()
     return compared_runs(one, other, repeated(one, other))
 
 
 def repeated(first: Run, second: Run) -> tuple[list[Run], list[Run]]:
-    """Return the runs that repeat each of two runs: begun before it, in its results folder and on its host, and unlike
-    it in nothing but keys of the study in which the two agree. Each is of one side: where nothing differs, of the one
-    that was begun first.
-    """
+    """Return the earlier runs on its host that repeat each of two runs; each run repeats one side alone."""
     told_apart = {one.key for one in differences(first, second) if one.aspect == "study"}
     taken = {first.opened.seed_hash, second.opened.seed_hash}
     found: dict[str, list[Run]] = {}
@@ -312,9 +309,7 @@ def repeated(first: Run, second: Run) -> tuple[list[Run], list[Run]]:
 
 
 def compared_runs(first: Run, second: Run, repetitions: tuple[Sequence[Run], Sequence[Run]] = ((), ())) -> TwoRuns:
-    """Two runs that were read, with those that repeat each. Raises UserError where they have no comparison in common,
-    or are the same run.
-    """
+    """Return two runs compared, with the repetitions of each. Raises UserError where they share no comparison."""
     coins = [
         RunEvidence(run=r.opened.run, seed_hash=r.opened.seed_hash, host="", comparisons=()) for r in (first, second)
     ]

@@ -1,18 +1,13 @@
-"""Earlier runs of a study on this host: all of them are to be published, not a chosen one.
+"""Earlier runs of a study on this host, whose publication keeps the error rate: they are named and judged together.
 
-Whoever runs a study until it comes out as wished, and shows that run, has no error rate. So every run names those
-that were begun before it and had any of its comparisons, whatever else was measured with these, also the ones that were
-broken off, whatever their design. Of each it keeps the e-values, so that all can be judged together (`together`). The
-pairs of runs on different machines have no spread in common.
-
-`read` collects the pairs of each comparison of a study, and the seconds of an attempt, from runs of that study.
-
-A forecast is made from these (`forecast`). Runs can be put together where they measured the same on one machine.
+Whoever repeats a study until it comes out as wished has no error rate. So every run names the runs before it that had
+any of its comparisons, also broken ones and those of another design, and keeps their e-values (`together`). `read`
+collects the pairs of each comparison, and the seconds of an attempt, from runs of one study on one machine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,9 +39,7 @@ _OF_GUESTS = ("accelerator", "cpu model")
 
 
 class Earlier(NamedTuple):
-    """The runs before a run, as `STUDY/RUN`, the newest first; the comparisons that each has in common with it; and how
-    many folders cannot be read, which may be more of them.
-    """
+    """The runs before a run (`STUDY/RUN`, newest first), what each shares with it, and how many cannot be read."""
 
     runs: tuple[str, ...]
     shared: Mapping[str, tuple[EarlierComparison, ...]]
@@ -86,9 +79,7 @@ class _Key(NamedTuple):
 
 
 def earlier_runs(study: Study, opened: Opened, results: Path) -> Earlier:
-    """Return the runs below the folder `results` that have a comparison of the run of `study` that begins with
-    `opened`, on its host: the same workload with the same parameters, policy, baseline and metric, whatever the design.
-
+    """Return the runs below `results`, on the host of `opened`, that have one of its comparisons, whatever the design.
     A run counts from its first record on.
     """
     here = _comparisons(study, opened)
@@ -115,9 +106,7 @@ def earlier_runs(study: Study, opened: Opened, results: Path) -> Earlier:
 
 
 def chooses(study: str) -> bool:
-    """Return whether runs of the study of this name choose what a later run judges: pilots, and the screenings of an
-    advice. Their e-values do not count.
-    """
+    """Return whether a study of this name only chooses what to judge (pilot, screening): its e-values do not count."""
     return study.endswith("-pilot") or study == "advise-screening"
 
 
@@ -135,11 +124,8 @@ def begun_before(study: Study, opened: Opened, results: Path) -> list[RunFolder]
 
 
 def of_study(study: Study, results: Path) -> list[tuple[Opened, RunFolder]]:
-    """Return the runs and pilots below `results` that measure all that `study` does and no more, on any host, the
-    newest first.
-
-    Folders that cannot be read are passed over. Of each only the first record and the study are read, so that long runs
-    cost no more than short ones.
+    """Return runs and pilots that measure all of `study` and no more, the newest first; of each only the first record
+    and the study are read, and unreadable folders are passed over.
     """
     return [(first, folder) for first, other, folder in _every(results)[0] if comparable(study, other) is None]
 
@@ -256,9 +242,7 @@ class WithEarlier(NamedTuple):
 
 
 def together(results: Results) -> dict[tuple[str, str, str], WithEarlier]:
-    """Return what a run says together with the earlier runs that it names, by cell, arm and metric; nothing of
-    comparisons that this run, or every earlier one, did not judge by e-values.
-    """
+    """Return a run judged together with the earlier runs that it names, by cell, arm and metric."""
     asked = [
         Judged(results, cell, comparison)
         for cell in results.cells
@@ -284,18 +268,6 @@ def contradicted(results: Results, cell: CellResult, comparison: Comparison) -> 
     all_runs = together(results).get((cell.cell, comparison.arm, comparison.metric))
     takes_away = comparison.verdict in DIRECTIONS and all_runs is not None and all_runs.verdict != comparison.verdict
     return all_runs if takes_away else None
-
-
-def called(names: Collection[str], results: Path) -> list[RunFolder]:
-    """Return the runs below `results` whose studies have one of these names, whatever part of them was measured, the
-    newest first. Folders that cannot be read are passed over.
-    """
-    found = []
-    for place in (place for name in names for place in _listed(results / name)):
-        with suppress(OSError, UserError):
-            (place / "run.jsonl").lstat()
-            found.append((RunFolder(place).opened().t, place))
-    return [RunFolder(place) for _, place in sorted(found, reverse=True)]
 
 
 def _listed(folder: Path) -> list[Path]:
@@ -334,7 +306,7 @@ def _folders(results: Path) -> tuple[list[Path], int]:
 
 
 def comparable(study: Study, other: Study) -> str | None:
-    """The key in which `other` measures something else than `study`, or None: its pairs speak for the study."""
+    """Return the key in which `other` measures something else than `study`, or None: its pairs speak for the study."""
     if study.compared_with != other.compared_with:
         return "baseline"
     for name in _SAME:
@@ -344,9 +316,8 @@ def comparable(study: Study, other: Study) -> str | None:
 
 
 def unlike(run: Opened, first: Opened) -> str | None:
-    """Return how the machine of `run` differs from that of `first`, or None: their pairs can be put together.
-
-    That is the host, the mechanism, and of guests the accelerator, the CPU model and the content of the kernels.
+    """Return how the machine of `run` differs from `first` (host, mechanism, guests' accelerator, CPU model, kernels),
+    or None.
     """
     return _differs(_machine(run) | _kernels(run), _machine(first) | _kernels(first))
 

@@ -1,19 +1,11 @@
-"""Forecast for a study: pairs, hours, and the smallest effect that its budget can show, from measured pairs.
+"""Forecast of pairs, hours and the smallest detectable effect: of a study from measured pairs, of a published
+comparison.
 
-    forecast(study, runs, effect=0.01)   from past runs or pilots of the same study
-    pilot(study, blocks, results)        a short run for nothing but this
-    missing(study, cells, results)       what to do when there is neither
+Of a study, the spread of pairs is taken from its runs (`forecast`) or a short one (`pilot`); the power is that of its
+own method at its own share of the error rate, averaged over what the runs leave open (`stats.power`).
 
-The spread of a comparison's pairs is taken from the runs; the power is that of the study's own method at its own share
-of the error rate, averaged over what the runs leave open (`stats.power`). Pairs are forecast from `stats.paired.scale`;
-their range carries the relative interval of the standard deviation over to it. A pilot says how noisy pairs are here,
-today: no more.
-
-What hugewise would have needed for a published comparison, and what its layout could not show.
-
-From means, deviations and numbers of samples alone. How far two paired measurements move together cannot be got from
-the figures of each arm, so pairs are given for *assumed* correlations. The deviation of a pair's log-ratio is then
-sqrt(c1^2 + c2^2 - 2 rho c1 c2), c = sd/mean; the power is that of `stats.power` for normal differences.
+Published means, deviations and numbers of samples do not tell how far paired measurements move together. So `replan`
+gives pairs for *assumed* correlations rho: a log-ratio's deviation is sqrt(c1^2 + c2^2 - 2 rho c1 c2), c = sd/mean.
 """
 
 from __future__ import annotations
@@ -226,10 +218,8 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def forecast(study: Study, runs: Sequence[Path], *, effect: float | None = None) -> Forecast:
-    """Return the forecast of `study` from `runs` of it, for an `effect` as |ratio - 1| (default: the margin).
-
-    Raises UserError where a run is another study's, there are too few pairs, or the method makes no verdict; RunError
-    where it cannot be read.
+    """Return the forecast from `runs` of `study`, for an `effect` |ratio - 1| (default: the margin). Raises UserError
+    for another study's run, too few pairs, or no verdict; RunError.
     """
     if study.method == "screening":
         raise UserError(
@@ -276,10 +266,7 @@ def forecast(study: Study, runs: Sequence[Path], *, effect: float | None = None)
 
 
 def pilot(study: Study, blocks: int, results: Path, *, run: Callable[[Study, Path], RunFolder]) -> Path:
-    """Run `blocks` blocks of every cell of `study`, in a folder of its own below `results`; the run's folder.
-
-    Nothing is judged early, so that every comparison has all of its pairs. `run` is `hugewise.session.session.run`.
-    """
+    """Run `blocks` blocks of every cell, judging nothing early; return the run's folder."""
     from hugewise.study.load import with_budget  # noqa: PLC0415  (only here)
 
     short = with_budget(study, blocks, None)
@@ -320,7 +307,7 @@ def past_runs(study: Study, results: Path) -> list[Path]:
 
 
 def level(study: Study, claims: int) -> float:
-    """The share of one comparison's typical ratio: what `stats.family` gives it (at Holm's first step for fixed n)."""
+    """Return the share of one comparison's typical ratio by `stats.family` (at Holm's first step for fixed n)."""
     return (1 - study.confidence) / max(1, claims)
 
 
@@ -383,9 +370,9 @@ class Assumed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Replanned(msgspec.Struct, frozen=True, kw_only=True):
-    """One published comparison. `change` is arm/baseline - 1; `margin` the published margin of error of the difference
-    of both means, as a share of the baseline's mean; `hours` what the published samples took; `budget` the declared
-    pairs that the forecast assumes: the published number of samples, where it is a large one.
+    """Published comparison. `change` is arm/baseline - 1; `margin` the published margin of error of the difference of
+    both means, as a share of the baseline's mean; `hours` what the published samples took; `budget` the declared pairs
+    that the forecast assumes: the published number of samples, where it is a large one.
     """
 
     name: str
@@ -408,7 +395,7 @@ class Replanned(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reread(msgspec.Struct, frozen=True, kw_only=True):
-    """One source. Empty `comparisons` where it gives too few figures; `missing` says which."""
+    """Source. Empty `comparisons` where it gives too few figures; `missing` says which."""
 
     format: int = 1
     name: str
@@ -421,7 +408,7 @@ class Reread(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def replan(published: Published) -> Reread:
-    """The forecast for every comparison of a source that gives a mean for both arms and a deviation for one."""
+    """Return the forecast for every comparison of a source that gives a mean for both arms and a deviation for one."""
     source = published.source
     remarks = []
     if source.runs is not None:

@@ -1,15 +1,10 @@
-"""Series over time and tails of a cell's attempts: for the report and `report.json`.
+"""Series over time, tails and stalls of a cell's attempts, for the report and `report.json`. Nothing here is judged.
 
-Nothing here is judged. A figure over time is of one attempt, the middle one of its arm by the cell's metric: a mean of
-several would show an attempt that never was.
+A figure over time is of the middle attempt of an arm by the cell's metric: a mean of several would show an attempt that
+never was. That two things fell into one second proves no cause: so beside the counters of a stall stands what is usual,
+the median over the readings of the measured part.
 
-What the kernel did around the slowest operations of an attempt, by the machine's counters of the same seconds. Pure.
-
-That two things fell into one second is no proof that one caused the other: so beside what was counted there stands what
-is usual, the median over the readings of the measured part. The counters are the whole machine's.
-
-Sources of the counters: Documentation/admin-guide/mm/transhuge.rst and accounting/psi.rst of the Linux kernel, and
-mm/vmstat.c for the names.
+Sources of the counters: Documentation/admin-guide/mm/transhuge.rst, accounting/psi.rst; mm/vmstat.c of the kernel.
 """
 
 from __future__ import annotations
@@ -125,7 +120,7 @@ def between(series: SampleSeries, first: int, last: int) -> dict[str, float]:
 
 
 def lined_up(series: SampleSeries, stalls: Sequence[Stall]) -> tuple[Stall, ...]:
-    """The worst stalls with what was counted between the last reading before each and the first one after it."""
+    """Return the worst stalls with what was counted between the last reading before each and the first one after it."""
     inside = [place for place, t in enumerate(series.t_s) if 0 <= t <= series.length_s]
     usual = _usual(series, inside)
     found = []
@@ -201,10 +196,7 @@ class BesideJudged(NamedTuple):
 
 
 def tail(contrasts: Sequence[Contrast], attempts: Sequence[Attempt], paired: BesideJudged) -> Iterator[TailQuantile]:
-    """Yield each quantile of each arm: one value of each attempt, compared within blocks, never over pooled requests.
-
-    A quantile that an attempt has too few operations for is left out.
-    """
+    """Yield each quantile of each arm: one value an attempt, compared within blocks, never over pooled requests."""
     for name, (probability, least) in QUANTILES.items():
         for contrast in contrasts:
             mine, base = (
@@ -233,10 +225,8 @@ def tail(contrasts: Sequence[Contrast], attempts: Sequence[Attempt], paired: Bes
 def footprints(
     contrasts: Sequence[Contrast], attempts: Sequence[Attempt], paired: BesideJudged
 ) -> Iterator[ArmFootprint]:
-    """Yield memory of each arm against its baseline's; nothing of an arm without it on either side.
-
-    The interval is of the first 200 blocks: memory varies little, and to invert the test over thousands of pairs takes
-    longer than all else that is told of a run.
+    """Yield memory of each arm against its baseline's. The interval is of the first 200 blocks: memory varies little,
+    and inverting the test over thousands of pairs takes long.
     """
     paired = paired._replace(blocks=paired.blocks[:_MOST_BLOCKS])
     for contrast in contrasts:
@@ -275,7 +265,7 @@ def _value(attempt: Attempt, name: str, least: int) -> float | None:
 
 
 def worst_stalls(arms: Sequence[str], attempts: Sequence[Attempt]) -> Iterator[ArmStall]:
-    """The slowest operations of each arm over its accepted attempts, one of each attempt at most, the worst first."""
+    """Yield the slowest operations of each arm, at most one of each accepted attempt, the worst first."""
     for arm in arms:
         own = [
             (max(one.stalls, key=lambda each: each.latency_s), one) for one in attempts if one.arm == arm and one.stalls
@@ -335,7 +325,7 @@ def series_of_arms(
 
 
 def thinned(arm: str, attempt: Attempt, series: SampleSeries, of: int) -> ArmOverTime:
-    """A series as it is shown: memory by page size at each reading, events between readings, latencies by second."""
+    """Return a series as shown: memory by page size, events between readings, latencies by second."""
     every = max(1, math.ceil(len(series.t_s) / _MOST_POINTS))
     places = sorted({*range(0, len(series.t_s), every), *([len(series.t_s) - 1] if series.t_s else [])})
     several = [between(series, first, last) for first, last in pairwise(places)]
@@ -360,10 +350,8 @@ def thinned(arm: str, attempt: Attempt, series: SampleSeries, of: int) -> ArmOve
 
 
 def memory(series: SampleSeries) -> dict[str, tuple[int | None, ...]]:
-    """Return bytes of anonymous memory and of pools by page size, `anon:SIZE` and `hugetlb:SIZE`, at each reading.
-
-    Of the whole machine. Huge pages that are mapped in part count whole, so that what is left for base pages can be
-    less than there is. Empty where the kernel does not count anonymous memory by size.
+    """Return the machine's bytes of anonymous memory and pools, `anon:SIZE` and `hugetlb:SIZE`, at each reading; empty
+    where the kernel does not count by size. Huge pages mapped in part count whole.
     """
     counts = _by_size(series, "thp", "nr_anon")
     anon = series.column("vmstat.nr_anon_pages")

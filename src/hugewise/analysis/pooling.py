@@ -1,13 +1,6 @@
-"""Results of many hosts together, from their summaries: each host, each stratum, and the fleet.
+"""Results of many hosts together: each host, each stratum (also the level of its values), and the fleet.
 
-What a host's run brings to its fleet, small: a fleet's report reads these, and no attempt again.
-
-It is made once of a run that was read under its hash chain: a run of tens of thousands of attempts takes seconds, and a
-fleet has hundreds of them.
-
-How high the values of each class of hosts are: of the middle host, and of the hosts at both ends.
-
-Levels say nothing of an effect, which is one of pairs on a host; they say what a class of machines is like.
+A run's summary is made once, under its hash chain: reading the attempts of hundreds of runs would take minutes.
 """
 
 from __future__ import annotations
@@ -39,7 +32,7 @@ FORMAT = 1
 
 
 class HostComparison(msgspec.Struct, frozen=True, kw_only=True):
-    """One comparison of the typical ratio: what the host says by itself, and its estimate for the fleet.
+    """Comparison of the typical ratio: what the host says by itself, and its estimate for the fleet.
 
     estimate   in the logarithm, with what pooling asks; None with the reason in `absent`
     """
@@ -61,7 +54,7 @@ class HostCell(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HostSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of a host. `hash` is its last running hash, `study_digest` that of its study.
+    """Run of a host. `hash` is its last running hash, `study_digest` that of its study.
 
     evidence   what its e-values are and what must be the same for them to be multiplied; None where its method has none
     """
@@ -204,11 +197,9 @@ def compared(
     withheld: str = "",
     lost: Mapping[str, int] | None = None,
 ) -> tuple[FleetComparison, ...]:
-    """Every comparison that a host measured, in the order of the hosts; judged together at `confidence`.
-
-    `shares` has how much of the fleet each stratum is, in any unit. `withheld`: why nothing is claimed over hosts but
-    by their coins alone. `lost`: hosts of each stratum that were begun and have no run, which count as hosts without
-    any effect. Raises UserError where two runs have the same coins.
+    """Return every measured comparison, judged over hosts at `confidence`. `shares`: of each stratum in the fleet;
+    `withheld`: why only coins may claim; `lost`: hosts without a run, which count as without effect. Raises UserError
+    for equal coins.
     """
     missing = lost or {}
     metrics: dict[Key, Metric] = {}

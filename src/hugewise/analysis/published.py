@@ -1,13 +1,8 @@
 """Published figures beside one's own: point by point where the source has numbers, sign or trend where it has words.
 
-`beside(published, uses, arms, results)` makes rows; reports only show them. The published side is copied from the
-source's file and never computed. Signs are compared by verdicts, never by estimates: a measured sign is one whose
-interval excludes no change. A trend is measured where the intervals of the first and the last level do not overlap;
-they hold together at the study's confidence, so that two of them that are apart are so at that confidence as well.
-
-The published figures of an entry in one form, whichever form its source gives them in: nothing is computed.
-
-Whether a published sign, size or trend and a measured one agree, in words. Pure.
+The published side is copied from the source's file and never computed. Signs are compared by verdicts: a measured sign
+is one whose interval excludes no change. A trend is measured where the intervals of the first and the last level, which
+hold together at the study's confidence, do not overlap.
 """
 
 from __future__ import annotations
@@ -35,7 +30,7 @@ from hugewise.study.workload import cell_of
 
 
 class PublishedFigure(msgspec.Struct, frozen=True, kw_only=True):
-    """One published figure, whichever form it is given in."""
+    """Published figure, whichever form it is given in."""
 
     quantity: str
     unit: str
@@ -111,9 +106,7 @@ def sign(value: float) -> int:
 
 
 def agreement(published: int | None, measured: Measured | None, ratio: float | None) -> str:
-    """Return whether both have the same sign, in words. `published` None: no change is printed; `ratio`: of the same
-    sense.
-    """
+    """Return in words whether both have the same sign; `published` None: no change is printed."""
     if measured is None:
         return NOT_HERE
     match measured.verdict:
@@ -133,9 +126,7 @@ def agreement(published: int | None, measured: Measured | None, ratio: float | N
 
 
 def agreement_of_change(percent: float | None, measured: Measured | None, ratio: float | None) -> str:
-    """Return the same of a change in percent as it is printed. A printed 0 is rounded, and may have been an effect as
-    small as one here.
-    """
+    """Return the same of a printed change in percent; a printed 0 is rounded and may be a small effect."""
     found = agreement(None if percent is None else sign(percent), measured, ratio)
     if percent == 0 and found == _NONE_PUBLISHED and size(percent, measured) in {"within", "rounded"}:
         return ROUNDED
@@ -147,10 +138,8 @@ def _rounding(percent: float) -> float:
 
 
 def size(percent: float | None, measured: Measured | None) -> Size | None:
-    """Return whether the published change `percent` lies within the measured interval, or is larger or smaller than all
-    of it, in its own direction (a published 0 has that of the interval). The change is known to half a unit of its last
-    digit: rounded where it lies outside and such a value within. None where nothing is published, or there is no
-    interval, as for what was not judged. A missing end bounds nothing.
+    """Return whether the published change (known to half a unit of its last digit) lies in the measured interval, or
+    beyond it; None without one of both. A missing end bounds nothing.
     """
     if percent is None or measured is None or (measured.low is None and measured.high is None):
         return None
@@ -169,9 +158,7 @@ def _log(percent: float) -> float:
 
 
 def trend(levels: Sequence[Level], better: str) -> tuple[str, Reason]:
-    """Return whether the gain grows from the first level to the last, in words, and why not where that is not
-    decided.
-    """
+    """Return in words whether the gain grows from the first level to the last, and why where that is undecided."""
     first, last = levels[0].measured, levels[-1].measured
     if len(levels) < 2 or first is None or last is None:
         ends = (levels[0], levels[-1])

@@ -60,9 +60,7 @@ class Ageing:
         return pages.fragmented(wanted) == (self._fragmenter is not None and self._fragmenter.lives)
 
     def lost(self, wanted: MemoryAge) -> str | None:
-        """Return what that state has lost since it was made, or None: the kernel kills the fragmenter first where
-        memory is short.
-        """
+        """Return what the state has lost (the kernel kills the fragmenter first where memory is short), or None."""
         if pages.fragmented(wanted) and not self.holds(wanted):
             return "the process that kept the memory in pieces was ended meanwhile"
         if pages.pressed(wanted) and self.swap is not None and not self.swap.in_use:

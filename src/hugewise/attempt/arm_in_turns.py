@@ -1,4 +1,4 @@
-"""One arm of an interleaved block: the processes of the arm are frozen while other arms have their turns.
+"""Arm of an interleaved block: the processes of the arm are frozen while other arms have their turns.
 
 An arm with servers has them and a client; any other arm is a timed command and its processes. An arm whose server or
 client has ended has failed, and takes no more turns; a command that holds something that must not be frozen cannot take
@@ -31,7 +31,7 @@ _LEAST_SCANNED, _GROWN = 4 << 20, 1.25
 
 @dataclass
 class ArmInTurns:
-    """One arm's processes, as a `turns.Player`.
+    """Arm's processes, as a `turns.Player`.
 
     groups   its servers' before its client's: servers are thawed before their client, and frozen after it
     launcher of its timed command, which is in none of the groups; None before it is started
@@ -180,9 +180,7 @@ class ArmInTurns:
         return (self.work.draft / EVENTS).stat().st_size > 0
 
     def begun(self) -> bool:
-        """Return whether the timed command has replaced its launcher. A launcher that waits to be replaced would not
-        hear the order to end.
-        """
+        """Return whether the timed command has replaced its launcher, which would not hear the order to end."""
         if self.running.poll() is not None:
             return True
         return any(map(probe.has_executed, (self.work.client if self.served else self.work.leaf).processes()))

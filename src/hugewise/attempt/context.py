@@ -1,11 +1,8 @@
 """Attempts under way: the context of a run, and the state that the runner's steps pass on.
 
-An attempt boards the machine that it runs on; this host boards as guests do.
-
-The layout library appends a line to a file for each process that loads it. The file is in the attempt's private folder
-and belongs to the account, as the library demands; it is read below a descriptor when the command has ended. The
-program knows the file's name by its environment and may write anything to it: nonsense counts as no report.
-docs/concepts/layouts.md describes the lines.
+The layout library appends a line to a file for each process that loads it (docs/concepts/layouts.md). The file is in
+the attempt's private folder and belongs to the account. The program may write anything to it: nonsense counts as no
+report.
 """
 
 from __future__ import annotations
@@ -87,9 +84,7 @@ class AcquiredMachine(Protocol):
         ...
 
     def look(self, here: noise.Snapshot) -> noise.Snapshot | None:
-        """Return the counters of the attempt's machine; `here` are this host's. None where the machine must not be
-        read.
-        """
+        """Return the counters of the machine (`here`: this host's); None where it must not be read."""
         ...
 
     def instructions(self, events: Sequence[probe.Event]) -> int | None:
@@ -151,10 +146,6 @@ class HostBoarding:
 
 _NAME = "report"
 _MOST = 8 << 20  # bytes: some 40,000 processes
-_CUT = (  # the heap is not glibc's; pieces that such an allocator maps are cut from a region of the layout
-    "malloc is not glibc's",
-    "malloc does not take its memory from the heap",
-)
 
 
 class LayoutLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,6 +154,7 @@ class LayoutLine(msgspec.Struct, frozen=True, kw_only=True):
     heap_bytes   that are laid out, 0 where none are
     short_bytes  that were to be of a pool, and are base pages
     ranges       whose pages were chosen; `refused`: for which the kernel did not
+    foreign      the heap is not glibc's: pieces that such an allocator maps are cut from a region of the layout
     """
 
     pid: Natural
@@ -172,6 +164,7 @@ class LayoutLine(msgspec.Struct, frozen=True, kw_only=True):
     short_bytes: Natural
     ranges: Natural = 0
     refused: Natural = 0
+    foreign: bool = False
     why: str | None = None
 
 
@@ -179,9 +172,7 @@ _LINE = msgspec.json.Decoder(LayoutLine)
 
 
 def reporting(below: Path, order: int, account: pwd.struct_passwd | None) -> tuple[Path, Mapping[str, str]]:
-    """Return a folder of the account's (None: the caller's) for the report of the attempt that has this `order` in its
-    block, and the variable that names the file. Raises StorageError.
-    """
+    """Return a folder of the account's for the attempt's layout report, and the variable that names it."""
     user, group = (None, None) if account is None else (account.pw_uid, account.pw_gid)
 
     def fill(made: DirFd) -> None:
@@ -216,17 +207,15 @@ def summary(lines: Sequence[LayoutLine]) -> dict[str, int | str]:
 
 
 def undelivered(lines: Sequence[LayoutLine], treatment: Treatment) -> str | None:
-    """Return why the layout of `treatment` was not applied in full, or None where it was.
-
-    For a process that became another program, the last program counts.
-    """
+    """Return why the layout was not applied in full (of a process the last program counts), or None."""
     if not lines:
         return "the layout library said nothing: the program did not load it"
     lines = list({line.pid: line for line in lines}.values())
     unlaid = [line for line in lines if not line.heap_bytes]
     if len(unlaid) == len(lines):
-        why = unlaid[0].why or "the library does not say why"
-        return None if why.startswith(_CUT) and "hugetlb" not in treatment.layout else f"no heap was laid out: {why}"
+        if unlaid[0].foreign and "hugetlb" not in treatment.layout:
+            return None
+        return f"no heap was laid out: {unlaid[0].why or 'the library does not say why'}"
     short = [line for line in lines if line.heap_bytes and line.short_bytes]
     if short:
         size = format_size(sum(line.short_bytes for line in short))
@@ -286,7 +275,7 @@ class RunContext:
 
 @dataclass
 class AttemptState:
-    """One arm's attempt under way: what the steps hand on to each other.
+    """Arm's attempt under way: what the steps hand on to each other.
 
     `before` and `after` are of the machine that it runs on; `broken` is why that machine was gone before the end;
     `let_down`: by its emulator.
@@ -396,7 +385,7 @@ class Group:
 
     @property
     def sites(self) -> list[tuple[Site, AttemptState]]:
-        """Each machine once, with the first of those that run on it."""
+        """Return each machine once, with the first of those that run on it."""
         found: dict[int, tuple[Site, AttemptState]] = {}
         for work in self.works:
             found.setdefault(id(work.site), (work.site, work))
@@ -418,9 +407,7 @@ class Group:
 
     @property
     def backing(self) -> Backing | None:
-        """Has the host give memory before the attempts; None where these take none while they are timed, or ask for
-        memory in another state.
-        """
+        """Have the host give memory before the attempts; None where that is not wanted."""
         found, cell = self.bench.backing, self.cell
         if found is None or cell.memory_age != "fresh" or not faults_while_timed(cell.workload, cell.values):
             return None

@@ -59,9 +59,7 @@ class AttemptDriver:
         raise NotImplementedError
 
     def afar(self, spec: probe.Spec, machine: Machine, added: Mapping[str, str]) -> tuple[probe.Spec, Machine]:
-        """Return how and where the timed command starts, with `added` in its environment: unchanged, unless it is a
-        client on a host of its own.
-        """
+        """Return how and where the timed command starts, with `added` in its environment."""
         return spec, machine
 
     def supply(self) -> None:
@@ -107,9 +105,7 @@ class AttemptDriver:
 
 @dataclass(kw_only=True)
 class CommandDriver(AttemptDriver):
-    """A command and nothing beside it. `inherited` is what any command finds in its environment there; `before` is done
-    before it (and before an untimed twin of it), in the same surroundings.
-    """
+    """A command and nothing beside it; `before` is done before it, and before its twin, in the same surroundings."""
 
     account: pwd.struct_passwd | None
     inherited: Mapping[str, str]

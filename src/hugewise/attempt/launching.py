@@ -1,9 +1,7 @@
 """Timed commands of attempts, each below a probe of its own: the probes' specs, and their events.
 
-Series over time are put on the time of the measured part for storage. The launcher of the timed command has the
-sampler, and its clock is the command's: phases of a micro-workload, the timed part of the load generator, and the
-runner's marks of a window are all CLOCK_MONOTONIC of one host. Clients on a host of their own have another clock: the
-sampler is off there.
+Series over time are put on the time of the measured part, CLOCK_MONOTONIC of one host; clients on a host of their own
+have another clock, so that the sampler is off there.
 """
 
 from __future__ import annotations
@@ -62,9 +60,7 @@ def over_time(
     cpu_s: float | None,
     base_size: int,
 ) -> OverTime:
-    """Return the `events` of the launcher as series over time. `around`: both ends of a measured part that the runner
-    has marked; `cpu_s`: the workload's CPU time in it.
-    """
+    """Return the launcher's events as series over time; `around`: ends of a measured part that the runner marked."""
     series = next((one for one in events if isinstance(one, probe.MachineSeries)), None)
     timed = next((one.timed for one in events if isinstance(one, Load)), None)
     ends = _ends(events, timed, around)
@@ -157,9 +153,7 @@ def untimed_spec(
     account: pwd.struct_passwd | None,
     timeout: float,
 ) -> probe.Spec:
-    """Return a command beside the timed ones, which runs as `account` for at most `timeout` seconds. What the command
-    says is in files of that `name` in the folder `outputs`.
-    """
+    """Return the spec of a command beside the timed ones; what it says is in files of `name` in `outputs`."""
     environment, cwd, cpus = around
     return probe.Spec(
         argv=tuple(argv),
@@ -190,10 +184,7 @@ def probes(
     twin: bool,
     beside: AttemptDriver | None = None,
 ) -> list[list[probe.Event]]:
-    """Run a probe for each of `works`, all released at the same moment; the events of each.
-
-    `beside` is what goes on beside them, unless it is the first one's play.
-    """
+    """Run a probe for each of `works`, released at one moment, with `beside` beside them; return their events."""
     suffix = ".twin" if twin else ""
     if beside is None:
         beside = AttemptDriver() if twin else works[0].driver

@@ -1,12 +1,7 @@
 """State, metrics and delivery of an attempt, from the probe's events. Pure.
 
-A counter that shared its place with others ran for a part of the time, and its value is an extrapolation. So its metric
-is null, with the share and the estimate as the reason.
-
-Delivery is judged by the proof of the pages alone, never by the time.
-
-A measured program may print anything: reading its output yields a value or the reason why the attempt failed, and never
-ends the run.
+The value of a counter that shared its place with others is an extrapolation: its metric is null, with share and
+estimate as the reason. A program may print anything: its output yields a value or a reason, and never ends the run.
 """
 
 from __future__ import annotations

@@ -1,13 +1,8 @@
-"""Runner of a procedure: lays out its data, runs its steps and servers, attends the timed command, and scans the
-memory.
+"""Runner of a procedure: lays out data, runs steps and servers, attends the timed command, and scans the memory.
 
-All programs are started by the probe's launcher: as an unprivileged account, in their role's cgroup, pinned to their
-role's CPUs, ended with everything that they started when hugewise dies. A server is asked whether it is ready, never
-waited for by the clock.
-
-Clients may be on a host of their own. Both ends of the measured part, and all durations, are then by that host's clock:
-the clocks of two hosts are never compared. The password of the servers is made for each attempt and lies in files of
-the attempt alone.
+All programs are started by the probe's launcher: unprivileged, in their role's cgroup and CPUs, ended when hugewise
+dies. A server is asked whether it is ready. Where clients are on a host of their own, all durations are by that host's
+clock. The servers' password is made for each attempt and lies in files of the attempt alone.
 """
 
 from __future__ import annotations
@@ -142,11 +137,7 @@ _FOREGROUND = (
 
 
 def unready(waited: PortReady | OutputReady, processes: Sequence[int], said: tuple[Path, Path]) -> str | None:
-    """Return why the server is not ready, or None when it is.
-
-    processes  those of the server
-    said       the files of its stdout and stderr
-    """
+    """Return why the server with these `processes` and files of output (`said`) is not ready, or None."""
     return _unheard(waited, processes) if isinstance(waited, PortReady) else _unsaid(waited, said)
 
 

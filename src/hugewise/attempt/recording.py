@@ -1,12 +1,8 @@
-"""Record of an attempt: its outcome, the proof of its pages, and disturbances of the host.
+"""Record of an attempt: its outcome, the proof of its pages, and disturbances of the host (`hugewise.machine.noise`).
 
-Rules over the counters before and after an attempt (`hugewise.machine.noise`) flag disturbances. An attempt is never
-dropped for its noise, since noise may be what the treatment itself causes. For the same reason the work of khugepaged,
-kcompactd and kswapd, compaction and pressure are recorded, but no rule judges them.
-
-An attempt on an emulated machine has counts and sizes, and never a time. QEMU's TCG executes a guest's instructions
-exactly; it has no TLB, cache or pipeline of the guest's processor, and its clock is the host's, or with `-icount
-shift=0` one nanosecond an instruction (QEMU, docs/devel/tcg-icount.rst).
+An attempt is never dropped for its noise, which the treatment itself may cause. On an emulated machine an attempt has
+counts and sizes, and never a time: QEMU's TCG has no TLB, cache or pipeline, and its clock is the host's, or with
+`-icount shift=0` one nanosecond an instruction (QEMU, docs/devel/tcg-icount.rst).
 """
 
 from __future__ import annotations
@@ -80,9 +76,7 @@ def disturbances(change: Difference, rules: Validity) -> tuple[str, ...]:
 
 
 def shared_work(background: Mapping[str, float], cpu_s: float | None, arms: int) -> Iterator[str]:
-    """Yield that kernel threads worked while `arms` took turns, where an arm's part is above 0.5% of its CPU time by
-    more than a tick.
-    """
+    """Yield the kernel threads whose work in the turns is above 0.5% of an arm's CPU time and a tick."""
     spent = sum(background.values())
     if cpu_s and spent - TICK > _BACKGROUND * cpu_s * arms:
         share = spent / (cpu_s * arms)

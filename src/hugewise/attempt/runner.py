@@ -1,12 +1,10 @@
-"""One attempt, or several at once, in `STEPS`: from boarding a machine to storing what was found.
+"""Steps of one attempt, or of several at once (`STEPS`): from boarding a machine to storing the record.
 
-`attempt` walks the list of steps; `on_step` is called before each (the kill test is made from this list, so that a new
-step is killed too). The conductor decides what runs next.
+`on_step` is called before each step; the kill test is made from this list.
 
-Some attempts of a cell must produce the same result without a reference, such as a build in a guest: all start from the
-same sources with the same compiler. The first attempt then is the reference, and an attempt with another result has
-failed. Which arm came first is a coin's choice: where an arm produces another result again and again, neither is known
-to be right, and no attempt of the cell counts any more.
+Some attempts of a cell must produce the same result without a reference, such as a build in a guest: an attempt whose
+result is not that of the first has failed. Where an arm produces another result again and again, neither is known to be
+right (a coin chose the first arm), and no attempt of the cell counts any more.
 """
 
 from __future__ import annotations
@@ -119,10 +117,7 @@ def held(attempt: Attempt, names: Sequence[str], cell: Cell, earlier: Iterable[A
 
 
 def telling(attempts: Iterable[Attempt], names: Sequence[str]) -> list[Attempt]:
-    """Return the attempts of a cell that report all facts that `held` compares. Pure.
-
-    An arm that made the same thing again adds nothing, nor does one that failed with the same thing twice.
-    """
+    """Return the attempts that report all facts that `held` compares, without what repeats an arm's result. Pure."""
     times: Counter[tuple[object, ...]] = Counter()
     found = []
     for attempt in attempts:

@@ -1,9 +1,7 @@
-"""One attempt of a staged workload, from laying out the data to reading the outputs, called by the runner's steps.
+"""Attempt of a staged workload, from laying out the data to reading the outputs.
 
-A driver never raises for a failure of its procedure: `problem` describes it, and whether it came before the measured
-part (then the attempt is tried again) or in it (then it failed).
-
-Data of workloads are made once, by running their recipe, and kept.
+A driver never raises for a failure of its procedure: `problem` says whether it came before the measured part (then the
+attempt is tried again) or in it (then it failed). Data are made once, by running their recipe, and kept.
 """
 
 from __future__ import annotations
@@ -395,9 +393,7 @@ class ServiceDriver(AttemptDriver):
             self.peaks = self.procedure_runner.tested.peaks()
 
     def look_first(self, *, in_turns: bool = False) -> None:
-        """See what backs the servers' memory when it is filled, and before they take turns. Raises ProcedureError where
-        the timed command is there (`in_turns`) and a server is gone.
-        """
+        """See what backs the servers' filled memory before turns. Raises ProcedureError for a gone server."""
         if not self.served or self.problem is not None:
             return
         self.filled = []

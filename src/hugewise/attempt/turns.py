@@ -33,7 +33,7 @@ class Player(Protocol):
 
 
 class Turn(msgspec.Struct, frozen=True):
-    """One turn, in UTC epoch seconds.
+    """Turn, in UTC epoch seconds.
 
     player  whose it was, by number
     thawed  when it went on

@@ -1,11 +1,9 @@
 """System under test of a procedure: its processes, their resources, and the pages that back their memory.
 
-The children of servers are counted while they exist, without following the server, as a tracer would slow it. The
-kernel tells of each process whether it still has a copy of its parent's memory (PF_FORKNOEXEC: forked, and nothing
-executed since). Of each parent it keeps the page faults of children that were waited for, and every child has some; the
-kind of an ended child is unknown. Where children are ignored (SIGCHLD) and have ended, nothing is known.
+The children of servers are counted while they exist, as a tracer would slow the server: a copy of its parent's memory
+has PF_FORKNOEXEC; of ended children a parent keeps the page faults, unless it ignores SIGCHLD.
 
-Source: proc_pid_stat(5), proc_pid_status(5); PF_FORKNOEXEC of the kernel's include/linux/sched.h; wait(2).
+Source: proc_pid_stat(5), proc_pid_status(5); include/linux/sched.h of the kernel; wait(2).
 """
 
 from __future__ import annotations
@@ -57,9 +55,7 @@ _SIZE = re.compile(r"^(\w{1,64}):[ \t]{1,64}(\d{1,15}) kB$", re.MULTILINE | re.A
 
 
 def resident_bytes(host: Host, pids: Iterable[int]) -> int | None:
-    """Return bytes resident: proportional set size and hugetlb pages of these processes; None where there are none, and
-    where one of them cannot be read in time.
-    """
+    """Return proportional set size and hugetlb pages of these processes; None where one cannot be read."""
     total, shared, patience = 0, 0, Patience(PATIENCE_S)
     for pid in pids:
         with suppress(OSError):
@@ -157,18 +153,14 @@ class UnderTest:
         return found
 
     def processes(self) -> list[int]:
-        """Return the system under test: what is in its cgroup; where there is none, the servers and all that descends
-        from them, as far as this host shows it.
-        """
+        """Return the processes in its cgroup, or else the servers and their descendants."""
         if inside := self.sut.processes():
             return inside
         servers = [begun.pid for server, begun in self.running if server.where == "machine"]
         return network.tree(servers) if isinstance(self.machine, LocalMachine) else servers
 
     def used(self) -> RoleUse:
-        """Return the resources used by the system under test: by its cgroup, else summed over its processes, in clock
-        ticks and without ended processes that nobody waited for.
-        """
+        """Return the resources by its cgroup, or else summed over its processes, in clock ticks."""
         counted = self.sut.used()
         if counted.cpu_s is not None or not isinstance(self.machine, LocalMachine):
             return counted
@@ -194,9 +186,7 @@ class UnderTest:
         return peak_bytes(self.machine.host, self.processes())
 
     def begotten(self) -> Mapping[str, int]:
-        """Count the processes and threads that the servers of this host have begun, as far as they can be seen, and the
-        bytes that they share.
-        """
+        """Count processes and threads that the servers of this host have begun, and the bytes that they share."""
         shared = self._shared()
         found = {} if shared is None else {"shared_bytes": shared}
         if not isinstance(self.machine, LocalMachine):

@@ -6,5 +6,6 @@ many bytes, no link followed out), `collect` with `systemd`, `running` and `serv
 (all together).
 
 Imports `host`, `published` and the rooms below. A new trap goes here: an entry in a module of `rules`, found by being
-there, with a test on a host that has the fault and on one just beside it; `make docs` writes it into the reference.
+there, its texts in the TOML file beside it, and a test on a host that has the fault and on one just beside it;
+`make docs` writes it into the reference.
 """

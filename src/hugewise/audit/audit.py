@@ -60,10 +60,7 @@ class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def audit(root: Root, units: Sequence[str] = ()) -> AuditReport:
-    """Audit the host below `root`; `units`: these services alone.
-
-    Raises UserError for a unit that is not there, and where there is no host.
-    """
+    """Audit the host below `root`; `units`: these services alone. Raises UserError for no such unit, or no host."""
     facts = collect(root, map(_service, units))
     named = units_named(facts, units)
     shown = tuple(one for one in inventory(facts) if not named or one.unit is None or one.unit in named)

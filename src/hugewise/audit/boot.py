@@ -55,7 +55,7 @@ _MOST_ENTRIES = 64
 
 
 def words_of(text: str) -> Iterator[str]:
-    """The words between blanks, without double quotes, as far as the kernel reads them: `--` ends them."""
+    """Yield the words between blanks, without double quotes, as far as the kernel reads them: `--` ends them."""
     for match, _ in zip(_WORD.finditer(text), range(_MOST_WORDS), strict=False):
         word = match[0].replace('"', "")
         if word == "--":
@@ -77,7 +77,7 @@ def about_pages(words: Iterable[str]) -> tuple[str, ...]:
 
 
 def shown_boot(value: str) -> str:
-    """A value as it may be printed; `;` stands between the sizes of thp_anon=."""
+    """Return a value as it may be printed; `;` stands between the sizes of thp_anon=."""
     plain = value.replace(";", ",")
     return value if shown_value(plain) == plain else shown_value(plain)
 
@@ -90,7 +90,7 @@ def _seems(name: str) -> bool:
 
 
 def _meant(name: str) -> str:
-    """The name that was meant; nothing where none is like it."""
+    """Return the name that was meant; nothing where none is like it."""
     plain = name.replace("-", "_").lower()
     if plain in ("thp", "transparent_huge_pages", "hugepage", "transparent_huge_page"):
         return "hugepages" if plain == "hugepage" else "transparent_hugepage"
@@ -99,9 +99,7 @@ def _meant(name: str) -> str:
 
 
 def misread(word: str) -> str:
-    """Return why the kernel ignores a word, with the word that was probably meant; empty where it does not ignore
-    it.
-    """
+    """Return why the kernel ignores a word, with the word that was probably meant; empty where it heeds the word."""
     name, equals, value = word.partition("=")
     if name not in _KNOWN:
         meant = _meant(name)
@@ -115,9 +113,7 @@ def misread(word: str) -> str:
 
 
 class PoolWord(NamedTuple):
-    """A pool that a command line asks for: bytes of its page (None: no size), how many pages (None: no number), the
-    words as written, and why the kernel passes over them (empty: it does not).
-    """
+    """A pool that a command line asks for: bytes of a page, pages, the words, and why the kernel ignores them."""
 
     size: int | None
     pages: int | None
@@ -126,7 +122,7 @@ class PoolWord(NamedTuple):
 
 
 def pool_words(words: Iterable[str], default: int) -> Iterator[PoolWord]:
-    """Each pool of the command line, as mm/hugetlb.c reads it.
+    """Yield each pool of the command line, as mm/hugetlb.c reads it.
 
     hugepages= counts pages of the hugepagesz= or default_hugepagesz= before it; of the default size where none is,
     also where default_hugepagesz= stands behind it.
@@ -154,7 +150,7 @@ def pool_words(words: Iterable[str], default: int) -> Iterator[PoolWord]:
 
 
 def boot_pages(value: str) -> int | None:
-    """A number, or the sum over nodes (`0:2,1:2`), as sscanf reads it: what follows a number is passed over."""
+    """Return a number, or the sum over nodes (`0:2,1:2`), as sscanf reads it: what follows a number is passed over."""
     found = 0
     for place, part in enumerate(value.split(",")):
         node, colon, number = part.partition(":")
@@ -185,9 +181,7 @@ def settings(words: Iterable[str], default: int) -> dict[str, str]:
 
 
 def differing(line: BootLine, facts: HostFacts) -> Iterator[tuple[str, str, str | None]]:
-    """Yield the settings that a file asks for at boot and the running kernel lacks: name, its value, and that in
-    force.
-    """
+    """Yield the settings that a file asks for at boot and the running kernel lacks: name, value, value in force."""
     now = settings(facts.boot, facts.pmd)
     for name, value in settings(line.words, facts.pmd).items():
         if now.get(name) != value:
@@ -296,9 +290,7 @@ def _whole(root: Root) -> Iterator[BootLine]:
 
 
 def to_be_booted(lines: Iterable[BootLine]) -> BootLine | None:
-    """Return the line that an image's kernel is booted with: a boot entry, or else the source that entries are made
-    from.
-    """
+    """Return the line that an image's kernel is booted with: a boot entry, or else the entries' source."""
     known = list(lines)
     order = ("boot entry", "grub.cfg", "boot loader", "GRUB")
     return next((line for by in order for line in known if line.by == by), None)

@@ -1,13 +1,7 @@
 """Facts of a host, from its files. Only on this host itself, calls answer what no file tells.
 
-The facts come from files that set pages at boot (sysctl.d, tmpfiles.d, profiles of tuned), the kernel's state (THP at
-every size, hugetlb pools, limits of cgroups, its command line), the virtual machines, and root's journal.
-
-libvirt is not asked: the files of its system daemon are read. The file of a running machine describes its present
-state, and takes precedence over the file for its next start.
-
-A run of hugewise turns knobs and adds pages to pools, and puts both back at its end. An audit meanwhile reports the
-run, and judges the settings that the host will have then.
+libvirt is not asked: the files of its system daemon are read, that of a running machine first. Pages and knobs of a run
+of hugewise under way are told, and the settings judged that the host will have afterwards.
 
 Sources: sysctl.d(5), tmpfiles.d(5), tuned.conf(5); transhuge.rst, hugetlbpage.rst, ksm.rst, multihit.rst,
 cgroup-v2.rst, cgroup-v1/hugetlb.rst and kernel-parameters.txt of the Linux kernel; libvirt, "Directory locations".
@@ -133,9 +127,7 @@ def boot_scripts(root: Root) -> tuple[tuple[str, ...], tuple[Placed, ...]]:
 
 
 class TunedProfiles(msgspec.Struct, frozen=True):
-    """Settings of tuned's active profiles: paths and sysctls with their values, words of the kernel's command line; the
-    profiles, and the profiles that were not found.
-    """
+    """Settings of tuned's active profiles, words for the command line, and the profiles, found and not found."""
 
     values: Mapping[str, Placed]
     boot: tuple[BootLine, ...]
@@ -164,7 +156,7 @@ def tuned_profiles(root: Root, known: Iterable[str]) -> TunedProfiles:
 
 
 class _Tuned:
-    """One reading of profiles: the later word of a key decides."""
+    """Reading of profiles: the later word of a key decides."""
 
     def __init__(self, root: Root) -> None:
         self.root = root
@@ -204,7 +196,7 @@ class _Tuned:
             self.take(each.section, each.key, each.value.strip("\"'"), f"{path}:{each.line}")
 
     def variable(self, key: str, value: str) -> None:
-        """A variable of the profile, or a file of them."""
+        """Return a variable of the profile, or a file of them."""
         if key != "include":
             self.variables[key] = self.resolved(value.strip("\"'"))
             return
@@ -216,7 +208,7 @@ class _Tuned:
         return _VARIABLE.sub(lambda match: self.variables.get(match[1], match[0]), value[: 1 << 14])[: 1 << 14]
 
     def take(self, section: str, key: str, value: str, where: str) -> None:
-        """An assignment, where it is about pages."""
+        """Return an assignment, where it is about pages."""
         wanted = section in ("vm", "sysfs", "sysctl") or (section == "bootloader" and key.startswith("cmdline"))
         value = self.resolved(value) if wanted else value
         if section == "bootloader" and wanted:
@@ -231,7 +223,7 @@ class _Tuned:
             self.found[name] = Placed(shown_value(name), shown_value(value), where)
 
     def boot_lines(self) -> Iterator[BootLine]:
-        """The words of each option whose name begins with cmdline: `+` adds what follows, `-` takes it away."""
+        """Yield the words of each option whose name begins with cmdline: `+` adds what follows, `-` takes it away."""
         removed = set[str]()
         for value, where in self.command_lines.values():
             given = list(boot.words_of(value.lstrip("+&")))
@@ -304,7 +296,9 @@ def hugetlb_pools(root: Root, own: Mapping[int, int]) -> tuple[HugePool, ...]:
 
 
 def _default_pool(root: Root) -> tuple[HugePool, ...]:
-    """The pool of the default size by /proc/meminfo, where there is no sysfs: a captured host often has that alone."""
+    """Return the pool of the default size by /proc/meminfo, where there is no sysfs: a captured host often has that
+    alone.
+    """
     said = {key: int(value) for key, value in _COUNTS.findall(root.text("/proc/meminfo", 1 << 16) or "")}
     size = said.get("Hugepagesize", 0) << 10
     if not size or "HugePages_Total" not in said or size & (size - 1):
@@ -406,9 +400,7 @@ _KSM = ("/sys/kernel/mm/ksm", "run", "pages_shared", "pages_sharing")
 
 
 def virtual_machines(root: Root) -> tuple[dict[str, Domain], frozenset[str]]:
-    """Return the domains that can be read, by name, and the names of those that run; a file that is no domain is noted,
-    and left out.
-    """
+    """Return the readable domains by name, and the names of those that run."""
     found: dict[str, Domain] = {}
     running = set[str]()
     for folder in (_LIVE, _KEPT):
@@ -425,7 +417,7 @@ _BACKING_DIR = re.compile(r"""^\s*memory_backing_dir\s*=\s*["']([^"'\n]{1,512})[
 
 
 def backing_dir(root: Root) -> Placed:
-    """Where libvirt keeps files that back memory (qemu.conf): its key is the kind of the file system, where known."""
+    """Return where libvirt keeps files that back memory (qemu.conf); its key is the kind of file system."""
     path = "/etc/libvirt/qemu.conf"
     match = _BACKING_DIR.search(root.text(path) or "")
     folder, where = (match[1], path) if match else ("/var/lib/libvirt/qemu/ram", "libvirt's default")
@@ -474,9 +466,7 @@ _POOL = re.compile(r"/hugepages-(\d{1,12})kB/nr_hugepages$")
 
 @dataclass(frozen=True)
 class SettingsAtRest:
-    """Settings that the host has when the run in its journal has put everything back: THP as `thp_settings`, and the
-    pages that the run has added to pools, by their size in bytes.
-    """
+    """Settings when the run in the journal has put all back: THP, and the pages that it added to pools."""
 
     thp: Mapping[str, str]
     run: OwnRun | None = None
@@ -484,9 +474,7 @@ class SettingsAtRest:
 
 
 def settings_at_rest(root: Root) -> SettingsAtRest:
-    """Return the settings without those of a run; of no run where the journal is closed, of another boot, or not to be
-    read (which is noted).
-    """
+    """Return the settings without those of a run of this boot whose journal is open and readable."""
     now = thp_settings(root)
     data = root.data(str(JOURNAL), _MOST)
     if data is None:
@@ -534,10 +522,7 @@ _MOST_PRELOADS = 100
 
 
 def collect(root: Root, instances: Iterable[str] = ()) -> HostFacts:
-    """Collect the facts that can be read; `instances` are services of templates that are wanted though they do not run.
-
-    Raises UserError where there is no host.
-    """
+    """Collect the readable facts; `instances`: wanted services of templates. Raises UserError for no host."""
     if root.listed("/proc") is None and root.listed("/sys") is None and root.listed("/etc") is None:
         raise UserError(
             f"--root {root.folder}: it holds no host: no /etc, no /proc, no /sys",
@@ -617,8 +602,8 @@ def collect(root: Root, instances: Iterable[str] = ()) -> HostFacts:
 
 
 def _booted(root: Root, lines: Iterable[BootLine]) -> tuple[tuple[str, ...], str, set[Hidden]]:
-    """The words about pages that the kernel was booted with, and where they stand; of an image those that it is booted
-    with the next time.
+    """Return the words about pages that the kernel was booted with, and where they stand; of an image those that it is
+    booted with the next time.
     """
     if root.text("/proc/cmdline", 1 << 16):
         return boot_parameters(root), COMMAND_LINE, set()

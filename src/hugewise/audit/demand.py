@@ -195,7 +195,7 @@ def _exactly(pages: int, **more: Any) -> PageNeed:
 
 
 def needs(facts: HostFacts) -> Iterator[PageNeed]:
-    """All that ask for pages of pools, in the order in which they were found."""
+    """Yield all that ask for pages of pools, in the order in which they were found."""
     for server in facts.servers:
         need = None
         match server.kind:

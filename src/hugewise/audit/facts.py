@@ -64,9 +64,7 @@ class HugePool(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def stranded(self) -> int:
-        """Pages that nobody uses and nobody has reserved: memory that no other use can have. Those of a run are not
-        idle, whether its program has taken them yet or not.
-        """
+        """Pages that nobody uses or has reserved, and that are no run's: memory lost to all other uses."""
         return max(0, self.free - self.reserved - self.own)
 
     @property
@@ -240,7 +238,7 @@ class Carrier(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """All that was read of a host.
+    """Facts that were read of a host.
 
     thp            path below /sys/kernel/mm/transparent_hugepage -> value; of a choice the chosen word
     boot           words of the kernel's command line about pages, in their order; `boot_from` is where they stand
@@ -307,9 +305,7 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def top(self) -> str:
-        """The chosen word of the top-level `enabled`; `never` on a kernel without THP, NOT_KNOWN of a capture without
-        sysfs.
-        """
+        """The chosen word of the top-level `enabled`; `never` without THP, NOT_KNOWN without sysfs."""
         return self.thp.get("enabled", NOT_KNOWN if "thp" in self.hidden else "never")
 
     @property

@@ -33,7 +33,7 @@ _TEXT = r"[\w.+~^]{1,64}"
 
 
 def version_of(root: Root, names: Sequence[str]) -> str | None:
-    """The version, without epoch and revision, of the first of these packages that is installed; None: not known."""
+    """Return the version of the first installed of these packages, without epoch and revision; None: not known."""
     for found in (_dpkg, _sqlite, _raw, _listed):
         version = next(found(root, names), None)
         if version is not None:

@@ -61,11 +61,7 @@ class Root:
         return self.listed(path) or []
 
     def content(self, path: str, most: int = MOST, *, whole: bool = True) -> bytes:
-        """Return the bytes of a regular file: of no larger one than `most` if it is to be `whole`, else the first so
-        many.
-
-        Raises OSError.
-        """
+        """Return a regular file of at most `most` bytes, or the first bytes where not `whole`. Raises OSError."""
         with self._found(path) as (descriptor, status, _):
             if stat.S_ISDIR(status.st_mode):
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
@@ -166,7 +162,7 @@ class Root:
         )
 
     def _entered(self, descriptor: int, path: str) -> None:
-        """Hook after the look-up of a name of the path; an override raises OSError to stop there."""
+        """Do something after the look-up of a name of the path; an override raises OSError to stop there."""
 
     @contextmanager
     def _found(self, path: str, *, last: bool = True) -> Iterator[tuple[int, os.stat_result, str]]:

@@ -69,7 +69,7 @@ _LONG = {"--pages", "--membind", "--cpunodebind", "--physcpubind", "--interleave
 
 
 def shown_value(value: str) -> str:
-    """A setting as it may be printed: short and of plain characters, else only that it is there."""
+    """Return a setting as it may be printed: short and of plain characters, else only that it is there."""
     return value if _PLAIN.fullmatch(value) or _AMOUNT.fullmatch(value) else "(set; not shown)"
 
 
@@ -188,9 +188,7 @@ def processes(root: Root) -> list[Seen]:
 
 
 class _Reader:
-    """Reads what processes decide themselves (their words, variables and mappings): so much of each account and of all
-    accounts together, but for root's and those of services. Nobody keeps an audit busy with processes of their own.
-    """
+    """Reads words, variables and mappings of processes, so much of each account, so that none keeps an audit busy."""
 
     def __init__(self, root: Root) -> None:
         self.root = root

@@ -97,7 +97,7 @@ MYSQL_GROUPS = re.compile(r"server|mysqld(?:-[\d.]+)?|mariadb(?:-[\d.]+)?|mariad
 
 
 class _Reading:
-    """One reading of a file with what it includes: so many files, so deep."""
+    """Reading of a file with what it includes: so many files, so deep."""
 
     def __init__(self, root: Root) -> None:
         self.root = root
@@ -154,8 +154,8 @@ def postgresql_settings(root: Root, path: str) -> dict[str, Placed]:
 
 
 def _postgresql_value(text: str, match: re.Match[str]) -> str:
-    """The value of a line as it may be printed, marked where the server cannot parse the line: without quotes, a value
-    is a word, a whole number with its unit, or a fraction alone.
+    """Return the value of a line as it may be printed, marked where the server cannot parse the line: without quotes, a
+    value is a word, a whole number with its unit, or a fraction alone.
     """
     rest = text[match.end() :].strip()
     if (match[2] is None and _POSTGRESQL_WORD.fullmatch(match[3]) is None) or (rest and not rest.startswith("#")):
@@ -200,7 +200,7 @@ def _mysql_option(key: str, value: str | None) -> tuple[str, str] | None:
 
 
 def _unquoted(value: str) -> str:
-    """A value of an option file: a comment may follow it, and quotes may stand around it."""
+    """Return a value of an option file: a comment may follow it, and quotes may stand around it."""
     stripped = value.strip()
     if stripped[:1] in ("'", '"') and (end := stripped.find(stripped[0], 1)) > 0:
         return stripped[1:end]
@@ -521,7 +521,7 @@ def _java(root: Root, launched: _Launched) -> dict[str, Placed]:
 
 
 def _java_words(root: Root, launched: _Launched) -> Iterator[tuple[list[str], str]]:
-    """The options of a command line, and those of the files that it names by @FILE and VMOptionsFile."""
+    """Yield the options of a command line, and those of the files that it names by @FILE and VMOptionsFile."""
     at = 1
     argv = launched.argv
     while at < len(argv):

@@ -37,9 +37,7 @@ _BLANK = "\0"  # a blank that parts a word: of a variable without quotes
 
 
 class ShellCommand(NamedTuple):
-    """A simple command: its words, the variables that are set for it alone, the files that it writes, and whether it
-    reads what the command before it prints.
-    """
+    """A simple command: its words, its own variables, the files that it writes, and whether it reads a pipe."""
 
     words: tuple[str, ...]
     assigned: tuple[tuple[str, str], ...] = ()
@@ -57,7 +55,7 @@ class _Token(NamedTuple):
 
 
 def script_of(argv: Sequence[str]) -> str | None:
-    """The script that `sh -c SCRIPT` runs; None where it is none."""
+    """Return the script that `sh -c SCRIPT` runs; None where it is none."""
     return shell_text(argv) if argv and PurePosixPath(argv[0]).name in _SHELLS else None
 
 
@@ -68,7 +66,7 @@ def is_script(head: bytes) -> bool:
 
 
 def commands(text: str, variables: Mapping[str, str]) -> list[ShellCommand]:
-    """The simple commands of a script in their order, with the variables that are known replaced."""
+    """Return the simple commands of a script in their order, with the variables that are known replaced."""
     found: list[ShellCommand] = []
     matches = _TOKEN.finditer(text[:_LONGEST].replace("\\\n", "").replace(_BLANK, ""))
     tokens = [_Token(match["operator"] or "", match["word"] or "") for match in matches]

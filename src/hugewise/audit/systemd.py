@@ -37,10 +37,7 @@ class Directive(msgspec.Struct, frozen=True):
 
 
 def directives(text: str) -> Iterator[Directive]:
-    """Yield the assignments of a unit file, in their order. What is none is passed over, as systemd does.
-
-    A line that ends with a backslash goes on with the next one, over comments in between.
-    """
+    """Yield a unit file's assignments in order; other lines are passed over, continued lines are joined."""
     section, begun, line = "", "", 0
     for number, each in enumerate(text.split("\n"), 1):
         stripped = each.strip()
@@ -176,8 +173,8 @@ def service_aliases(root: Root, paths: dict[str, str]) -> dict[str, str]:
 def load_service(
     root: Root, name: str, path: str | None, also: Iterable[str] = (), linked: frozenset[str] | None = None
 ) -> LoadedUnit:
-    """The service `name`, whose file is `path` (None: it has drop-ins alone, or none), with what changes it: drop-ins
-    for its other names, `also`, count too. `linked`: units that a link has started at boot (None: not known).
+    """Return the service `name`, whose file is `path` (None: it has drop-ins alone, or none), with what changes it:
+    drop-ins for its other names, `also`, count too. `linked`: units that a link has started at boot (None: not known).
     """
     if path is not None and _masked(root, path):
         return LoadedUnit(UnitConfig(name=name, path=path, masked=True), ())
@@ -251,8 +248,8 @@ def load_service(
 
 
 def expanded(argv: list[str], variables: Mapping[str, str]) -> list[str]:
-    """The words with their variables replaced: `$NAME` alone is split at blanks, `${NAME}` is not; `$$` is a dollar
-    sign. The program is no variable (systemd.service(5), "Command lines").
+    """Return the words with their variables replaced: `$NAME` alone is split at blanks, `${NAME}` is not; `$$` is a
+    dollar sign. The program is no variable (systemd.service(5), "Command lines").
     """
     found = argv[:1]
     for word in argv[1:]:
@@ -299,7 +296,7 @@ def _of_interest(one: shell.ShellCommand) -> bool:
 
 
 def knobs_written(listed: Iterable[shell.ShellCommand]) -> Iterator[shell.Written]:
-    """The knobs that commands write, the pool of the default size as vm.nr_hugepages."""
+    """Yield the knobs that commands write, the pool of the default size as vm.nr_hugepages."""
     for one in shell.written([_unwrapped(each) for each in listed]):
         path = _UNKNOWN.sub("*", one.path)
         path = "vm.nr_hugepages" if path == "/proc/sys/vm/nr_hugepages" else path
@@ -425,9 +422,7 @@ _TUNABLES = "GLIBC_TUNABLES"
 
 
 def unit_start(root: Root, name: str) -> UnitStart | None:
-    """Return the start of the service `name` (or of its template, or by its other name); None where the host has no
-    such service, or has it masked.
-    """
+    """Return the start of the service (or of its template, or by an alias); None where there is none, or masked."""
     paths = service_files(root)
     others = service_aliases(root, paths)
     real = others.get(name, name)

@@ -141,10 +141,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def main(study: Path | None, scale: str | None = None, *, as_json: bool) -> int:
-    """`hugewise doctor [STUDY] [--scale NAME]`: 0, or 1 when nothing of the study can run.
-
-    Raises StudyError, UserError.
-    """
+    """Run `hugewise doctor`: 0, or 1 when nothing of the study can run. Raises StudyError, UserError."""
     host = at_rest(LocalHost())
     plan, guests = (None, ()) if study is None else _plan(study, scale, host)
     report = examine(host, gather(host), plan, scale, guests)
@@ -173,10 +170,7 @@ def examine(
     scale: str | None = None,
     guests: Iterable[Check] = (),
 ) -> Report:
-    """Judge what was found on `host`, and what of a study can run here if its `plan` (at `scale`) is given.
-
-    `guests`: what its guests need, of a study that has some; the host's policies and counters are left out then.
-    """
+    """Judge what was found on `host`, and what of a `plan` (with its `guests`' needs) can run here."""
     sizes = PageSizes.discover(host)
     mechanism = policy.mechanism(host)
     guests = tuple(guests)

@@ -60,9 +60,7 @@ _NOT_HERE = {
 
 
 def write(xml: bytes, file: str, wish: domain_study.StudyRequest, host: Host) -> tuple[str, tuple[str, ...]]:
-    """Return the study of the domain in `xml`, and lines on it that begin with a severity. Raises UserError,
-    StudyError.
-    """
+    """Return the study of the domain in `xml`, and lines on it that begin with a severity. Raises UserError."""
     from hugewise.study.load import parse  # noqa: PLC0415  (brings the published figures)
 
     _check_workload(wish)

@@ -35,7 +35,6 @@ _PROCESSES = 8
 _NARROW = 88  # columns from which on all states have one of their own
 _SOURCES = {"kpageflags": "the kernel's page flags", "smaps": "smaps", "capture": "a captured smaps"}
 _PAGES = {"anon": "anonymous", "shmem": "shared", "file": "file", "hugetlb": "pool", "unproven": "size not known"}
-_STATES = ("pmd", "aligned", "unaligned", "partial")
 _COUNTS = (
     ("faults got", "anon_fault_alloc"),
     ("fell back", "anon_fault_fallback"),

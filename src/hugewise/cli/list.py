@@ -85,7 +85,7 @@ def _time(study: Study, plan: Plan, results: Path) -> Iterator[str]:
     from hugewise.analysis import budget  # noqa: PLC0415
 
     blocks, limit = study.budget.blocks, study.budget.time
-    found = budget.measured(study, plan.cells, results) or budget.in_part(study, plan.cells, results)
+    found = budget.measured(study, plan.cells, results) or budget.declared(plan.cells)
     if found.seconds:
         whole = format_duration(found.seconds * blocks)
         yield f"time: {whole} for {blocks} pairs of each comparison"

@@ -64,7 +64,7 @@ def answer(asked: PlanOptions) -> forecast.Forecast | Reread:
     study = _study(asked)
     runs = list(asked.runs)
     if asked.pilot is not None:
-        runs.append(_pilot(study, asked.pilot, asked))
+        runs.append(_run_pilot(study, asked.pilot, asked))
     if not runs:
         planned = feasibility.make_plan(study)
         feasibility.must_have_cells(study, planned)
@@ -83,7 +83,7 @@ def _study(asked: PlanOptions) -> Study:
     return folder.study(folder.opened())
 
 
-def _pilot(study: Study, blocks: int, asked: PlanOptions) -> Path:
+def _run_pilot(study: Study, blocks: int, asked: PlanOptions) -> Path:
     with progress.show_progress(sys.stderr) as listener:
 
         def run(study: Study, results: Path) -> RunFolder:

@@ -96,11 +96,7 @@ class Intervals:
 
 
 def bar(ratio: float | None, low: float | None, high: float | None, reach: float | None, marks: _Marks = _DRAWN) -> str:
-    """Return an interval of arm/baseline about "no change", which stands in the middle, on a logarithmic scale.
-
-    `reach`: the log-ratio at both ends of the bar; None: not known yet. An end that is not bounded, or beyond, is an
-    arrow.
-    """
+    """Return an interval about "no change" on a logarithmic scale; `reach`: the log-ratio at both ends, if known."""
     middle = _WIDTH // 2
 
     def shift(end: float | None, unknown: float) -> float:

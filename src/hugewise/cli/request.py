@@ -56,9 +56,8 @@ def study_of(study: str | None, command: Sequence[str], policy: str | None, opti
 
 
 def standard_input(given: Path | None) -> str:
-    """Return the path of the file that is a command's standard input: the one of --stdin, else a regular file that is
-    standard input here; empty where there is neither. Raises UserError for a pipe with data in it, which cannot be read
-    once for each run.
+    """Return the file that is a command's standard input: --stdin, else a regular file on ours; empty for none. A pipe
+    with data, which cannot be read once for each run, raises UserError.
     """
     if given is not None:
         path = given.resolve()
@@ -107,9 +106,7 @@ def client_of(name: str | None, hosts: Path | None) -> Any:
 
 
 def command_line(given: object) -> tuple[str, ...]:
-    """Return the words of this call as they are kept with a run: without a seed that was named in them, which the run's
-    first record commits to and does not tell.
-    """
+    """Return the words of this call as kept with a run: without a seed, to which the run only commits."""
     words = [word.encode(errors="replace").decode() for word in given] if isinstance(given, tuple) else []
     ours = words.index("--") if "--" in words else len(words)  # the user's own command follows
     found, hidden = ["hugewise"], False
@@ -125,9 +122,7 @@ def this_call() -> tuple[str, ...]:
 
 
 def words(name: str, text: str | None) -> list[str]:
-    """Return the words of a command that is the value of the option `name`, split as a shell splits them; nothing else
-    of a shell is there. None where nothing was said. Raises UserError.
-    """
+    """Return the words of the option `name`, split as a shell does; None for no text. Raises UserError."""
     if text is None:
         return []
     hint = f"write for example --{name} 'rm -f out.dat'; for more, name a script"
@@ -169,10 +164,7 @@ def must_be_there(argv: Sequence[str], verb: str) -> None:
 
 
 def part_of(study: Path | None, options: dict[str, Any]) -> Any:
-    """Return the study of a file, or the part of it that `scale`, `only` and `arms` name; None where none is named.
-
-    Raises UserError, StudyError.
-    """
+    """Return the part of a file's study that `scale`, `only` and `arms` name. Raises UserError, StudyError."""
     from hugewise.study import load as studies  # noqa: PLC0415
 
     check_scale(study, options["scale"])
@@ -210,9 +202,7 @@ def seed(text: str | None) -> bytes | None:
 
 
 def start_of(unit: str | None) -> UnitStart | None:
-    """Return how this host's service of that name is started, from its files; None without a name or such a service.
-    Raises UserError for what is no name of a unit.
-    """
+    """Return how the host's service starts, from its files; None where there is none. Raises UserError."""
     if unit is None:
         return None
     from hugewise.audit.root import Root  # noqa: PLC0415  (each verb pays only for what it uses)

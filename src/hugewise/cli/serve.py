@@ -1,8 +1,7 @@
 """`hugewise report --serve`: the page of a run that goes on, to a browser of this host.
 
-The page is made anew when the run's log has grown and somebody asks for it, at most every few seconds, and after a
-pause of at least ten times what the last one took, as the machine may be measuring. Figures whose data are as they were
-are not drawn again.
+The page is made anew when it is asked for and the log has grown, after a pause of ten times what the last one took, as
+the machine may be measuring. Figures whose data are unchanged are not drawn again.
 """
 
 from __future__ import annotations

@@ -161,9 +161,7 @@ def _job(
 
 
 def look(machine: Machine, address: str, iperf3: str, owner: tuple[int | None, int | None]) -> NetworkSeen:
-    """Measure the network between `machine` and this host's `address` by `iperf3` there. Raises MachineError,
-    UserError.
-    """
+    """Measure the network from `machine` to this host's `address` by `iperf3`. Raises MachineError, UserError."""
     here = programs.which("iperf3", "/usr/bin")
     if here is None:
         raise UserError(

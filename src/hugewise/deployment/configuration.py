@@ -1,10 +1,8 @@
 """Settings as files: of the whole host, and of servers that choose their pages themselves.
 
-Sources: tmpfiles.d(5); sysctl.d(5); Documentation/admin-guide/kernel-parameters.txt, mm/transhuge.rst and
-mm/hugetlbpage.rst of the Linux kernel; Debian's grub-mkconfig (/etc/default/grub.d); tuned.conf(5).
-
-Sources: PostgreSQL, "Managing Kernel Resources" (huge pages; `try` takes base pages without a word); MariaDB,
-"Memory Allocation" (large-pages); redis.conf (disable-thp); memcached(1) (-L).
+Sources: tmpfiles.d(5); sysctl.d(5); kernel-parameters.txt, transhuge.rst and hugetlbpage.rst of the Linux kernel;
+Debian's grub-mkconfig; tuned.conf(5); PostgreSQL, "Managing Kernel Resources"; MariaDB, "Memory Allocation";
+redis.conf; memcached(1).
 """
 
 from __future__ import annotations
@@ -58,10 +56,7 @@ def _commands(settings: Mapping[str, str]) -> Iterator[str]:
 
 
 def tmpfiles(settings: Mapping[str, str], *, instead: bool = False) -> DeployedFile:
-    """Return lines of tmpfiles.d that write the settings at each boot. Raises ValueError for a setting that is none.
-
-    Each path by its name: lines with a pattern are carried out after those without, and would undo them.
-    """
+    """Return tmpfiles.d lines for the settings, without patterns: these would come last. Raises ValueError."""
     lines = [f"w {plain(path)} - - - - {plain(value)}" for path, value in settings.items()]
     return DeployedFile(
         kind="tmpfiles",

@@ -1,13 +1,10 @@
-"""Settings of one program: started by hand, as a service, in a container, in a pod.
+"""Settings of one program: started by hand, as a service, in a container, in a pod. Pure.
 
-Sources: systemd.exec(5) of systemd 260 (MemoryTHP=), systemd.service(5); prctl(2), PR_SET_THP_DISABLE; the glibc
-manual, Memory Allocation Tunables; the Compose specification; Kubernetes, "Manage HugePages".
+A drop-in for a known unit is completed from it: its ExecStart= behind the launcher, its tunables beside ours, as
+written, so that variables, specifiers and quotes keep their meaning.
 
-A drop-in for a known unit is completed from it: its ExecStart= behind the launcher, its tunables beside ours. The
-unit's lines are taken as written, so that variables, specifiers and quotes keep their meaning. Lines that an earlier
-drop-in put before them are removed. Pure.
-
-Source: systemd.service(5), "Command Lines"; systemd.exec(5) on the order of Environment= and EnvironmentFile=.
+Sources: systemd.exec(5) of systemd 260 (MemoryTHP=, Environment=), systemd.service(5), "Command Lines"; prctl(2); the
+glibc manual, Memory Allocation Tunables; the Compose specification; Kubernetes, "Manage HugePages".
 """
 
 from __future__ import annotations
@@ -74,11 +71,7 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def for_program(treatment: Treatment, where: Destination, pool_bytes: int = 0) -> tuple[DeployedFile, ...]:
-    """Return the files by which the program alone gets what the treatment gives to one process, the narrowest reach
-    first.
-
-    None where it gives nothing to a process: then the host's settings are all. `pool_bytes`: hugetlb memory of a pod.
-    """
+    """Return the files that give the program alone what one process gets, the narrowest reach first, if any."""
     launch = _launch(treatment, pool_bytes)
     if not launch and not where.environment:
         return ()

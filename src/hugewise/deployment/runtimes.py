@@ -77,9 +77,7 @@ def turns_off(words: Sequence[str]) -> bool:
 def own_option(
     allocator: str, words: Sequence[str], environment: Mapping[str, str], *, server: bool
 ) -> OwnOption | str | None:
-    """Return the option by which a program of that allocator, started by these words, has transparent huge pages; why
-    it cannot be given; None where none is known. `server`: the words can be given more options.
-    """
+    """Return the option by which such a program has transparent huge pages; why not; None where none is known."""
     of_memory = ALLOCATORS.get(allocator)
     of_server = SERVERS.get(server_named(words)) if server else None
     parts = [one for one in (of_memory, of_server) if one is not None]
@@ -96,8 +94,6 @@ def own_option(
 
 
 def files_of(words: Sequence[str]) -> tuple[DeployedFile, ...]:
-    """Return the configuration with the option that ends a server's words: of a run that is read the words choose a
-    file of the table, and are no part of it.
-    """
+    """Return the configuration with the option that ends a server's words; these only choose a file of the table."""
     ending = (one.file for one in SERVERS.values() if one.file and tuple(words[-len(one.words) :]) == one.words)
     return tuple(ending)[:1]

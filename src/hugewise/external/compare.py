@@ -78,10 +78,7 @@ class Paired(msgspec.Struct, frozen=True):
 
 
 def pair(arm: Series, baseline: Series) -> Paired | None:
-    """Return the pairs of two series by block; None where a side has no blocks, or a value that has no ratio.
-
-    Blocks stand in the order in which they began where the order is known, else in that of their labels.
-    """
+    """Return the pairs of two series in the blocks' order; None without blocks, or for a value without ratio."""
     if arm.block is None or baseline.block is None:
         return None
     over, over_repeated = _by_block(arm)
@@ -296,7 +293,7 @@ class TierLine(msgspec.Struct, frozen=True):
 
 
 class ExternalComparison(msgspec.Struct, frozen=True, kw_only=True):
-    """One arm against the baseline; all ratios are arm/baseline.
+    """Arm against the baseline; all ratios are arm/baseline.
 
     n            replicates that the statistic counts: pairs, or (for Welch) the smaller side's effective number
     verdict      better, worse, equivalent, undecided; `none` where the layout carries no verdict
@@ -323,7 +320,7 @@ class ExternalComparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ArmFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """One arm: its figures over successful runs, and what stands behind them.
+    """Arm: its figures over successful runs, and what stands behind them.
 
     runs             distinct program runs that the values come from; None: each value is one
     run_means        figures of the runs' means, where values are parts of runs and there are two runs or more
@@ -517,9 +514,7 @@ def contrast(arm: Series, baseline: Series) -> Contrast:
 
 
 def closed_blocks(arm: Series, baseline: Series) -> Iterator[Block]:
-    """Yield every block of the two series, in the order in which they began where that is known, else in that of their
-    labels. A value that is missing is absent, as is that of a side without a row: the coin drew both.
-    """
+    """Yield every block of two series in order; a missing value, or row, of a side is absent."""
     sides = [(series, _places(series)) for series in (arm, baseline)]
     labels = list({label: None for _, places in sides for label in places})
     if arm.order is not None and baseline.order is not None:

@@ -124,7 +124,7 @@ def text_of(path: Path) -> str:
 
 
 def json_of(path: Path, cure: str) -> Any:
-    """The whole file as JSON; what C prints for a mean of nothing (`-nan`) is null. Raises DataError."""
+    """Return the whole file as JSON; what C prints for a mean of nothing (`-nan`) is null. Raises DataError."""
     with readable(path, cure):
         return reading.json(finite(_content(path, reading.MOST_JSON)))
 
@@ -184,7 +184,7 @@ class Rows:
         self._settings: dict[str, str] = {}
 
     def number(self, written: str, line: int, cure: str = "give the tool's own output, whole and as it is") -> float:
-        """A number as the tool prints it; C's `nan` is no value. Raises DataError."""
+        """Return a number as the tool prints it; C's `nan` is no value. Raises DataError."""
         if NOT_A_NUMBER.fullmatch(written.strip()):
             return math.nan
         with readable(self._path, cure, f"line {line}"):
@@ -204,9 +204,7 @@ class Rows:
         where: str | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> None:
-        """Take in a value; `at` tells its order in time where the line does not, `settings` are those of its metric.
-        Raises DataError at a second value of a whole run.
-        """
+        """Take in a value; `at` tells its order in time if the line does not. Raises DataError for a repeated run."""
         column = self._columns.setdefault((arm, metric.name), _Column(metric, arm))
         if metric.unit != column.metric.unit:
             raise DataError(
@@ -257,7 +255,7 @@ class Rows:
         return [] if column is None else [v for v, r in zip(column.values, column.runs, strict=True) if r == run]
 
     def series(self, *, primary: Callable[[str], bool] | None = None, cure: str) -> list[Series]:
-        """A series for each arm and metric; those that a reader asks about first. Raises DataError without any."""
+        """Return series for each arm and metric; those that a reader asks about first. Raises DataError without any."""
         left = tuple(f"{_rows(rows)} ({why})" for why, rows in self._left.items())
         if not self._columns:
             found = f"of {', '.join(left)} none is a run" if left else "none of its figures was found"

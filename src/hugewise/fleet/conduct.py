@@ -1,13 +1,6 @@
-"""The life of a fleet: its hosts are examined, it is begun, conducted, and resumed by any later process.
+"""Life of a fleet: its hosts are examined, it is begun, conducted, and resumed by any later process.
 
-    begin(...)               a new fleet of a study on the hosts of an inventory
-    go_on(...)               the fleet in a folder, from its log
-    print_examination(...)   `hugewise fleet doctor`: what every host is, and what of a study can run there
-
-Before a run is begun anywhere, every host is asked who it is (`greet_hosts`), and all that does not fit is told at
-once (`problems`).
-
-An engine that is new is added to `engine_of`.
+Before a run is begun anywhere, every host is asked who it is (`greet_hosts`), and all `problems` are told at once.
 """
 
 from __future__ import annotations
@@ -288,9 +281,7 @@ def begin(
     dry_run: bool = False,
     begun: Callable[[Path], None] = lambda _: None,
 ) -> tuple[FleetFolder | None, FleetState | None]:
-    """Begin a fleet and conduct it, after `begun` was told its folder; nothing of it where `dry_run`. Raises UserError
-    where a host cannot take part; HugewiseError.
-    """
+    """Begin a fleet and conduct it, unless `dry_run`; `begun` is told its folder. Raises UserError, HugewiseError."""
     folder = FleetFolder.new(results, wanted.study.name)
     with connect(hosts, folder.fleet, say) as engine:
         there, refusals = examine_hosts(engine, hosts, wanted)
@@ -332,9 +323,7 @@ def go_on(
     ending: bool = False,
     begun: Callable[[Path], None] = lambda _: None,
 ) -> FleetState:
-    """Resume the fleet in `path`; `ending`: end what runs and begin nothing; `hosts`: its inventory anew. Raises
-    HugewiseError.
-    """
+    """Resume the fleet in `path`; `ending`: only end what runs; `hosts`: its inventory anew. Raises HugewiseError."""
     folder = FleetFolder(path)
     with closing(folder):
         folder.hold()

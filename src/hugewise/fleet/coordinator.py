@@ -66,9 +66,7 @@ def check_run(path: Path, name: str, question: FleetQuestion, opened: FleetOpene
 
 
 def foreign(path: Path, greeted: HostGreeted | None, others: Mapping[str, str]) -> str | None:
-    """Return why, by its first record, the run at `path` is not from that host, or None. `others`: hosts by the hash of
-    their seeds.
-    """
+    """Return why the run at `path` is not from that host, or None; `others`: hosts by the hash of their seeds."""
     first_record = RunFolder(path).opened()
     if (other := others.get(first_record.seed_hash)) is not None:
         return f"it is a copy of a run of {other}"

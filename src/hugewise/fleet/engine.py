@@ -1,13 +1,10 @@
 """Engines, which carry orders to hosts and answers back, and nothing else.
 
-An engine keeps no state that a fleet needs: what it carried may arrive twice, late or not at all, and hosts and
-coordinator are made for that (`host_agent`, `coordinator`). It never tries again by itself.
+An engine keeps no state that a fleet needs, and never tries again: what it carried may arrive twice, late or not at
+all.
 
-`SshEngine` has ssh and nothing else: each order is a command over the caller's own ssh, whose configuration, agents,
-keys and jump hosts are the caller's. It never asks: what would need a password fails. ssh hands words to a shell on the
-host, joined by blanks: they are quoted, and consist of what an inventory may hold. `answer_as_worker` has an order
-obeyed on the host, as root where the inventory says so. Programs that carry (ssh, sudo) are given bytes, and heard with
-limits.
+`SshEngine` uses the caller's own ssh and never asks for a password. ssh hands words to a shell on the host: they are
+quoted, and consist of what an inventory may hold. `answer_as_worker` has an order obeyed on the host.
 """
 
 from __future__ import annotations
@@ -48,10 +45,8 @@ class Engine(Protocol):
         ...
 
     def call(self, host: str, order: HostOrder, timeout: float = 60.0) -> HostAnswer:
-        """Have `order` obeyed on `host` (its name in the inventory) and return what it answered, also a Refusal.
-
-        Raises HostLostError where no answer came within `timeout` seconds: whether it was obeyed is not known. Raises
-        HugewiseError where what came is no answer.
+        """Have `order` obeyed on `host` and return its answer, also a Refusal. Raises HostLostError where none came in
+        time (it may have been obeyed), HugewiseError for what is no answer.
         """
         ...
 
@@ -79,9 +74,7 @@ class CommandOutput(msgspec.Struct, frozen=True):
 
 
 def run_command(argv: Sequence[str], data: bytes, *, timeout: float, most: int) -> CommandOutput:
-    """Start a program in a session of its own, give it `data`, and read its output to the end. Raises HostLostError
-    after `timeout` seconds, HugewiseError for more than `most` bytes.
-    """
+    """Run a program in its own session with `data`; return its output. Raises HostLostError, HugewiseError."""
     try:
         running = subprocess.Popen(
             argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
@@ -124,10 +117,7 @@ def obey_words(installation: str, spool: str | None, *, root: bool) -> list[str]
 
 
 def answer_as_worker(data: bytes, *, installation: str, spool_folder: str | None, root: bool) -> bytes:
-    """Answer the order in `data`, in the engine's worker on a host. Raises nothing that can be foreseen.
-
-    root      whether it is obeyed as root: by `sudo -n`, in a program of its own, where the worker is not
-    """
+    """Answer an order in the engine's worker, as `root` where asked, by `sudo -n`. Raises nothing foreseeable."""
     if not root or os.geteuid() == 0:
         return host_agent.answer_order(data, HostContext(Path(spool_folder) if spool_folder else default_spool()))
     words = obey_words(installation, spool_folder, root=True)

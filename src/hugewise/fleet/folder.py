@@ -59,7 +59,7 @@ RESUME = "free some space; what was shipped is kept: hugewise fleet resume"
 
 
 class FleetFolder:
-    """One fleet on disk. `make` begins it, `records` says what its log holds."""
+    """Fleet on disk. `make` begins it, `records` says what its log holds."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -324,9 +324,7 @@ def ship_run(
     look: Callable[[Path, str], None] = lambda *_: None,
     on_step: Callable[[str], None] = lambda _: None,
 ) -> ShippedRun:
-    """Bring the run whole into `place`; `look` may refuse it by HugewiseError. Raises HostLostError, StorageError,
-    HugewiseError.
-    """
+    """Bring the run whole into `place`; `look` may refuse it. Raises HostLostError, StorageError, HugewiseError."""
     manifest = source.manifest()
     known = ShippedRun(place / manifest.run, reading.key_digest(manifest.files), len(manifest.files), manifest.size)
     # Named by its contents: it holds nothing of another manifest.

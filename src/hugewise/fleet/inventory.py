@@ -1,18 +1,8 @@
-"""The hosts of a fleet, from a TOML file: how each is reached, where its installation and spool are, what it may do.
+"""Hosts of a fleet, from a TOML file: how each is reached, where its installation and spool are, what it may do.
 
-[fleet]
-engine = "ssh"
-
-[[host]]
-name = "rack1-a"
-ssh = "admin@rack1-a.example"
-
-docs/reference/inventory.md is generated from the tables here. Whatever stands in them goes to programs as an argument
-of its own or, where ssh joins words for the remote shell, quoted; so that every value has a pattern.
-
-Strata are hosts that are alike in what moves page effects (pure). What is compared is what a fingerprint, the page
-settings and the state of free memory say. What nobody could read is a value of its own, so that two hosts of which
-nothing is known are alike in that, and it is said.
+docs/reference/inventory.md is generated from the tables here. What stands in them goes to programs as arguments, over
+ssh quoted, so that every value has a pattern. Strata are hosts that are alike in what moves page effects: fingerprint,
+page settings and the state of free memory, in which an unknown value is a value of its own.
 """
 
 from __future__ import annotations
@@ -30,7 +20,7 @@ from hugewise.errors import StudyError
 from hugewise.model.host import ClientHost
 from hugewise.model.pages import THP
 from hugewise.study import keys
-from hugewise.study.keys import Key, Name, Place
+from hugewise.study.keys import Name, Place
 from hugewise.visible import printable
 
 # A word for ssh: a name or user@name, as ssh_config(5) has them; never an option.
@@ -51,100 +41,35 @@ _PATH = keys.text(pattern=_FOLDER, words="an absolute folder", cure=_FOLDER_CURE
 class HostEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A host: `[[host]]`. How it is reached goes by the engine: by `ssh`, as the node `slurm`, or by its name."""
 
-    name: Annotated[Name, Key("What the fleet calls it; also the folder of its runs.", 'name = "rack1-a"')]
+    name: Name
     ssh: Annotated[
-        str | None,
-        keys.text(pattern=_TARGET, words="a target of ssh", cure="write HOST or USER@HOST, as for ssh"),
-        Key(
-            "The target of `ssh`, with whatever your ssh_config says of it (keys, jump hosts, ports).",
-            'ssh = "admin@10.0.0.2"',
-            default="required by the engines ssh and dask",
-        ),
+        str | None, keys.text(pattern=_TARGET, words="a target of ssh", cure="write HOST or USER@HOST, as for ssh")
     ] = None
     slurm: Annotated[
-        str | None,
-        keys.text(pattern=_NODE, words="a node of Slurm", cure="write it as sinfo -N shows it"),
-        Key("The node of Slurm.", 'slurm = "node017"', default="required by the engine slurm"),
+        str | None, keys.text(pattern=_NODE, words="a node of Slurm", cure="write it as sinfo -N shows it")
     ] = None
     address: Annotated[
         str | None,
         keys.text(pattern=_ADDRESS, words="an address", cure="write an IP address or a host name, without a port"),
-        Key(
-            "The address that listens on this host: of the engine's worker, and of servers with a client elsewhere.",
-            'address = "10.0.0.2"',
-            default="required by the engine dask",
-        ),
     ] = None
-    root: Annotated[
-        bool,
-        Key(
-            "Whether hugewise runs there as root, by `sudo -n`, where it does not arrive as root anyway.",
-            "root = true",
-        ),
-    ] = False
-    installation: Annotated[
-        str | None,
-        _PATH,
-        Key("The folder of its hugewise.", 'installation = "/opt/hugewise"', default="the fleet's"),
-    ] = None
-    spool: Annotated[
-        str | None,
-        _PATH,
-        Key("The folder of its runs until they are shipped.", 'spool = "/var/tmp/hw"', default="the fleet's"),
-    ] = None
-    directory: Annotated[str, _PATH, Key("Where commands of the study run on it.", 'directory = "/srv/benchmarks"')] = (
-        "/"
-    )
-    client: Annotated[
-        Name | None,
-        Key(
-            "The table `[[client]]` of the host that clients of its servers are on; no two hosts share one at a time.",
-            'client = "loads-1"',
-            default="beside the servers",
-        ),
-    ] = None
+    root: bool = False
+    installation: Annotated[str | None, _PATH] = None
+    spool: Annotated[str | None, _PATH] = None
+    directory: Annotated[str, _PATH] = "/"
+    client: Name | None = None
 
 
 class ClientEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A host for the clients of servers: `[[client]]`. Nothing is measured on it; hugewise need not be installed."""
 
-    name: Annotated[Name, Key("What it is called: `--client NAME`.", 'name = "loads-1"')]
-    ssh: Annotated[
-        str,
-        keys.text(pattern=_TARGET, words="a target of ssh", cure="write HOST or USER@HOST, as for ssh"),
-        Key("The target of `ssh` from the host that measures.", 'ssh = "loads-1.example"'),
-    ]
-    ssh_config: Annotated[
-        str | None,
-        keys.text(pattern=_FOLDER, words="an absolute path", cure=_FOLDER_CURE),
-        Key(
-            "A configuration of ssh on the host that measures, in place of the account's own.",
-            'ssh_config = "/etc/hugewise/ssh_config"',
-            default="the account's own",
-        ),
-    ] = None
+    name: Name
+    ssh: Annotated[str, keys.text(pattern=_TARGET, words="a target of ssh", cure="write HOST or USER@HOST, as for ssh")]
+    ssh_config: Annotated[str | None, keys.text(pattern=_FOLDER, words="an absolute path", cure=_FOLDER_CURE)] = None
     address: Annotated[
-        str,
-        keys.text(pattern=_ADDRESS, words="an address", cure="write an IP address or a host name, without a port"),
-        Key(
-            "Its address on the network that is measured over. Servers listen at the address that this host has towards"
-            " it, and nowhere else.",
-            'address = "10.0.1.2"',
-        ),
+        str, keys.text(pattern=_ADDRESS, words="an address", cure="write an IP address or a host name, without a port")
     ]
-    cpus: Annotated[
-        tuple[int, ...],
-        keys.listing(keys.integer(0, 65_535)),
-        Key("CPUs that the clients have there.", "cpus = [2, 3]", default="all"),
-    ] = ()
-    folder: Annotated[
-        str,
-        _PATH,
-        Key(
-            "Where hugewise has a folder of its own there while it runs; programs must be allowed to run in it.",
-            'folder = "/var/tmp"',
-        ),
-    ] = "/tmp"  # noqa: S108  (a new folder of its own in it)
+    cpus: Annotated[tuple[int, ...], keys.listing(keys.integer(0, 65_535))] = ()
+    folder: Annotated[str, _PATH] = "/tmp"  # noqa: S108  (a new folder of its own in it)
 
     def toml(self) -> str:
         entries = {name: value for name, value in msgspec.to_builtins(self).items() if value not in (None, [], ())}
@@ -162,79 +87,28 @@ class ClientEntry(msgspec.Struct, frozen=True, kw_only=True):
 class FleetTable(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of the whole fleet: `[fleet]`. Durations in seconds."""
 
-    engine: Annotated[
-        str,
-        keys.choice("ssh", "dask", "slurm"),
-        Key("What carries orders to hosts.", 'engine = "dask"'),
-    ] = "ssh"
-    installation: Annotated[
-        str, _PATH, Key("The folder of hugewise on hosts (`bin/hugewise` is in it).", 'installation = "/opt/hugewise"')
-    ] = "/opt/hugewise"
-    spool: Annotated[
-        str | None,
-        _PATH,
-        Key(
-            "The folder of runs on hosts, until they are shipped.",
-            'spool = "/var/lib/hugewise/fleet"',
-            default="/var/lib/hugewise/fleet for root, ~/.local/state/hugewise/fleet for others",
-        ),
-    ] = None
-    housekeeping_cpu: Annotated[
-        int | None, keys.integer(0, 4095), Key("The CPU that workers are bound to.", "housekeeping_cpu = 0")
-    ] = None
-    wait: Annotated[
-        float,
-        keys.duration(1.0),
-        Key(
-            "How long a host that is out of reach is waited for before the fleet ends without it.",
-            'wait = "1h"',
-            default='`"1h"`',
-        ),
-    ] = 3600.0
-    largest_run: Annotated[
-        int,
-        keys.size(1 << 20),
-        Key("The largest run that is brought from a host.", 'largest_run = "4g"', default='`"4g"`'),
-    ] = 4 << 30
-    look: Annotated[
-        float, keys.duration(0.05), Key("How often a host is asked how it is.", 'look = "60s"', default='`"60s"`')
-    ] = 60.0
-    check: Annotated[
-        int,
-        keys.integer(0, 1000),
-        Key(
-            "Blocks of the check that comes before the study on each host: the same against the same. 0: none.",
-            "check = 20",
-        ),
-    ] = 20
-    restarts: Annotated[
-        int, keys.integer(0, 1000), Key("How often a run that died on a host is resumed.", "restarts = 3")
-    ] = 3
-    port: Annotated[
-        int | None,
-        keys.integer(1024, 65535),
-        Key("The port of Dask's scheduler on the coordinator's address.", "port = 8786", default="any free one"),
-    ] = None
+    engine: Annotated[str, keys.choice("ssh", "dask", "slurm")] = "ssh"
+    installation: Annotated[str, _PATH] = "/opt/hugewise"
+    spool: Annotated[str | None, _PATH] = None
+    housekeeping_cpu: Annotated[int | None, keys.integer(0, 4095)] = None
+    wait: Annotated[float, keys.duration(1.0)] = 3600.0
+    largest_run: Annotated[int, keys.size(1 << 20)] = 4 << 30
+    look: Annotated[float, keys.duration(0.05)] = 60.0
+    check: Annotated[int, keys.integer(0, 1000)] = 20
+    restarts: Annotated[int, keys.integer(0, 1000)] = 3
+    port: Annotated[int | None, keys.integer(1024, 65535)] = None
     address: Annotated[
         str | None,
         keys.text(pattern=_ADDRESS, words="an address", cure="write an IP address or a host name, without a port"),
-        Key(
-            "The coordinator's address, at which Dask's scheduler listens.",
-            'address = "10.0.0.1"',
-            default="required by the engine dask",
-        ),
     ] = None
     partition: Annotated[
-        str | None,
-        keys.text(pattern=_NODE, words="a partition of Slurm", cure="write it as sinfo shows it"),
-        Key("The partition of Slurm.", 'partition = "bench"', default="Slurm's"),
+        str | None, keys.text(pattern=_NODE, words="a partition of Slurm", cure="write it as sinfo shows it")
     ] = None
     sbatch: Annotated[
         tuple[str, ...],
         keys.listing(
             keys.text(pattern=_SBATCH, words="an option of sbatch", cure="write --NAME=VALUE, as for sbatch"), least=0
         ),
-        Key("More options of sbatch for each job.", 'sbatch = ["--account=mm", "--time=2-0"]'),
     ] = ()
 
 
@@ -244,15 +118,9 @@ _MOST = 4 << 20  # bytes: some 10,000 hosts
 class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     """A fleet's hosts. `file` is where it came from, and no key."""
 
-    fleet: Annotated[FleetTable, Key("What holds for all hosts.", "[fleet]")] = FleetTable()
-    host: Annotated[
-        tuple[HostEntry, ...], keys.listing(keys.table(HostEntry), least=0), Key("A host; several tables.", "[[host]]")
-    ] = ()
-    client: Annotated[
-        tuple[ClientEntry, ...],
-        keys.listing(keys.table(ClientEntry), least=0),
-        Key("A host for clients; several tables.", "[[client]]"),
-    ] = ()
+    fleet: FleetTable = FleetTable()
+    host: Annotated[tuple[HostEntry, ...], keys.listing(keys.table(HostEntry), least=0)] = ()
+    client: Annotated[tuple[ClientEntry, ...], keys.listing(keys.table(ClientEntry), least=0)] = ()
     file: str = ""
 
     def entry(self, name: str) -> HostEntry:

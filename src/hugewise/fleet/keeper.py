@@ -52,9 +52,7 @@ _STARTED: Final[list[subprocess.Popen[bytes]]] = []
 
 
 def start_keeper(folder: Path, lock: int, command: Sequence[str] = THIS) -> None:
-    """Start a keeper for the assignment in `folder`, which inherits the descriptor `lock` and outlives it. Raises
-    OSError.
-    """
+    """Start a keeper for the assignment in `folder`, which inherits `lock` and outlives it. Raises OSError."""
     _STARTED[:] = [child for child in _STARTED if child.poll() is None]  # reaps the ended children of a worker
     _STARTED.append(
         subprocess.Popen(
@@ -88,18 +86,14 @@ def main(folder: Path, lock: int | None) -> None:
 
 
 def conclude(spooled: SpoolEntry, order: BeginOrder, kept: KeeperRecord) -> bool:
-    """Write the manifest of an ended assignment, then its state; return whether both are on disk. Raises OSError,
-    HugewiseError.
-    """
+    """Write an ended assignment's manifest, then its state; return whether both are on disk. Raises OSError."""
     spooled.write_manifest(order)
     return spooled.keep(kept)
 
 
 @dataclass
 class Keeper:
-    """One keeper. `command` is the hugewise that it has run; `pauses` are those before a run that died is resumed, and
-    `while_held` that before it is tried again on a host that another run holds, for `longest_held` seconds at most.
-    """
+    """Keeper. `pauses`: before a run that died is resumed; `while_held`: before a held host is tried again."""
 
     spooled: SpoolEntry
     command: Sequence[str] = THIS

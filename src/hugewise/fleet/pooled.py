@@ -1,12 +1,7 @@
 """Results of a fleet's folder: the runs that were brought, judged together.
 
-The summary of each run is kept beside the runs: made once, and used while the run's files stay.
-
-    <fleet>/summaries/<digest>.json    a line with the SHA-256 of the next, and the summary
-
-The digest is over the bytes of all that a summary is made from, and over the source of this hugewise: a run that was
-changed, or another version, has another name there. So a report hashes files and reads small ones; only what is new is
-read whole, under its hash chain.
+Summaries of runs lie in <fleet>/summaries/<digest>.json. The digest is over all that a summary is made from, and over
+the source of this hugewise: only what is new is read whole, under its hash chain.
 """
 
 from __future__ import annotations
@@ -45,9 +40,7 @@ _MANY = 4  # runs from which processes of their own are worth their start
 def summaries(
     fleet: Path, runs: Sequence[Path], *, jobs: int | None = None, progress: Callable[[int, int], object] | None = None
 ) -> list[HostSummary | HugewiseError]:
-    """Return the summary of each run, or why there is none; `jobs` processes make missing ones, `progress` hears how
-    many.
-    """
+    """Return each run's summary, or why there is none; `jobs` processes make missing ones."""
     jobs = jobs or os.cpu_count() or 1
     with ThreadPoolExecutor(jobs) as pool:  # hashing lets go of the interpreter
         places = list(pool.map(functools.partial(summary_path, fleet), runs))
@@ -148,11 +141,8 @@ _MOST_LOST = 0.1  # share of the hosts that were begun
 def pooled_results(
     path: Path, shares: Mapping[str, float] | None = None, *, progress: Callable[[int, int], object] | None = None
 ) -> FleetResults:
-    """Return the results so far of the fleet in the folder `path`.
-
-    `shares`: how much of the fleet each stratum is (by name or key, in any unit), where that is not as many of it as
-    its hosts that answered are. `progress` is told how many runs were read for the first time. Raises RunError where
-    there is no fleet, UserError where none of its runs can be read, or of strata that it does not have.
+    """Return the results so far of the fleet in `path`; `shares`: how much of the fleet each stratum is (default: by
+    the hosts that answered). Raises RunError without a fleet, UserError for unknown strata or no readable run.
     """
     state = FleetState.of(FleetFolder(path).records())
     assignments = _shipped(state)

@@ -58,7 +58,7 @@ _Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 
 
 class Assignment(msgspec.Struct, frozen=True):
-    """One ordinary run on one host. `number` is the fence: it only grows over the fleet `fleet`."""
+    """Ordinary run on one host. `number` is the fence: it only grows over the fleet `fleet`."""
 
     fleet: _Name
     number: Annotated[int, msgspec.Meta(ge=1, lt=1 << 31)]
@@ -193,9 +193,7 @@ class Greeting(_Answer, frozen=True, tag="greeting"):
 
 
 class AssignmentSeen(_Answer, frozen=True, tag="seen"):
-    """State of an assignment. `run`: the run's folder name, once there is one; `closed`: its blocks that are done;
-    `words`: its last words; `reason`: why it waits or has failed.
-    """
+    """State of an assignment; `closed`: its blocks that are done, `words`: its last, `reason`: why it waits."""
 
     assignment: Assignment
     state: KeeperState
@@ -362,9 +360,12 @@ def installed() -> Installed:
     )
 
 
+_SOURCES = frozenset({".py", ".toml", ".sql", ".lua", ".pl", ".conf"})
+
+
 def package_digest(folder: Path) -> str:
-    """Return the SHA-256 over names and contents of the package's Python files, which wheel and checkout share."""
-    paths = sorted(folder.rglob("*.py"))
+    """Return the SHA-256 over names and contents of the package's sources, which wheel and checkout share."""
+    paths = sorted(path for path in folder.rglob("*") if path.suffix in _SOURCES)
     return reading.tree_digest({str(path.relative_to(folder)): reading.sha256(path) for path in paths})
 
 

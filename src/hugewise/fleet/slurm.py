@@ -1,10 +1,8 @@
 """Slurm as the engine of a fleet: one exclusive job a host, as plain text for sbatch, whose body is the keeper.
 
-The spool lies in a folder that the nodes share with the coordinator (such as a home on NFS): there all orders are
-obeyed by the coordinator itself, but for the question who a host is, which is a short job on its node. A job that waits
-is an assignment that has not begun; one that ended without a last word (its node went down, its time was over) is
-queued again when it is looked at, as the same run. `Queue` asks Slurm's own programs; one answer serves all who ask
-within a second. See sbatch(1), squeue(1), scancel(1), sinfo(1), sacct(1).
+The spool lies in a folder that the nodes share with the coordinator, which obeys all orders there itself, but for the
+question who a host is: a short job. A job that waits is an assignment not begun; one that ended without a last word is
+queued again as the same run. See sbatch(1), squeue(1), scancel(1), sinfo(1), sacct(1).
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ _WORDS: Mapping[Pages, str] = {
 
 
 class Area(msgspec.Struct, frozen=True):
-    """One mapping: a half-open range of addresses, its permissions as in maps, its name, its fields in bytes."""
+    """Mapping: a half-open range of addresses, its permissions as in maps, its name, its fields in bytes."""
 
     start: int
     end: int
@@ -197,9 +197,7 @@ def nodes(numa: str, mappings: list[Area]) -> dict[int, int]:
 
 
 def judge_backing(text: str, guest: Guest, share: float = SHARE, numa: str | None = None) -> Proof:
-    """Judge by QEMU's smaps whether the guest has the promised backing: `share` of its memory, all of it for hugetlb
-    pages, no larger pages beside base pages, and on the NUMA nodes that it is bound to (by `numa`, its numa_maps).
-    """
+    """Judge by smaps (and numa_maps) whether `share` of the guest's memory has the promised backing and nodes."""
     backing = guest.backing
     parts = backing.parts(guest.memory)
     proofs = [

@@ -215,10 +215,7 @@ def boot(
     program: str,
     timeout: float | None = None,
 ) -> BootedGuest:
-    """Boot `guest` and wait until its agent says hello, `timeout` seconds (None: PATIENCE_S) and `filling_s` at most.
-
-    Raises MachineError with the last lines of the console or of QEMU, which is gone then; ProbeError, StorageError.
-    """
+    """Boot `guest` and wait for its agent. Raises MachineError with the last lines, ProbeError, StorageError."""
     patience = (PATIENCE_S[guest.accelerator] if timeout is None else timeout) + filling_s(guest)
     end = time.monotonic() + patience
     with ExitStack() as undo:

@@ -40,10 +40,8 @@ _T = TypeVar("_T")
 
 
 def folder(kind: str | None = None) -> Path:
-    """Return the cache folder, or that of a kind of entry, made where it is not there. Raises StorageError.
-
-    `$HUGEWISE_CACHE`, else `$XDG_CACHE_HOME/hugewise`, else `~/.cache/hugewise`. Under sudo it is root's own: an
-    account's cache shall hold nothing that only root can remove.
+    """Return the cache folder, or that of a kind of entry. Under sudo it is root's own: an account's cache shall hold
+    nothing that only root can remove. Raises StorageError.
     """
     top = _place()
     path = top / kind if kind else top
@@ -162,9 +160,7 @@ def keep_survey(key: Mapping[str, object], answers: object) -> None:
 
 
 def put_entry(path: Path, make: Callable[[Path], object]) -> None:
-    """Make the entry `path` in place of an earlier one, under the caller's lock. Raises what `make` raises, and
-    OSError.
-    """
+    """Replace the entry `path` by what `make` makes, under the caller's lock. Raises as `make`, and OSError."""
     unfinished, old = (path.with_name(f".{path.name}.{what}") for what in ("new", "old"))
     for left in (unfinished, old):  # left by a killed process
         beneath.discard(left)
@@ -247,9 +243,7 @@ class Sandbox:
         return self.path / "own"
 
     def lend(self, file: Path, name: str, *, kept: bool = False) -> Path:
-        """Lend a file as `name` and return its path; one that is `kept` in the cache is not copied. Raises
-        StorageError.
-        """
+        """Lend a file as `name`, without a copy if it is `kept` in the cache. Raises StorageError."""
         place = self.lent / name
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -285,9 +279,7 @@ class Sandbox:
         return unprivileged.run(argv, timeout=timeout, environment=environment, cwd=str(self.own), group=self.group)
 
     def take(self, name: str, target: Path, *, without: Collection[str] = ()) -> None:
-        """Copy a file or folder at `name` below `own` to the new `target`, without the names in `without`. Raises
-        StorageError for anything but folders and regular files of the account.
-        """
+        """Copy `name` below `own` to `target`, regular files and folders alone. Raises StorageError."""
         try:
             with DirFd.open(self.own) as own:
                 if stat.S_ISDIR(own.status(name).st_mode):

@@ -146,7 +146,7 @@ _PROCESS = 1
 
 @dataclass
 class Order:
-    """One order, and what came of it once it is collected."""
+    """Order, and what came of it once it is collected."""
 
     request: Request
     optional: bool = False
@@ -210,9 +210,7 @@ class CountingMachine:
         return ()
 
     def start(self, job: probe.Job, inherited: tuple[int, ...] = ()) -> RemoteLauncher:
-        """Boot it and collect all that it did. Raises ProbeError, SettingError, MachineError, StorageError, and OSError
-        for an order that cannot be said (`messages.encode`).
-        """
+        """Boot it and collect all that it did. Raises MachineError and others, OSError for odd orders."""
         if inherited or job.spec.barrier is not None:
             raise ProbeError("launchers of a guest cannot meet those of this host")
         spec = remote_spec(job.spec, _PROCESS, self._outputs)

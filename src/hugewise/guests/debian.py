@@ -53,9 +53,7 @@ def _archive_uri() -> str:
 
 
 def archive(suite: str, arch: str, *, sources: bool = False) -> str:
-    """Return the text of apt's sources file for that suite: of this machine's Debian archive, else of Debian's own.
-    Raises HugewiseError.
-    """
+    """Return apt's sources file for the suite: this machine's archive, else Debian's. Raises HugewiseError."""
     lines = (
         f"Types: {'deb-src' if sources else 'deb'}",
         f"URIs: {_archive_uri()}",
@@ -146,9 +144,7 @@ def _program(name: str) -> str:
 
 
 def resolve(packages: Sequence[str], suite: str, arch: str, say: Say = lambda _: None) -> list[Package]:
-    """Return all that `packages` need, themselves included, sorted by name: Depends and Pre-Depends, no Recommends.
-    Nothing counts as installed. Raises UserError.
-    """
+    """Return `packages` and all that they depend on (no Recommends), sorted by name. Raises UserError."""
     _must_be_names(packages)
     with _apt(_state(suite, arch, sources=False, say=say)) as apt:
         finished = apt.run("apt-get", "install", "--yes", "--print-uris", "--", *packages)
@@ -186,9 +182,7 @@ def parse_uris(text: str, of: tuple[str, str]) -> list[Package]:
 
 
 def fetch(packages: Sequence[Package], say: Say = lambda _: None) -> list[Path]:
-    """Return the .deb files of the packages, each with the SHA-256 of the (signed) lists. Raises UserError,
-    StorageError.
-    """
+    """Return the .deb files, each with the SHA-256 of the signed lists. Raises UserError, StorageError."""
     paths = [_package_path(package.sha256, package.file) for package in packages]
     missing = [p for p, path in zip(packages, paths, strict=True) if not _is_intact(path, p.sha256, say)]
     for of in sorted({package.of for package in missing}):
@@ -352,10 +346,8 @@ _DEEPEST: Final = 100  # folders
 
 
 def unpack(deb: Path, root: Path, *, only: Sequence[str] = (), without: Sequence[str] = ()) -> None:
-    """Put the files of a package below the folder `root`, which the caller alone can change.
-
-    Links to folders stay, for usr-merged trees. `only` and `without` are patterns such as `./usr/share/doc/*`; `*`
-    takes in slashes. Times are not kept. Raises StorageError.
+    """Put a package's files below `root`; links to folders stay (usr-merged trees), times do not. `only` and `without`
+    are patterns such as `./usr/share/doc/*`, whose `*` takes in slashes. Raises StorageError.
     """
     argv = (_program("dpkg-deb"), "--fsys-tarfile", str(deb))
     with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as reading:

@@ -33,7 +33,7 @@ _PROGRAM = re.compile(rf"{PROGRAM.pattern}|qemu-nbd|qemu-img|qemu-storage-daemon
 
 
 def study_disks(use: GuestUse) -> tuple[Disk | None, tuple[Disk, ...]]:
-    """The disk that the guests of a study have as their user space, and the others. Raises UserError."""
+    """Return the disk that the guests of a study have as their user space, and the others. Raises UserError."""
     if use.image is None:
         return None, tuple(disk(Path(entry.path), entry.written) for entry in use.disk)
     root = disk(Path(use.image), disk_format(use.image, use.image_format))
@@ -43,9 +43,7 @@ def study_disks(use: GuestUse) -> tuple[Disk | None, tuple[Disk, ...]]:
 
 
 def disk(path: Path, written: DiskFormat, reader: int = 0) -> Disk:
-    """The disk with all that it stands on; `reader`: the account that could read it else. Raises UserError where QEMU
-    could not, or should not, open it.
-    """
+    """Return the disk with all that it stands on. Raises UserError where QEMU could not, or should not, open it."""
     found, held = _held(path, written, reader)
     for descriptor in held:
         os.close(descriptor)
@@ -178,9 +176,7 @@ def absent(path: str) -> str | None:
 
 
 def writer_of(path: str) -> str | None:
-    """Return who writes the file, as far as this account may see: a QEMU, a mount of a block device, or None. A QEMU
-    that it may not see has a lock on the file, and QEMU itself then refuses to open the file for the guest.
-    """
+    """Return who visibly writes the file (a QEMU, a mount), or None; another QEMU has a lock that QEMU heeds."""
     with suppress(OSError):
         return next(_writers(path), None) or _mounted(path)
     return None

@@ -64,9 +64,7 @@ _UNLIKE = {
 
 
 def domain_backing(domain: Domain, page: int | None) -> Backing:
-    """Return the backing that the domain asks for; `page`: the host's default huge page size, which a bare
-    `<hugepages/>` means, or None. Raises UserError naming file and line.
-    """
+    """Return the domain's backing; `page`: the size of a bare `<hugepages/>`. Raises UserError."""
     by_node = tuple(_pages_of_node(domain, node, page) for node in sorted(cell.id for cell in domain.cells) or [0])
     pooled = any(kind in PAGE_OF for kind in by_node)
     return Backing(

@@ -141,9 +141,7 @@ def minimal_guest(kernel: Kernel, accelerator: Accelerator, cpu: str = "max") ->
 
 @contextmanager
 def asked(guest: Guest, initramfs: Path, name: str, qemu: str | None) -> Iterator[Agent]:
-    """Yield the agent of a guest that is booted to be asked something, by the QEMU that a study names. Raises
-    MachineError, UserError, StorageError.
-    """
+    """Yield the agent of a guest booted to be asked. Raises MachineError, UserError, StorageError."""
     program = find_qemu(guest.arch, qemu)
     with single_boot() as hosting, boot(guest, initramfs, hosting, program=program) as booted:
         agent = Agent(booted.agent, name, booted.error)
@@ -189,9 +187,7 @@ def _device(path: Path, module: str) -> NoKvm | None:
 def choose(
     kernel: Kernel, initramfs: Path, named: str | None = None, *, attempt: Callable[..., BootedGuest] = boot
 ) -> Choice:
-    """Return KVM if a guest boots with it within TRIAL_S, under the account of attempts, else TCG with the reason; kept
-    for this process.
-    """
+    """Return KVM if a guest boots with it within TRIAL_S, else TCG with the reason; kept for this process."""
     qemu = find_qemu(kernel.arch, named)
     key = (qemu_version(qemu), kernel.arch)
     if key not in _known:

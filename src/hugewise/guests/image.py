@@ -107,9 +107,8 @@ _INITRAMFS_FOLDERS: Final = ("dev", "modules", "proc", "root", "run", "sys", "tm
 
 
 def guest_probe(arch: Architecture) -> Path | Missing:
-    """Return the static probe for guests of that architecture, or that it is not there: `$HUGEWISE_GUEST_PROBE_X86_64`
-    or `_ARM64`, else that of `make guest-probes`, else the host's own, where static. Raises UserError where another
-    account can change root's.
+    """Return the static probe for such guests, by variable, by `make guest-probes` or the host's own; or what is
+    missing. Raises UserError where another account can change root's.
     """
     variable = f"HUGEWISE_GUEST_PROBE_{arch.replace('-', '_').upper()}"
     chosen = os.environ.get(variable)
@@ -263,11 +262,7 @@ def image(
     files: Mapping[str, Path] | None = None,
     say: Say = lambda _: None,
 ) -> Image:
-    """Return an image of Debian packages and all that they need, from the cache or made now.
-
-    `sources` are source packages whose archives are put below /usr/src; `files`: path in the guest -> file here. Raises
-    UserError, StorageError.
-    """
+    """Return an image of Debian packages and their needs; `sources` go below /usr/src. Raises UserError."""
     archives = [debian.source(name, suite, say) for name in sources]
     added = {PROBE: need_probe(arch), **{f"{SOURCES}/{path.name}": path for path in archives}, **(files or {})}
     for path, here in added.items():

@@ -228,7 +228,7 @@ _SERVED, _SCRATCH = "/nfs", "/run/hugewise-scratch"  # in the guest: by NFS, and
 
 @dataclass
 class GuestMachine:
-    """One guest: `context.AcquiredMachine`. It is the attempt's alone, with all that runs in it.
+    """Guest: `context.AcquiredMachine`. It is the attempt's alone, with all that runs in it.
 
     export   the host's folder that it mounts
     """

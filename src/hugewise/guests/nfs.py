@@ -23,6 +23,7 @@ import socket
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib import resources
 from pathlib import Path
 
 from hugewise.beneath import DirFd
@@ -51,47 +52,6 @@ _RUN = Path("/run/ganesha")  # made by the server at start, whatever its option 
 _LAST_LINES = 4
 _NOISE = re.compile(r"DBUS|RADOS|__Register_program|principal nfs")  # messages about services that it does not need
 
-_CONFIGURATION = """\
-NFS_CORE_PARAM {{
-  Bind_Addr = {bind};
-  NFS_Port = {port};
-  Protocols = 4;
-  Enable_NLM = false;
-  Enable_RQUOTA = false;
-  Enable_UDP = false;
-  Plugins_Dir = "{plugins}";
-}}
-NFSV4 {{
-  Minor_Versions = 0, 1;
-  Graceless = true;
-  Only_Numeric_Owners = true;
-  RecoveryBackend = fs;
-  RecoveryRoot = "{folder}/recovery";
-}}
-NFS_KRB5 {{
-  Active_krb5 = false;
-}}
-EXPORT_DEFAULTS {{
-  Access_Type = None;
-}}
-EXPORT {{
-  Export_Id = 1;
-  Path = "{folder}/export";
-  Pseudo = "/{name}";
-  Access_Type = RW;
-  Protocols = 4;
-  Transports = TCP;
-  SecType = sys;
-  PrivilegedPort = false;
-  Squash = All_Squash;
-  Anonymous_uid = {uid};
-  Anonymous_gid = {gid};
-  FSAL {{
-    Name = VFS;
-  }}
-}}
-"""
-
 
 def missing() -> tuple[Missing, ...]:
     """Return what this host lacks to serve NFS, root aside."""
@@ -118,13 +78,12 @@ def configuration(folder: str, plugins: str, where: tuple[str, int], owner: tupl
             hint="name another folder for NFS",
         )
     (bind, port), (uid, gid) = where, owner
-    return _CONFIGURATION.format(folder=folder, plugins=plugins, bind=bind, port=port, uid=uid, gid=gid, name=NAME)
+    template = resources.files(__package__).joinpath("ganesha.conf").read_text(encoding="utf-8")
+    return template.format(folder=folder, plugins=plugins, bind=bind, port=port, uid=uid, gid=gid, name=NAME)
 
 
 def serve(place: Scratch, link: Link, account: pwd.struct_passwd) -> Export:
-    """Serve a fresh folder of `account` below `place` to guests of `link`. Raises UserError, MachineError,
-    StorageError.
-    """
+    """Serve a fresh folder of `account` to guests of `link`. Raises UserError, MachineError, StorageError."""
     if os.geteuid() != 0:
         raise UserError("an NFS server needs root: it opens files by their handles", hint="leave out nfs = true")
     if lacking := missing():
@@ -172,9 +131,7 @@ class Export:
         return self.folder / "export"
 
     def mount(self, agent: Agent, link: Link, name: str, target: str) -> None:
-        """Mount it in the guest of `link`. `name` tells the guest from others: as one rebooted client they would lose
-        files. Raises MachineError.
-        """
+        """Mount it in a guest of `link`, as `name`: as one client guests would lose files. Raises MachineError."""
         self.check()
         try:
             agent.write(_IDENTIFIER, name)

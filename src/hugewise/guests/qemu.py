@@ -24,7 +24,7 @@ PROGRAMS: dict[Architecture, str] = {"x86-64": "qemu-system-x86_64", "arm64": "q
 # The virtio-serial port through which the agent is spoken to.
 PORT = "hugewise"
 # The descriptor of the first file of the guest's disks, which the launcher opens in the order of `Guest.drives`.
-ROOT = 3
+FIRST_DISK_FD = 3
 
 _CLOCK = "clock=vm,base=2024-01-01T00:00:00"
 # The buffer of translated code, in MiB. QEMU's default is as large as a guest and would look like one in smaps; with 64
@@ -129,7 +129,7 @@ def _memory(name: str, part: BackingCell, backing: Backing, places: QemuPlaces) 
 def _drives(guest: Guest) -> list[str]:
     # disks are opened read-only; the guest's writes go to unnamed temporary files
     words: list[str] = []
-    descriptor = ROOT
+    descriptor = FIRST_DISK_FD
     for number, disk in enumerate(guest.drives):
         options, layer = [f"if=none,id=disk{number},snapshot=on"], ""
         for file in disk.files:

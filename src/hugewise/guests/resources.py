@@ -93,9 +93,7 @@ class GuestResources:
         return cpu_model(self.use, self.choice)
 
     def machine(self, kernel: str) -> Platform | str:
-        """Return a guest under that kernel by its survey, as if with every page size where that is pending; or why
-        none.
-        """
+        """Return a guest under that kernel by its survey (pending: every page size); or why none."""
         surveyed = self.surveys[kernel]
         if isinstance(surveyed, str):
             if not self.pending:
@@ -219,9 +217,7 @@ def missing(use: GuestUse) -> tuple[Missing, ...]:
 
 
 def provide(study: Study, packages: Callable[[GuestResources], ImagePackages], say: Say) -> GuestResources:
-    """Have everything that the guests of `study` need; `packages` returns the Debian packages that its workloads lack.
-    Raises UserError, HugewiseError.
-    """
+    """Have all that the guests of `study` need; `packages`: what its workloads lack. Raises HugewiseError."""
     use, arch = _needed(study)
     by_name: dict[str, Kernel | str] = {}
     for wanted in wanted_kernels(study):
@@ -374,9 +370,7 @@ _SECTION = "its guests"
 def checks(
     study: Study, packages: Iterable[str], beside: Iterable[LeftOut] = (), *, privileged: bool
 ) -> Iterator[Check]:
-    """Yield checks of this host for the guests of `study`: `packages` are needed in the guests, `beside` is missing
-    here. Raises UserError where no guest has the architecture.
-    """
+    """Yield checks of this host for the guests of `study`. Raises UserError for an architecture without guests."""
     use = study.guest
     assert use is not None
     arch = guest_architecture(use)

@@ -203,9 +203,7 @@ class RamSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KvmSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """KVM's mappings of the guest in bytes by page size, and the share as promised. `delivered` None: not known, or
-    only base pages are promised.
-    """
+    """KVM's mappings of the guest in bytes by page size; `delivered` None: not known, or base pages are promised."""
 
     bytes: Mapping[int, int] | None
     share: float | None
@@ -236,9 +234,7 @@ class GuestVerified(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def running(text: str, host: Host) -> RunningGuest | None:
-    """Return the virtual machine: a libvirt domain, or a QEMU by number. Raises UserError where the domain does not
-    run.
-    """
+    """Return the virtual machine: a libvirt domain, or a QEMU by number. Raises UserError if it does not run."""
     if not _NAME.fullmatch(text):
         return None
     home = os.environ.get("XDG_RUNTIME_DIR", "/run/user/0")
@@ -282,9 +278,7 @@ def verify(
     debugfs: Path = backing.DEBUGFS,
     proc: Path = backing.PROC,
 ) -> GuestVerified:
-    """Look once at the guest's memory and what KVM maps of it; `promised` None: as QEMU and this host's rules promise.
-    Raises UserError.
-    """
+    """Look once at the guest's memory and KVM's mappings; `promised` None: as QEMU promises. Raises UserError."""
     try:
         text = backing.smaps(guest.pid)
     except PermissionError:

@@ -103,9 +103,7 @@ class Backing:
         self.peaks[cell] = max(peak, self.peaks.get(cell, 0))
 
     def prefault(self, cell: str, held: int = 0, most: int = _MOST) -> None:
-        """Touch as much memory as the cell's blocks use, without the bytes that its processes `held` already, and no
-        more than `most` bytes.
-        """
+        """Touch what the cell's blocks use, less what is `held`, at most `most` bytes."""
         known = self.peaks.get(cell)
         size = _UNKNOWN if known is None else max(0, int(known * _MARGIN) - held) + _SPARE
         size = min(size, int(_room(self.host) * _MOST_SHARE), most)

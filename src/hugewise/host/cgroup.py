@@ -162,9 +162,7 @@ _TIMER = "anon_inode:[timerfd]"
 
 
 def unfreezable_reason(pids: Iterable[int], proc: Path = Path("/proc")) -> str | None:
-    """Return why one of these processes may notice that it was frozen, or cannot be looked at; None where nothing is
-    found.
-    """
+    """Return why one of these processes may notice a freeze, or cannot be looked at; None for nothing."""
     return next(
         (f"process {pid} ({_name(proc / str(pid))}) {why}" for pid in pids if (why := _why(proc / str(pid)))), None
     )
@@ -324,9 +322,7 @@ class Leaf(Contained):
         return sorted(set(_pids(self.folders[:1])))
 
     def limit_memory(self, size: int, *, swapping: bool = False) -> None:
-        """Limit the processes inside, with their page cache, to `size` bytes; `swapping`: the rest is swapped out.
-        Raises HugewiseError.
-        """
+        """Limit the processes and their page cache to `size`; `swapping` the rest. Raises HugewiseError."""
         if self.memory is None:
             raise _CannotError(
                 "memory = ... needs a memory cgroup, and there is none", hint="sudo hugewise ...; see: hugewise doctor"
@@ -389,9 +385,7 @@ class Hierarchy:
     def open(
         cls, note: Callable[[FoldersMade], None] = lambda _: None, own: dict[str, Path] | None = None
     ) -> Hierarchy:
-        """Make the run's folders below `own` (default: this process's groups); `note` (the journal) hears of them
-        before. Raises HugewiseError where no hierarchy allows groups.
-        """
+        """Make the run's folders below `own`, after `note` heard of them. Raises HugewiseError."""
         own = dict(find() if own is None else own)
         if not own:
             raise _CannotError(

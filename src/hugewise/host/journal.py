@@ -150,8 +150,8 @@ def ledger_of(data: bytes, path: Path) -> Ledger:
 
 
 def recover(host: Host, path: Path = JOURNAL) -> Recovery:
-    """Put back what a dead run left turned, kill what it left running, and close its journal, under the host's lock.
-    Raises LockedError, UserError, SettingError with all that could not be put back.
+    """Put back what a dead run left, end its processes and close its journal, under the host's lock. Raises
+    LockedError, UserError, SettingError with all that could not be put back.
     """
     try:
         ledger = ledger_of(path.read_bytes(), path)
@@ -342,12 +342,10 @@ def at_rest(host: Host, path: Path | None = None) -> Host:
 
 
 def restore(host: Host | None = None, path: Path = JOURNAL) -> list[str]:
-    """`hugewise restore`: put back what a killed run left. Raises LockedError while a run that turns something holds
-    the host.
-    """
+    """Put back what a killed run left (`hugewise restore`). Raises LockedError while a run holds the host."""
     host = host or LocalHost()
     with HostLock(host, anyway=True):
-        return leftovers(host, path) or [_nothing(host, path)]
+        return close(host, path) or [_nothing(host, path)]
 
 
 def _nothing(host: Host, path: Path) -> str:
@@ -364,7 +362,7 @@ def _nothing(host: Host, path: Path) -> str:
     )
 
 
-def leftovers(host: Host, path: Path = JOURNAL) -> list[str]:
+def close(host: Host, path: Path = JOURNAL) -> list[str]:
     """Close the journal of a dead run: what was put back, and what was left to others. Raises UserError for a user."""
     recovery = recover(host, path)
     if recovery.run is None:

@@ -128,10 +128,7 @@ def differing_knobs(host: Host, expected: Mapping[str, str]) -> list[Drift]:
 
 
 def turn(host: Host, wanted: Mapping[str, str]) -> None:
-    """Write every value and read it back. Raises SettingError.
-
-    What the kernel refuses is tried again after the others (`inherit` of a small size while shmem_enabled is `force`).
-    """
+    """Write every value and read it back; what the kernel refuses comes again last. Raises SettingError."""
     pending = dict(wanted)
     while pending:
         refused: dict[str, OSError] = {}
@@ -163,11 +160,9 @@ def _refusal(host: Host, path: str, value: str, error: OSError) -> SettingError:
 def put_back(
     host: Host, turned: Mapping[str, tuple[str, tuple[str, ...]]], aside: Mapping[str, str]
 ) -> tuple[dict[str, str], list[Drift]]:
-    """Give the knobs their original values, the last turned first; returns what was put back, and what was left alone.
-
-    `turned` maps a path to its original value and to the values that are hugewise's own there (two while a batch is
-    under way). A knob that holds neither was turned by somebody else: it is left as it is. `aside` are the values of
-    `beside` before the first turn. What the kernel refuses is raised as SettingError after all others were written.
+    """Give the knobs their original values, the last turned first; return what was put back and what was left. A knob
+    with neither its own nor hugewise's value was turned by others and is left. Raises SettingError after all were
+    tried.
     """
     back: dict[str, str] = {}
     left: list[Drift] = []
@@ -210,9 +205,7 @@ class Settings:
         return found
 
     def apply(self, wanted: Mapping[str, str]) -> list[Drift]:
-        """Make `wanted` hold over the state of the start; return drift, with which nothing is turned. Raises
-        SettingError, StorageError.
-        """
+        """Make `wanted` hold over the first state; return drift, if any. Raises SettingError, StorageError."""
         self._check(wanted)
         if found := self.drift():
             return found
@@ -235,8 +228,8 @@ class Settings:
         return []
 
     def alternation(self, arms: Sequence[Mapping[str, str]]) -> Callable[[int], list[Drift]]:
-        """Journal every value that `arms` write to the same paths, and return the function that turns the knobs to an
-        arm's, or returns drift and turns nothing. Both raise SettingError; StorageError.
+        """Journal all values of `arms`, and return the function that turns to an arm's, or returns drift. Both raise
+        SettingError; StorageError.
         """
         paths = tuple(arms[0])
         self._check(paths)

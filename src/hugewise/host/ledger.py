@@ -23,7 +23,7 @@ class JournalOpened(msgspec.Struct, frozen=True, tag="opened"):
 
 
 class KnobTurn(msgspec.Struct, frozen=True):
-    """One knob of a batch: what it held, and what is to be written."""
+    """Knob of a batch: what it held, and what is to be written."""
 
     path: str
     before: str
@@ -60,9 +60,7 @@ class Yielded(msgspec.Struct, frozen=True, tag="yielded"):
 
 
 class PoolIntent(msgspec.Struct, frozen=True, tag="pool_intent"):
-    """Written before a pool is filled: persistent and `surplus` pages by the path of nr_hugepages, and how many are
-    wanted.
-    """
+    """Written before a pool is filled: persistent and `surplus` pages by path of nr_hugepages, and the wanted."""
 
     before: Mapping[str, int]
     wanted: int
@@ -167,9 +165,7 @@ class Log(Protocol):
 
 
 class Share(msgspec.Struct):
-    """Pages of one pool on one node: `added` None while filling; `surplus`: those it had before; `returned`: the last
-    PoolReturn.
-    """
+    """Pages of one pool on one node: `added` None while filling, `surplus` before, `returned` last."""
 
     before: int
     wanted: int

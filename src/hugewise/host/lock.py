@@ -1,23 +1,13 @@
-"""One run per host: root's lock, which only root can take, and one that accounts have among themselves.
+"""Lock of a host: root's, which only root can take, and one that accounts have among themselves.
 
-Root locks what the whole host has one of (`host.lock`): no account can take it, and runs in other namespaces,
-which share sysfs, are kept out too. Accounts exclude each other, and root where it can be had, by an abstract unix
-socket named with the boot id. The kernel gives both back when their holder dies, however it dies.
+Root takes flock(2) on the roots of debugfs and tracefs (`host.lock`), of which the kernel has one whatever the
+namespaces are; fsopen(2) and fsmount(2) give them without a mount. Accounts exclude each other, and root where it can
+be had, by an abstract unix socket named with the boot id. The kernel gives both back when their holder dies.
 
-Anybody can bind that socket. So it never keeps root from `hugewise restore`, and from a run only until root says
-`--anyway`: what is told then is whose socket it is (SO_PEERCRED), not that it is a run of hugewise. Nothing is told of
-a socket that does not answer. Abstract names belong to a network namespace; accounts in another one see root's runs by
-its journal. See unix(7), flock(2).
-
-A holder tells when it expects to be over in the name of a second such socket. It counts only from the process that
-holds the host. The user and the command line of that process are read from /proc.
-
-Folders of which the whole host has one, and which only its root can open: root's lock is taken on them.
-
-The kernel has one debugfs and one tracefs, whatever mount, network or user namespaces there are, and their roots are
-0700. fsopen(2) and fsmount(2) give their root without mounting them anywhere; the root of a user namespace may not.
-A process that may not mount takes the lock on the debugfs or tracefs that is mounted already, where it sees one.
-A lock there (flock(2)) is seen by every root of this kernel and given back by the kernel when its holder dies.
+Anybody can bind that socket. So it never keeps root from `hugewise restore`, and from a run only until `--anyway`:
+SO_PEERCRED tells whose socket it is, not that it is a run. A holder tells when it expects to be over in the name of a
+second such socket. Abstract names belong to a network namespace; accounts in another one see root's runs by its
+journal. See unix(7).
 """
 
 from __future__ import annotations

@@ -1,19 +1,16 @@
 """State of this host's free memory for a run: fragmentation, lists of free pages, a swap file, a hugetlbfs mount.
 
-Each change is undone afterwards, also after a SIGKILL: it is journalled before it is made.
+Each change is journalled before it is made, and undone afterwards.
 
-Fragmenter. The probe's `fragment` pins a page in each free block that a huge page fits into. The memory is its own: it
-is free again when it ends, and it ends with this process, whatever ends that (its parent-death signal, and the end of
-its stdin). What other programs have allocated meanwhile lies scattered, so memory is compacted afterwards.
+Fragmenter. The probe's `fragment` pins a page in each free block that a huge page fits into, and ends with this
+process. What other programs have allocated meanwhile lies scattered, so memory is compacted afterwards.
 
-Lists of free pages of each CPU. What lies there is in no list of free blocks, and neither merges with its neighbours
-nor is moved by compaction: measured on Linux 6.18 with 24 GiB, 37,000 pages on them kept 17 GiB from becoming huge
-pages for minutes. The kernel empties them, within seconds, down to what vm.percpu_pagelist_high_fraction allows.
+Lists of free pages of each CPU. What lies there neither merges with its neighbours nor is moved by compaction: measured
+on Linux 6.18 with 24 GiB, 37,000 pages on them kept 17 GiB from becoming huge pages for minutes. The kernel empties
+them, within seconds, down to what vm.percpu_pagelist_high_fraction allows.
 
 Swap file. It lies in the folder of results, in which the account that called sudo may write too: so the file is root's
-alone, new, and used by its descriptor, whatever its name leads to by then. It is used before other swap of the host.
-
-hugetlbfs. A private mount, in whose pages guests get their memory with the backing `file`.
+alone, new, and used by its descriptor.
 
 Sources: Documentation/admin-guide/sysctl/vm.rst; decay_pcp_high() in mm/page_alloc.c and union swap_header in
 include/linux/swap.h of the Linux kernel; swapon(2); mkswap(8) of util-linux.
@@ -78,9 +75,7 @@ class Fragmenter:
         return self._process.poll() is None
 
     def hold(self, most: int) -> probe.Fragmented:
-        """Have at most `most` bytes in free blocks for a huge page, as far as possible; return what there is. Raises
-        ProbeError.
-        """
+        """Leave at most `most` bytes in free huge blocks if possible; return what there is. Raises ProbeError."""
         assert self._process.stdin is not None and self._process.stdout is not None
         with suppress(OSError):
             self._process.stdin.write(f"{most}\n".encode())
@@ -131,9 +126,7 @@ _PAUSE_S = 0.1
 
 
 def drain(host: Host, note: Callable[[Draining], None]) -> None:
-    """Have nearly all pages of the CPUs' lists given to the common ones, where the kernel can; `note` (the journal)
-    hears of it before. Raises StorageError.
-    """
+    """Have the CPUs' page lists drained, where the kernel can; `note` hears of it before. Raises StorageError."""
     try:
         before = host.read(FRACTION)
     except OSError:
@@ -313,9 +306,7 @@ class HugetlbMount:
 
     @classmethod
     def open(cls, size: int, account: pwd.struct_passwd | None, note: Callable[[str], None]) -> HugetlbMount:
-        """Mount one with pages of `size` bytes for `account` (None: the caller); `note` hears of it before. Raises
-        SettingError.
-        """
+        """Mount one with pages of `size` bytes for `account`; `note` hears before. Raises SettingError."""
         path = f"{_PARENT}/hugewise-{os.getpid()}-hugetlb-{size}"
         if os.geteuid() != 0:
             raise SettingError(
@@ -347,9 +338,7 @@ class HugetlbMount:
 
 
 def unmount(path: str) -> None:
-    """Unmount what is mounted there, also in use, and remove the folder; nothing happens when it is gone. Raises
-    SettingError.
-    """
+    """Unmount `path`, also in use, and remove the folder, if it is there. Raises SettingError."""
     if not is_own(path):
         raise SettingError(f"{path} is no mount of hugewise's own: it is left as it is")
     try:

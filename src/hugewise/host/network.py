@@ -1,19 +1,14 @@
-"""The network of this host: the way between a guest and the host, and the sockets at which processes listen.
+"""Network of this host: the way between a guest and the host, and the sockets at which processes listen.
 
-Guests. User networking needs nothing of the host: QEMU is the other end, and what the guest asks of 10.0.2.2 it gets
-from the host's loopback. With root, a bridge and a tap interface for each guest can be made instead. They have a
-private subnet of their own; packets are not forwarded, not even to another guest, and no address is translated. No
-guest is told a gateway. On a bridge there would be none; QEMU's user networking, however, would carry the packets of a
-guest whose root adds a route, with the rights of QEMU's account. The journal hears of the interfaces before they are
-made, and so the next root call removes what a killed run left.
+Guests. With QEMU's user networking a guest reaches the host's loopback at 10.0.2.2. With root, a bridge and a tap for
+each guest can be made instead, with a private subnet and without forwarding, translation or gateway.
 
-Sockets. Nothing is connected to. A socket is a process's own where its inode stands in both: in the tables of the
-process's network namespace, and among what the process has open. The name of a unix socket may hold line ends, so that
-any account writes lines of its own into that table, with the inode of somebody else's socket, which stands there too.
-So an inode is believed where the process has a socket of that family, and the table says one thing of it alone.
+Sockets. A socket is a process's own where its inode stands in the tables of the process's network namespace and among
+what the process has open. The name of a unix socket may hold line ends, by which any account writes lines into that
+table: so an inode is believed where the process has a socket of that family, and the table says one thing of it alone.
 
-Sources: ip-link(8), ip-address(8), ip-tuntap(8); QEMU's documentation of `-netdev user` for its addresses;
-proc_pid_net(5), proc_pid_fd(5); SO_ACCEPTCON of the kernel's include/uapi/linux/net.h.
+Sources: ip-link(8), ip-address(8), ip-tuntap(8); QEMU's documentation of `-netdev user`; proc_pid_net(5),
+proc_pid_fd(5); SO_ACCEPTCON of the kernel's include/uapi/linux/net.h.
 """
 
 from __future__ import annotations
@@ -140,9 +135,7 @@ class Bridge:
 
     @classmethod
     def open(cls, guests: int, owner: int | None, note: Callable[[Linked], None]) -> Bridge:
-        """Make them; `owner`: QEMU's account (None: root); `note` (the journal) hears of it before. Raises UserError,
-        SettingError.
-        """
+        """Make bridge and taps for QEMU's account `owner`; `note` hears before. Raises UserError, SettingError."""
         if not 1 <= guests <= _MOST_GUESTS:
             raise UserError(f"{guests} guests on one bridge: there can be 1 to {_MOST_GUESTS}")
         if os.geteuid() != 0:
@@ -272,9 +265,7 @@ def _unix(table: str) -> Iterator[tuple[int, bool, str]]:
 
 
 def listening(pids: Iterable[int], proc: Path = PROC) -> tuple[list[ListeningSocket], list[ListeningSocket]]:
-    """Return the listening sockets of these processes, and those of others in the same network; of a process whose open
-    files may not be looked at, all are the others'.
-    """
+    """Return listening sockets of these processes, and of others in the same network."""
     processes = list(pids)
     own: dict[int, str] = {}
     for pid in processes:

@@ -63,9 +63,7 @@ def available(host: Host, size: int, node: int | None = None) -> int:
 
 
 def hold(host: Host, size: int) -> mmap.mmap | None:
-    """Map all that is free of the pool, untouched, until that is closed: other mappings then get surplus pages. None:
-    nothing was free. Raises SettingError.
-    """
+    """Map all free pages of the pool, untouched, so that others get surplus pages; or None. Raises SettingError."""
     pages = available(host, size)
     if not pages:
         return None
@@ -107,9 +105,8 @@ class Pools:
         return {size: pages for (size, _), pages in granted.items()}
 
     def fill_nodes(self, plan: Mapping[Where, int]) -> dict[Where, int]:
-        """Reserve `plan[size, node]` pages; return how many can be mapped there, pages free before included.
-
-        The largest size first, as the hardest to find. An ordinary user gets what is free already. Raises SettingError.
+        """Reserve `plan[size, node]` pages, the largest size first; return how many can be mapped there. An ordinary
+        user gets what is free already. Raises SettingError.
         """
         granted: dict[Where, int] = {}
         for size in sorted({size for size, _ in plan}, reverse=True):
@@ -173,9 +170,7 @@ class Pools:
         return differing
 
     def restore(self) -> list[Drift]:
-        """Give back what was added, and wait until it is free; return pools that others made smaller, and pages still
-        in use.
-        """
+        """Give back what was added and wait until it is free; return pools that others shrank, and pages in use."""
         settings = self._settings
         with settings.closing_only_when_done():
             back, left = give_back(self._host, settings.ledger, settings.note_return)
@@ -201,9 +196,7 @@ def _grow(host: Host, total: str, pages: int) -> None:
 
 
 def give_back(host: Host, ledger: Ledger, note: Callable[[PoolReturn], None]) -> tuple[dict[str, int], list[Drift]]:
-    """Give back the added pages; return new sizes by path, and what was left alone: pools that others made smaller.
-    Pages in use become surplus. Raises SettingError after all pools were tried.
-    """
+    """Give back the added pages; return new sizes by path, and pools that others shrank. Raises SettingError."""
     back: dict[str, int] = {}
     left: list[Drift] = []
     refused: list[SettingError] = []

@@ -79,9 +79,7 @@ class Scratch:
 
     @classmethod
     def open(cls, place: Path, owner: int | None, group: int | None, note: Callable[[str], None]) -> Scratch:
-        """Make the folder in `place`, under a free name; `note` (the journal) hears of it before. Raises UserError,
-        also where another account could change where `place` leads.
-        """
+        """Make the folder in `place` under a free name; `note` hears of it before. Raises UserError."""
         try:
             files.own(place, f"storage = {str(place)!r}", "name a folder of root's, or a sticky one such as /dev/shm")
             for left in place.glob("hugewise-*"):
@@ -146,11 +144,8 @@ class Copied:
 
 
 def copy(source: Path, target: DirFd, owner: int | None = None, group: int | None = None) -> Copied:
-    """Copy the tree `source` into `target`, for the account, and hash it on the way.
-
-    All must have one owner. Links are copied, sockets and pipes left out, setuid, setgid and sticky dropped, holes
-    filled. On a disk the copy leaves the page cache. Times of modification are kept (make goes by them). Raises
-    StorageError.
+    """Copy the tree `source` into `target` and hash it. Links are copied, sockets, pipes and mode bits beyond rwx are
+    not, holes are filled, times of modification kept (for make). Raises StorageError.
     """
     on_disk = file_system(target.path) not in ("tmpfs", "ramfs")
     copying = _Copying(owner, group, on_disk, _free(target.fileno()) - _SPARE)

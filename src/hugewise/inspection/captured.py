@@ -1,8 +1,7 @@
-"""What backed a process by a captured /proc/PID/smaps: `hugewise inspect --smaps FILE`. Of the host it says nothing.
+"""Backing of a process by a captured /proc/PID/smaps: `hugewise inspect --smaps FILE`.
 
-A report of a fault often has this one file. It says itself which mapping was eligible for huge pages (THPeligible),
-which was advised (VmFlags), and what each had; which rules were in force, and whether the kernel tried, it does not.
-Fields that contradict each other are an error: a file that was changed or cut is not believed.
+The file says which mapping was eligible (THPeligible), advised (VmFlags), and what each had; not which rules were in
+force. Fields that contradict each other are an error: a file that was changed or cut is not believed.
 
 Source: Documentation/filesystems/proc.rst of the Linux kernel.
 """
@@ -33,7 +32,7 @@ _ROLLUP = "[rollup]"
 
 
 def inspect_file(path: Path) -> Inspection:
-    """What the file says. Raises UserError where it is no smaps, or contradicts itself."""
+    """Return what the file says. Raises UserError where it is no smaps, or contradicts itself."""
     try:
         if path.exists() and not path.is_file():
             raise UserError(f"--smaps {path}: it is no file", hint="name the file of a captured smaps")

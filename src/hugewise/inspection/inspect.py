@@ -257,9 +257,7 @@ def part_of_smaps(
 def parts_of(
     pid: int, look: Look, folios: MappedFolios | None, rules: Rules, statistics: KernelStatistics
 ) -> list[BackedPart]:
-    """Return the mappings of a process. What the probe found and what smaps said are of two moments: of a mapping that
-    smaps did not have, nothing is said of why.
-    """
+    """Return the mappings of a process; of one that the probe alone saw nothing is said of why."""
     disabled = look.thp_disabled
     smaps = {each.start: each for each in look.mappings}
 

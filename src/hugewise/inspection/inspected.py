@@ -67,9 +67,9 @@ class LostBacking(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MappingInspected(msgspec.Struct, frozen=True, kw_only=True):
-    """One mapping, and what backs it. `eligible` and `advised` are what smaps says (THPeligible, VmFlags);
-    advised `huge` (MADV_HUGEPAGE), `base` (MADV_NOHUGEPAGE), or null. `whole` is in blocks of the PMD size that are
-    touched throughout and not mapped as one. `nodes` is by NUMA node; null where the kernel does not say.
+    """Mapping, and what backs it. `eligible` and `advised` are what smaps says (THPeligible, VmFlags); advised `huge`
+    (MADV_HUGEPAGE), `base` (MADV_NOHUGEPAGE), or null. `whole` is in blocks of the PMD size that are touched throughout
+    and not mapped as one. `nodes` is by NUMA node; null where the kernel does not say.
     """
 
     pid: int

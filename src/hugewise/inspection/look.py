@@ -1,4 +1,4 @@
-"""One look at a process that runs: its mappings, what backs them, and how it was begun.
+"""Look at a process that runs: its mappings, what backs them, and how it was begun.
 
 Nothing of the process is changed or stopped. What the kernel does not let the caller read is None, with the reason.
 """
@@ -142,9 +142,7 @@ class Looker:
 
 
 def whole_blocks(pid: int, mappings: list[BackedMapping], size: int, base: int) -> int | None:
-    """Return bytes of these mappings in aligned blocks of `size` all of whose pages are touched, huge or not; None
-    where that cannot be read (in time), or is too much to.
-    """
+    """Return bytes in aligned blocks of `size` that are touched throughout; None where that cannot be read."""
     if sum(mapping.room(size) for mapping in mappings) > _MOST_BLOCKS:
         return None
     try:

@@ -27,9 +27,7 @@ _LONGEST_SHOWN = 100
 
 
 class Inspected(msgspec.Struct, frozen=True, kw_only=True):
-    """Requested target: its name, its processes, and notes for the reader. `process` is the one that was named and is
-    first; None for a unit.
-    """
+    """Requested target: its name, its processes (`process` first, if named), and notes for the reader."""
 
     name: str
     processes: tuple[int, ...]
@@ -111,7 +109,7 @@ _FIRST = ("cgroup2", "memory")  # of the hierarchies that have the path, the one
 
 
 def _is_file(text: str) -> bool:
-    """Whether somebody has named a file in place of a process."""
+    """Return whether somebody has named a file in place of a process."""
     try:
         return not _NUMBER.fullmatch(text) and Path(text).is_file()
     except (OSError, ValueError):

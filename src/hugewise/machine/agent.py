@@ -142,9 +142,7 @@ class Channel:
     # -- requests, answers and events
 
     def ask_for(self, request: Request, form: type[_T], patience: float | None = None) -> _T:
-        """Send a request and wait for its answer, `patience` seconds at most. Raises OSError with the guest's errno,
-        MachineError.
-        """
+        """Send a request and wait `patience` seconds at most. Raises OSError with its errno, MachineError."""
         began = time.monotonic()
         patience = self._patience if patience is None else patience
         answer = self.await_answer(self._send(request), patience, f"does not answer ({request})")
@@ -282,7 +280,7 @@ MOST_OF_A_FILE = probe.MOST_SAID  # bytes that are taken over
 
 
 class Agent(Channel):
-    """One machine's agent. Every method raises MachineError when the machine is gone."""
+    """Machine's agent. Every method raises MachineError when the machine is gone."""
 
     # -- files: it is the machine's `host.Host`
 
@@ -329,9 +327,7 @@ class Agent(Channel):
             self.ask_for(messages.Put(path, mode, uid, gid, offset + start, data), messages.Nothing, self._long)
 
     def get(self, path: str) -> Iterator[bytes]:
-        """Yield the content of a file piece by piece, up to its first size. Raises OSError, MachineError for one too
-        large.
-        """
+        """Yield a file's content in pieces, up to its first size. Raises OSError, MachineError."""
         offset, size = 0, CHUNK
         while offset < size:
             length = min(CHUNK, size - offset)

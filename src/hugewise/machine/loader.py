@@ -22,6 +22,7 @@ import struct
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from importlib import resources
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple
@@ -218,52 +219,15 @@ _WHY: dict[Started, str] = {
 }
 
 
-class _Wrapper(NamedTuple):
+class _Wrapper(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     valued: frozenset[str] = frozenset()
     words: int = 0
     of_others: frozenset[str] = frozenset()
 
 
-_WRAPPERS = {
-    "nice": _Wrapper(frozenset({"-n", "--adjustment"})),
-    "nohup": _Wrapper(),
-    "setsid": _Wrapper(),
-    "ionice": _Wrapper(
-        frozenset({"-c", "--class", "-n", "--classdata"}),
-        of_others=frozenset({"-p", "--pid", "-P", "--pgid", "-u", "--uid"}),
-    ),
-    "chrt": _Wrapper(
-        frozenset({"-T", "--sched-runtime", "-P", "--sched-period", "-D", "--sched-deadline"}),
-        words=1,
-        of_others=frozenset({"-p", "--pid"}),
-    ),
-    "taskset": _Wrapper(words=1, of_others=frozenset({"-p", "--pid"})),
-    "timeout": _Wrapper(frozenset({"-k", "--kill-after", "-s", "--signal"}), words=1),
-    "stdbuf": _Wrapper(frozenset({"-i", "--input", "-o", "--output", "-e", "--error"})),
-    "time": _Wrapper(frozenset({"-f", "--format", "-o", "--output"})),
-    "numactl": _Wrapper(
-        frozenset(
-            {
-                *("-i", "--interleave", "-m", "--membind", "-N", "--cpunodebind", "-C", "--physcpubind"),
-                *("-p", "--preferred"),
-            }
-        )
-    ),
-    "setpriv": _Wrapper(
-        frozenset(
-            {
-                *("--ambient-caps", "--inh-caps", "--bounding-set", "--ruid", "--euid", "--reuid", "--rgid", "--egid"),
-                *("--regid", "--groups", "--securebits", "--selinux-label", "--apparmor-profile", "--pdeathsig"),
-            }
-        ),
-        of_others=frozenset({"-d", "--dump"}),
-    ),
-    "prlimit": _Wrapper(frozenset({"-o", "--output"}), of_others=frozenset({"-p", "--pid"})),
-    "gosu": _Wrapper(words=1),
-    "tini": _Wrapper(frozenset({"-p", "-e"})),  # stays as parent, as does dumb-init
-    "dumb-init": _Wrapper(frozenset({"-r", "--rewrite"})),
-    "hugewise-exec": _Wrapper(frozenset({"--pages", "--tunable", "--report"}), of_others=frozenset({"--check"})),
-}
+_WRAPPERS = msgspec.toml.decode(
+    resources.files(__package__).joinpath("wrappers.toml").read_bytes(), type=dict[str, _Wrapper]
+)
 
 
 class UntoldError(Exception):
@@ -395,9 +359,7 @@ def _behind_env(rest: list[str], given: dict[str, str]) -> list[str]:
 
 
 def gains(path: str, account: tuple[int, int] | None = None) -> str | None:
-    """Return the privileges that a program gets by its file for an `account` (None: any other), or None. Raises
-    OSError.
-    """
+    """Return the privileges that a program gets by its file for an `account` (None: any other). Raises OSError."""
     status = os.stat(path)  # noqa: PTH116  (as links lead)
     if account is not None and os.statvfs(path).f_flag & os.ST_NOSUID:
         return None
@@ -556,9 +518,7 @@ def unreached(command: Sequence[str], treatment: Treatment) -> str | None:
 
 
 def environment(treatment: Treatment, heap: int) -> Mapping[str, str]:
-    """Return the variables of a program under the treatment, with a layout of a heap of `heap` bytes (0: the usual).
-    Raises UserError as `find`.
-    """
+    """Return the variables under the treatment, with a layout of `heap` bytes (0: the usual). Raises UserError."""
     if not treatment.layout:
         return treatment.environment
     others = treatment.environment.get("LD_PRELOAD", os.environ.get("LD_PRELOAD", "")).replace(":", " ").split()

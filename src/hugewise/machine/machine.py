@@ -194,9 +194,7 @@ SURPLUS = "surplus_hugepages"
 
 
 class Drift(msgspec.Struct, frozen=True):
-    """A knob that does not hold what hugewise last wrote or saw (`found` None: unreadable); of a pool its surplus
-    count.
-    """
+    """A knob (of a pool its surplus) that does not hold what hugewise last wrote or saw; `found` None: unreadable."""
 
     path: str
     expected: str

@@ -56,7 +56,7 @@ class ReadFile(Request, frozen=True, tag="read"):
 
 
 class WriteFile(Request, frozen=True, tag="write"):
-    """One write(2) to a file that is there."""
+    """Write(2) to a file that is there."""
 
     path: str
     text: str
@@ -182,7 +182,7 @@ class Wait(Request, frozen=True, tag="wait"):
 
 
 class Settle(Request, frozen=True, tag="settle"):
-    """Some idle seconds."""
+    """Idle time in seconds."""
 
     seconds: float
 

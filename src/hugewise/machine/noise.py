@@ -145,9 +145,7 @@ def _kernel_stats(host: Host) -> Iterator[tuple[str, ProcessStat]]:
 
 
 def background(host: Host) -> Mapping[str, tuple[str, float]]:
-    """Return kernel threads that work for all programs, by their number: name and CPU time until now. The name of a
-    worker ends in the kind of its last work.
-    """
+    """Return kernel threads that work for all programs: name (a worker's ends in its last work) and CPU time."""
     found = ((path, stat) for path, stat in _kernel_stats(host) if stat.comm.startswith(_BACKGROUND))
     return {path: (stat.comm, (stat.utime + stat.stime) * TICK) for path, stat in found}
 

@@ -56,9 +56,7 @@ class Latency(msgspec.Struct, frozen=True):
 
 
 class ClientStall(msgspec.Struct, frozen=True):
-    """One of the slowest operations: sent (open loop: due) and answered; how many took half as long in the same
-    seconds.
-    """
+    """One of the slowest operations: sent (open loop: due) and answered; how many took half as long then."""
 
     sent_ns: Natural
     answered_ns: Natural
@@ -68,7 +66,7 @@ class ClientStall(msgspec.Struct, frozen=True):
 
 
 class Instance(msgspec.Struct, frozen=True):
-    """One server's share of the timed phase; no latency where it had no operation."""
+    """Server's share of the timed phase; no latency where it had no operation."""
 
     server: str
     operations: Natural
@@ -91,7 +89,7 @@ class Late(msgspec.Struct, frozen=True):
 
 
 class ClientThread(msgspec.Struct, frozen=True):
-    """One thread: `busy` is CPU time over wall time, `wait_s` how long another one had its CPU (None: not counted)."""
+    """Thread: `busy` is CPU time over wall time, `wait_s` how long another one had its CPU (None: not counted)."""
 
     cpu: Natural | None
     user_s: float
@@ -156,7 +154,7 @@ class Timed(msgspec.Struct, frozen=True):
 
 
 class LoadStep(msgspec.Struct, frozen=True):
-    """One rate of a search: worst p99 and rate achieved of each probe."""
+    """Rate of a search: worst p99 and rate achieved of each probe."""
 
     rate: float
     p99_ns: list[Natural]
@@ -272,11 +270,13 @@ class Fragmented(ProbeEvent, frozen=True):
 class Available(ProbeEvent, frozen=True):
     """Counters by name; the value is the reason why one is not available, or None when it is.
 
-    slots   how many events are counted at once on general counters; None without a PMU
+    slots    how many events are counted at once on general counters; None without a PMU
+    partial  counters that count user mode alone: their reason says why, and they have values
     """
 
     counters: dict[str, str | None]
     slots: Natural | None = None
+    partial: frozenset[str] = frozenset()
 
 
 class FaultRound(msgspec.Struct, frozen=True):
@@ -415,9 +415,7 @@ class Exit(ProbeEvent, frozen=True):
 
 
 class MachineSeries(ProbeEvent, frozen=True, tag="series"):
-    """The machine's counters over time (`hugewise.model.over_time`): CLOCK_MONOTONIC nanoseconds of each reading, the
-    CPU time of the sampler until then, values that never changed, and a value for each reading of what did.
-    """
+    """The machine's counters over time: nanoseconds and the sampler's CPU time of each reading, and values."""
 
     asked_ns: Natural
     period_ns: Natural
@@ -508,7 +506,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Job(msgspec.Struct, frozen=True):
-    """One probe to run, and the files of this host for its specification (`told`), its lines and its stderr."""
+    """Probe to run, and the files of this host for its specification (`told`), its lines and its stderr."""
 
     spec: Spec
     told: Path

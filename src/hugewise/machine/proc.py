@@ -130,7 +130,7 @@ _PRIVATE = re.compile(r"|\[heap\]|\[anon:.*\]|/anon_hugepage \(deleted\)")
 
 
 class AddressRange(msgspec.Struct, frozen=True):
-    """One line of maps: a half-open range of addresses, whether it is shared, and what it is called."""
+    """Line of maps: a half-open range of addresses, whether it is shared, and what it is called."""
 
     start: int
     end: int

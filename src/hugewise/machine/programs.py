@@ -103,9 +103,7 @@ def which(name: str, *more: str) -> str | None:
 
 
 def of_root(name: str) -> str | None:
-    """Return a program of this host for root, not by PATH, which `su` keeps; or None. Raises UserError where another
-    account could change it.
-    """
+    """Return a program for root, not by PATH; or None. Raises UserError where another account could change it."""
     if os.geteuid() != 0:
         return shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", os.defpath), PATH)))
     path = shutil.which(name, path=PATH)

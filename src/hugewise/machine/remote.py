@@ -222,9 +222,7 @@ class RemoteMachine:
             raise MachineError(f"{self.agent.name}: no free ports: {error.strerror}") from None
 
     def start(self, job: probe.Job, inherited: tuple[int, ...] = ()) -> RemoteLauncher:
-        """Start the launcher; its agent bridges the barrier among `inherited`. Raises ProbeError, StorageError,
-        MachineError.
-        """
+        """Start the launcher; its agent bridges the barrier among `inherited`. Raises ProbeError, MachineError."""
         launched = RemoteLauncher(self.agent, self.agent.process(), job, self._outputs)
         try:
             job.tell(launched.spec)

@@ -140,9 +140,7 @@ def must_agree(kind: Kind) -> bool:
 
 
 def beside_its_own(cell: str, metric: str) -> str:
-    """Return the key of a metric that is judged beside the cell's own, where reasons are kept by cell: no cell's name
-    has a colon.
-    """
+    """Return the key of a metric beside the cell's own, where reasons are kept by cell (no cell's name has a colon)."""
     return f"{cell}:{metric}"
 
 

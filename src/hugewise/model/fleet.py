@@ -160,7 +160,7 @@ class PooledEffect(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FleetComparison(msgspec.Struct, frozen=True, kw_only=True):
-    """One arm against its baseline: on each host, in each stratum, and over the fleet."""
+    """Arm against its baseline: on each host, in each stratum, and over the fleet."""
 
     cell: str
     arm: str
@@ -193,7 +193,7 @@ class StratumLevel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FleetResults(msgspec.Struct, frozen=True, kw_only=True):
-    """One fleet, whole. `study` and `question` are those of its runs, `folder` the fleet's.
+    """Fleet, whole. `study` and `question` are those of its runs, `folder` the fleet's.
 
     confidence   over all strata and comparisons together, and once more for equivalence; margin: of equivalence
     withheld     why nothing is claimed over hosts, such as that the fleet has not ended; empty where something may be

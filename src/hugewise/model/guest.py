@@ -1,13 +1,9 @@
-"""Guest as plain values: everything that QEMU's command line and the record of an attempt need.
+"""Guests as plain values: what QEMU's command line and an attempt's record need, and what a libvirt domain says of
+memory.
 
-What a run's folder keeps of its guests beside its attempts: `guests.json`, written once, before the first block.
-
-A report is made from the folder alone, on any machine: so the configurations of kernels are compared while they are
-there, and their difference is kept. Nothing here knows QEMU.
-
-A virtual machine as a libvirt domain describes it, as far as it decides about its memory. Plain values.
-
-Sizes are bytes; `line` is where in the file it stands, from 1. Source: libvirt, "Domain XML format".
+A run's `guests.json`, written once before the first block, keeps what its guests were, and how the configurations of
+their kernels differ: a report is made from the folder alone. Sizes are bytes; `line` is where in a domain's file it
+stands, from 1. Source: libvirt, "Domain XML format".
 """
 
 from __future__ import annotations
@@ -172,7 +168,7 @@ class Image(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Guest(msgspec.Struct, frozen=True, kw_only=True):
-    """One guest, before it boots.
+    """Guest, before it boots.
 
     memory     bytes
     cpus       vCPUs
@@ -394,7 +390,7 @@ class Domain(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def filed(self) -> bool:
-        """Whether libvirt backs memory of no pool by a file below memory_backing_dir: shared, and not of a memfd."""
+        """Return whether libvirt backs memory of no pool by a file: shared, and not of a memfd."""
         return self.shared and self.source in (None, "file")
 
     @property

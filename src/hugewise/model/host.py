@@ -1,15 +1,8 @@
-"""A machine and its clocks, and what was looked for on one.
+"""Machine as everything above sees it: files by absolute path, two clocks (the wall's, and one for durations), and
+findings.
 
-A machine, as everything above sees it: files to read and write, by absolute path.
-
-Policies, settings, coverage and the runner touch a machine only through `Host`. Tests put a dictionary in its place,
-and a guest can later answer the same questions through its agent.
-
-Two clocks: the wall's, to show when something was, and the machine's own, to say how long it took.
-
-What was looked for on a machine, what was found, and the cure.
-
-The host of their own that clients run on, as a run is told of it and keeps it: nothing of it is secret.
+Policies, settings, coverage and the runner touch a machine only through `Host`, in whose place tests put a dictionary,
+and a guest answers through its agent.
 """
 
 from __future__ import annotations
@@ -100,7 +93,7 @@ State = Literal["ok", "limited", "missing"]
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One finding. `cure` is a command, or what else to do; None when nothing is missing or nothing helps.
+    """Finding. `cure` is a command, or what else to do; None when nothing is missing or nothing helps.
 
     `packages` are the Debian packages that a study lacks here by this finding.
     """

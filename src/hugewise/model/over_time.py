@@ -1,7 +1,5 @@
 """Series over time of a cell's attempts, and the tail of their latencies, in `report.json`.
 
-What the machine counted over time while an attempt ran, and the tail of its latencies: what is stored of each.
-
 The counters are the whole machine's: what other processes did is in them. A value that the machine does not have is
 absent with its reason, never 0.
 """
@@ -197,8 +195,8 @@ class SamplerCost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ArmOverTime(msgspec.Struct, frozen=True, kw_only=True):
-    """One attempt of an arm over time: the middle one of `of`, by the cell's metric. The counters are the whole
-    machine's. Times are seconds of the measured part, which ends at `length_s`; readings before it are negative.
+    """Attempt of an arm over time: the middle one of `of`, by the cell's metric. The counters are the whole machine's.
+    Times are seconds of the measured part, which ends at `length_s`; readings before it are negative.
 
     t_s         of each reading; of a long attempt every so many
     memory      bytes by `anon:SIZE` and `hugetlb:SIZE` at each of them; empty where the kernel does not count by size

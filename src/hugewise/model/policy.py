@@ -1,13 +1,9 @@
-"""A page-size policy: what it needs, what it turns, what it promises, and how it is deployed.
+"""Page-size policy: what it needs, what it turns, what it promises, and how it is deployed.
 
-A policy is one file under `policies/`, found by its module's function `policies(sizes)`: sizes are discovered, so a
-module yields one policy for each size that the machine has. The *mechanism* is part of a treatment's identity:
-`system` turns the knobs of the whole machine (root), `process` uses only what an ordinary process may ask for itself.
-Measurements of different mechanisms are never merged.
-
-How a policy is deployed: files, each with who reads it, how it is undone, and how it is checked.
-
-A file is never put in its place by hugewise: it is written below a folder, or shown.
+A policy is one file under `policies/`, whose function `policies(sizes)` yields one for each size of the machine. The
+*mechanism* is part of a treatment's identity: `system` turns the knobs of the whole machine (root), `process` uses only
+what an ordinary process may ask for. Measurements of different mechanisms are never merged. Files to deploy are written
+below a folder, or shown, and never put in their place.
 """
 
 from __future__ import annotations
@@ -102,9 +98,7 @@ _POOLED = re.compile(r"([0-9.]{1,16}[kmgt]?)-([0-9.]{1,16}[kmgt]?)(%?)=hugetlb-(
 
 
 def laid_pool(layout: str) -> tuple[int, int]:
-    """Return the page size and the sum in bytes of a mosaic's ranges from a pool; 0 where there are none. `layout` is
-    one that a study can have (`study.tables`).
-    """
+    """Return the page size and the bytes of a valid mosaic's ranges from a pool; 0 where there are none."""
     ranges, *options = layout.split(",")
     heap = next((parse_size(each.removeprefix("heap=")) for each in options if each.startswith("heap=")), 0)
     page = total = 0
@@ -161,7 +155,7 @@ class Treatment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Policy(Protocol):
-    """One treatment of pages."""
+    """Treatment of pages."""
 
     name: str
     description: str

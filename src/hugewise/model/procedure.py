@@ -227,7 +227,7 @@ class Window(msgspec.Struct, frozen=True):
 
 
 class Procedure(msgspec.Struct, frozen=True, kw_only=True):
-    """One attempt.
+    """Attempt.
 
     timed      the command that is timed. Beside servers it is a client; else it is the system under test itself
     gate       `timed` is a micro-workload that says when it is set up: what is measured begins then
@@ -307,7 +307,7 @@ class Outputs(Protocol):
         ...
 
     def files(self, pattern: re.Pattern[str]) -> Iterable[bytes]:
-        """The contents of the regular files in `places.run` whose name matches whole, in the order of their names."""
+        """Return the contents of the regular files in `places.run` with such a name, in order of names."""
         ...
 
 

@@ -64,6 +64,7 @@ Fact = Literal[
     "no work at first",
     "no work",
     "no direction",
+    "emulated",
 ]
 
 

@@ -1,9 +1,4 @@
-"""Results of a run: the documented JSON (`report.json`), and the only source of reports.
-
-What a run's guests were, as `hugewise.model.results` has them.
-
-What was published beside what was measured, as rows: part of `report.json`. Made by `hugewise.analysis.published`.
-"""
+"""Results of a run: the documented JSON (`report.json`), and the only source of reports."""
 
 from __future__ import annotations
 
@@ -58,25 +53,12 @@ class GuestArm(msgspec.Struct, frozen=True, kw_only=True):
     varied: Mapping[str, tuple[str, ...]] = {}
 
 
-class StayedGuest(msgspec.Struct, frozen=True, kw_only=True):
-    """A boot of a guest that stayed for more attempts than one, and what these found of it.
-
-    seconds    from its boot to the beginning of the last of its attempts
-    free_huge  what share of its free memory was in blocks that a huge page fits into, before the first attempt and
-               before the last; empty where its kernel does not say
-    """
-
-    attempts: int
-    seconds: float
-    free_huge: tuple[float, ...] = ()
-
-
 class Guests(msgspec.Struct, frozen=True, kw_only=True):
     """The guests of a run. `why` says how the accelerator was chosen, `counting` whether instructions are counted.
 
-    kernels   as they were when the run began, with the difference of their configurations from the baseline's kernel;
-              empty in runs that were made before it was kept
-    stayed    the boots of a guest that all attempts of a session share; empty where each attempt has its own
+    kernels       as they were when the run began, with the difference of their configurations from the baseline's
+                  kernel; empty in runs that were made before it was kept
+    shared_boots  how many boots of one guest the attempts share, in runs of earlier versions; 0: each has its own
     """
 
     arch: Architecture | None
@@ -86,7 +68,7 @@ class Guests(msgspec.Struct, frozen=True, kw_only=True):
     baseline: str
     arms: tuple[GuestArm, ...]
     kernels: tuple[KernelRecord, ...] = ()
-    stayed: tuple[StayedGuest, ...] = ()
+    shared_boots: int = 0
 
 
 APART = 5.0  # percentage points: a count that differs by more is marked, and is to be explained
@@ -185,7 +167,7 @@ class PublishedFinding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Beside(msgspec.Struct, frozen=True, kw_only=True):
-    """One published source beside one run. Nothing of the published side is computed: it stands in the source's file.
+    """Published source beside one run. Nothing of the published side is computed: it stands in the source's file.
 
     machine, kernel     the published ones; `here_machine`, `here_kernel` this run's; null where it is not told
     runs, statistic     what a published figure is made of, where the source says
@@ -251,7 +233,7 @@ Fact = str | int | float
 
 
 class ArmSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """One arm of one cell, over its accepted attempts in complete blocks (in the metric's unit).
+    """Arm of one cell, over its accepted attempts in complete blocks (in the metric's unit).
 
     quantiles   probability as text -> value, e.g. {"0.05": ...}
     margin      half-width of the mean's t interval at the study's confidence (None below two values)
@@ -325,7 +307,7 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """One arm against the baseline of its own blocks. All ratios are arm/baseline.
+    """Arm against the baseline of its own blocks. All ratios are arm/baseline.
 
     ratio, low, high     the effect and its interval at `confidence` (after the multiplicity correction); an end is null
                          where the data do not bound the effect on that side; the ratio is null where there is no
@@ -511,7 +493,7 @@ class CellResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def judged(self) -> tuple[Comparison, ...]:
-        """All that is judged of it: its metric, the end points of that, and the metrics declared beside it."""
+        """Return all that is judged of it: its metric, the end points of that, and the metrics declared beside it."""
         return (*self.comparisons, *self.end_points, *self.declared)
 
     def metric_named(self, name: str) -> Metric:
@@ -573,7 +555,7 @@ class EarlierComparison(msgspec.Struct, frozen=True):
 
 
 class Results(msgspec.Struct, frozen=True, kw_only=True):
-    """One run, whole. `host` is the fingerprint, `versions` the programs used, `settings` the knobs before the run.
+    """Run, whole. `host` is the fingerprint, `versions` the programs used, `settings` the knobs before the run.
 
     guests   where the arms ran in guests: what these were; else null
     beside   the published experiment that the study restates beside what was measured; null where it names none

@@ -1,7 +1,4 @@
-"""Two runs held against each other, as types: the JSON of `hugewise compare`.
-
-The level of an arm: what its values were by themselves, whatever they are held against.
-"""
+"""Two runs compared, as types: the JSON of `hugewise compare`."""
 
 from __future__ import annotations
 
@@ -44,7 +41,7 @@ Relation = Literal["higher", "lower", "alike", "not told apart", "spread unknown
 
 
 class RunDifference(msgspec.Struct, frozen=True, kw_only=True):
-    """One key that is not the same in both runs; null where a run has none.
+    """Key that is not the same in both runs; null where a run has none.
 
     aspect   study: what was asked; host: its fingerprint, the kernel included; page settings: as they were before the
              run; versions: of programs; run: by which mechanism, on which client
@@ -89,7 +86,7 @@ class EffectOfRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TwoEffects(msgspec.Struct, frozen=True, kw_only=True):
-    """One comparison that both runs have.
+    """Comparison that both runs have.
 
     end_point   of the metric: "typical ratio", or a name of the studies' `end_points`
     runs        of the first and of the second kind, with the two named: earlier runs that differ from one of these in

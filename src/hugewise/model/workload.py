@@ -54,6 +54,7 @@ class Parameter(msgspec.Struct, frozen=True):
 GONE: Mapping[str, Mapping[str, ParameterValue]] = {
     "memcached": {"large_pages": False, "client": "probe"},
     "redis": {"malloc_conf": "", "client": "probe"},
+    "sysbench-memory": {"scope": "global", "operation": "write", "access": "seq"},
     "tpcc": {"seed": 1, "sysbench_tpcc": ""},
     "x264": {"clips": "", "preset": "medium", "copy_binary": True},
 }
@@ -136,14 +137,11 @@ class OutputParser(Workload, Protocol):
     """A command whose output holds metrics that its parameters name (a `Staged` one reads its outputs itself)."""
 
     def named(self, values: Mapping[str, ParameterValue]) -> tuple[Metric, ...]:
-        """Return the metrics that the parameters name; the first is judged unless the study names another.
-
-        Raises ValueError with how they are written.
-        """
+        """Return the metrics that the parameters name, the judged one first. Raises ValueError."""
         ...
 
     def parse(self, stdout: str, stderr: str, values: Mapping[str, ParameterValue]) -> Mapping[str, float]:
-        """Their numbers, in what the command printed. Raises ValueError naming what was looked for and found."""
+        """Return their numbers, in what the command printed. Raises ValueError naming what was looked for and found."""
         ...
 
 

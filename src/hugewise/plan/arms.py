@@ -1,7 +1,4 @@
-"""Arms of a study: each made from a policy's use, on this machine or in its guests, or the reason why the machine
-cannot offer it.
-
-Pure but for the files that are read through `Host`.
+"""Arms of a study, on this machine or in its guests, or why the machine cannot offer them.
 
 Pure but for the files that are read through `Host`.
 """
@@ -36,7 +33,7 @@ _SIZED = re.compile(r"(mthp|hugetlb|reserved|surplus)-(.+?)(-shmem)?")
 
 
 class Arm(msgspec.Struct, frozen=True):
-    """One policy within a cell. `name` is the study's; `policy` the registered one behind it.
+    """Policy within a cell. `name` is the study's; `policy` the registered one behind it.
 
     `judged` is what the study declares of it; see `Cell.threshold` for what that means. Of an arm in guests: the kernel
     that they boot, by its name in the study, and what their memory is made of.
@@ -270,9 +267,7 @@ def laid_out(backing: Backing, guest: GuestUse) -> Backing:
 
 
 def cannot_back(backing: Backing, host: Host) -> str | None:
-    """Return why this host cannot make a guest's memory of those pages, or on those nodes. The size of a pool shows
-    only when it is filled.
-    """
+    """Return why this host cannot make a guest's memory so; the size of a pool shows when it is filled."""
     known = host.names(NODES)
     for part in backing.parts(0):
         absent = [node for node in part.nodes or () if f"node{node}" not in known]

@@ -32,11 +32,7 @@ from hugewise.study.workload import SMALL, ParameterInput, WorkloadUse
 def parameter_levels(
     used: WorkloadUse, workload: Workload, place: Place, scale: str
 ) -> dict[str, tuple[ParameterValue, ...]]:
-    """Return the levels of every parameter of the workload, in its own order, where `used` is at `scale`. Raises
-    StudyError.
-
-    `place` is the workload's table.
-    """
+    """Return the levels of every parameter of the workload at `scale`, in its own order. Raises StudyError."""
     scaled = used.scales[scale].parameters if scale in used.scales else {}
 
     def at(name: str) -> Place:
@@ -177,9 +173,7 @@ def _exact(metric: Metric, *, counting: bool) -> bool:
 
 
 class TakesTurns(NamedTuple):
-    """Design of a cell that takes turns though its study does not say so, and the metric that is judged where the study
-    names none (None: that of the workload).
-    """
+    """Design of a cell that takes turns by `auto`, and the metric judged where the study names none."""
 
     kind: Kind
     metric: str | None = None

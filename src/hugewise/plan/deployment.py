@@ -64,7 +64,7 @@ def deployment(
 
 
 def _with_program(policy: Deployment, arm: Planned, by: Policy, facts: UnitFacts, *, inside: bool) -> Deployment:
-    """The policy's settings of the host behind the files of the program alone."""
+    """Return the policy's settings of the host behind the files of the program alone."""
     values, workload, treatment = arm.values, arm.workload, arm.treatment
     argv = values.get({"command": "argv", "service": "server"}.get(workload.name, ""))
     words = argv if isinstance(argv, tuple) and not any(mark in word for word in argv for mark in MARKS) else ()
@@ -125,7 +125,7 @@ def _variables(environment: Mapping[str, str]) -> None:
 
 
 def _sizes(said: object, base: int | None) -> PageSizes:
-    """All sizes that a machine of that base page can have; of the run's own host the default pool."""
+    """Return all sizes that a machine of that base page can have; of the run's own host the default pool."""
     told = said if isinstance(said, Mapping) else {}
     base = told.get("base") if base is None else base
     base = base if base in _BASES else _BASES[0]

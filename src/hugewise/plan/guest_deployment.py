@@ -19,7 +19,7 @@ from hugewise.quantity import format_size
 
 
 def element(backing: Backing) -> str:
-    """The elements of a domain that ask libvirt for `backing`. Raises UserError where it has no words for it."""
+    """Return the elements of a domain that ask libvirt for `backing`. Raises UserError where it has no words for it."""
     if "base" in backing.kinds:
         raise UserError(
             "libvirt has no element that denies a guest transparent huge pages",
@@ -94,7 +94,7 @@ _MADE_OF = {"base": "base pages", "thp": "transparent huge pages"}
 def deployed(
     inside: Deployment, kernel: str, base: int, backing: Backing, memory: int, *, emulated: bool = False
 ) -> Deployment:
-    """The deployment of a guest of `memory` bytes, from that of its policy in it.
+    """Return the deployment of a guest of `memory` bytes, from that of its policy in it.
 
     kernel    what it runs under, in words; `base` is its base page in bytes
     emulated  no time was measured, which whoever deploys it must know
@@ -112,7 +112,7 @@ def _memory_kinds(backing: Backing) -> str:
 
 
 def _host(backing: Backing, memory: int) -> Iterator[DeployedFile]:
-    """The host's settings, and what asks libvirt for the memory."""
+    """Yield the host's settings, and what asks libvirt for the memory."""
     if "base" in backing.kinds:
         name = "shmem_enabled" if backing.share else "enabled"
         yield host_files.now({f"{THP}/{name}": "never"})

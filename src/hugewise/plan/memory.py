@@ -1,8 +1,7 @@
-"""Memory that a plan needs of the machine: pages of the hugetlb pools, and bytes to touch before it starts. Pure.
+"""Memory that a plan needs of the machine: pages of the hugetlb pools, and bytes to touch before it starts.
 
 The kernel frees whatever it can for pages of a pool that are asked for. So no more is asked for than the free memory
-less a margin: otherwise the host would swap, or kill what it is there for. Pure but for the files that are read through
-`Host`.
+less a margin: otherwise the host would swap, or kill what it is there for. Pure but for the files read through `Host`.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ from hugewise.model.results import LeftOut
 from hugewise.plan.arms import Arm, margin
 from hugewise.plan.plan import Cell, Plan
 from hugewise.quantity import format_size, readable_size
-from hugewise.store.records import CellRecord
 
 # Share of the free memory: the rest is for the page cache of the data, and for the kernel.
 USABLE = 0.8
@@ -67,9 +65,7 @@ def by_size(pages: Mapping[Where, int]) -> dict[int, int]:
 
 
 def bytes_to_touch(plan: Plan, guest: int = 0) -> int:
-    """Return the memory beside the pools that the largest block uses at a time, as far as the workloads know; that of
-    guests as a whole.
-    """
+    """Return the memory beside pools that the largest block uses at a time; that of guests as a whole."""
     return max(
         _at_a_time(cell, {arm.name: _beside_pools(cell, arm, guest) for arm in cell.arms}) for cell in plan.cells
     )
@@ -85,9 +81,10 @@ def _at_a_time(cell: Cell, needs: Mapping[str, int]) -> int:
     return needs.get(cell.baseline, 0) + sum(others[: cell.at_most - 1])
 
 
-def as_begun(plan: Plan, cells: Iterable[CellRecord]) -> Plan:
-    """Return the plan of a run that goes on: as many arms and copies take part in its blocks as when it began."""
-    began = {cell.id: (cell.at_most, cell.copies) for cell in cells}
+def as_begun(plan: Plan, began: Mapping[str, tuple[int | None, int]]) -> Plan:
+    """Return the plan of a run that goes on: as many arms (`at_most`) and copies take part in its blocks, by cell, as
+    when it began.
+    """
     found = ((cell, *began.get(cell.id, (None, 1))) for cell in plan.cells)
     going_on = (msgspec.structs.replace(cell, at_most=at_most, copies=copies) for cell, at_most, copies in found)
     return msgspec.structs.replace(plan, cells=tuple(going_on))

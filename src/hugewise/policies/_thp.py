@@ -53,9 +53,7 @@ def turn_all(
     shmem_top: str = "never",
     shmem_sizes: Mapping[int, str] | None = None,
 ) -> dict[str, str]:
-    """Return every THP knob: `top` and `sizes` by bytes, and for shared memory `shmem_top` and `shmem_sizes`; else
-    never.
-    """
+    """Return every THP knob: the named ones, `never` for all others."""
     wanted, wanted_shared = dict(sizes or {}), dict(shmem_sizes or {})
     knobs = {_TOP: top, SHMEM_TOP: shmem_top}
     for name in host.names(THP):

@@ -117,9 +117,7 @@ class Surplus:
         self.description = f"pages of {format_size(size)} that the kernel makes when they are mapped; none is reserved"
 
     def missing(self, host: Host, sizes: PageSizes, mechanism: Mechanism) -> str | None:
-        """Return why the policy cannot be used, or None: a page of the pool must fit into a block of the kernel's
-        lists.
-        """
+        """Return why the policy cannot be used: a page must fit into a block of the kernel's lists; or None."""
         if not host.writable(self._knob):
             return f"the kernel has no pool of {format_size(self._size)} pages"
         if self._size > largest_block(host, sizes.base):

@@ -31,7 +31,7 @@ Layout = Literal["fixed slots", "one after the other"]
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One arm's figures in the benchmark's unit; None where the source does not give them. `sd` is the deviation of a
+    """Arm's figures in the benchmark's unit; None where the source does not give them. `sd` is the deviation of a
     single sample, `margin_of_error` the half-width of the mean's interval at the benchmark's confidence.
     """
 
@@ -96,7 +96,7 @@ class CounterRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class CounterTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One measurement of two arms side by side; the second is compared with the first."""
+    """Measurement of two arms side by side; the second is compared with the first."""
 
     name: str
     workload: str
@@ -150,7 +150,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Published(msgspec.Struct, frozen=True):
-    """One source, whole. `machine` and `kernel` are None where it does not say; `metrics`: its word -> hugewise's."""
+    """Source, whole. `machine` and `kernel` are None where it does not say; `metrics`: its word -> hugewise's."""
 
     name: str
     source: Source

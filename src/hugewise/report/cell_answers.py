@@ -62,18 +62,14 @@ def decided(cell: CellResult, arm: str, verdict: str) -> list[Also]:
 
 
 def of_each(cell: CellResult, first: Iterable[str]) -> str:
-    """Return what is judged of each arm beside the metric, these first: `thp` is worse in p99_us, and better in fork_us
-    and cow_bytes; empty where nothing is said of any.
-    """
+    """Return what is judged of each arm beside the metric, `first` first: `thp` is worse in p99_us."""
     arms = dict.fromkeys((*first, *(also.comparison.arm for also in also_judged(cell))))
     told = ((arm, ", and ".join(of_arm(cell, arm))) for arm in arms)
     return "; ".join(f"`{printable(arm)}` is {text}" for arm, text in told if text)
 
 
 def of_arm(cell: CellResult, arm: str, verdicts: Iterable[str] = tuple(_WORDS), *, effects: bool = False) -> list[str]:
-    """Return what is judged of an arm beside the metric, a text for each verdict: `better in fork_us and cow_bytes`;
-    with their `effects`, `worse in p99_us +61% (+7% to +260%)`.
-    """
+    """Return what is judged of an arm beside the metric, a text for each verdict: `better in fork_us and cow_bytes`."""
 
     def named(also: Also) -> str:
         return (
@@ -86,6 +82,13 @@ def of_arm(cell: CellResult, arm: str, verdicts: Iterable[str] = tuple(_WORDS), 
 
 _UNCLAIMED = ("screening", "unjudged")  # methods that claim nothing, and have no part in the error rate
 _ORDER = ("better", "equivalent", "undecided", "worse", "none")
+_TITLES: dict[AnswerState, str] = {
+    "set": "Set {}",
+    "weigh": "Yours to weigh",
+    "leave": "Leave it at {}",
+    "undecided": "Undecided",
+    "none": "No answer",
+}
 _TRADES: dict[Trade, str] = {
     "": "is better, for a price",
     "failures": "is better, and runs of it failed",
@@ -102,7 +105,7 @@ def answers(results: Results) -> tuple[CellAnswer, ...]:
 
 
 def ranked(cell: CellResult) -> tuple[Comparison, ...]:
-    """The comparisons of the cell, the best first: better ones by their effect, worse ones by it the other way."""
+    """Return comparisons of the cell, the best first: better ones by their effect, worse ones by it the other way."""
 
     def rank(comparison: Comparison) -> tuple[int, float]:
         size = strength(comparison) if comparison.verdict in DIRECTIONS else 0.0
@@ -112,9 +115,7 @@ def ranked(cell: CellResult) -> tuple[Comparison, ...]:
 
 
 def resting(cell: CellResult) -> Comparison | None:
-    """Return the comparison that the cell's answer rests on: the best, the most promising open one, or what shows that
-    there is nothing to set; None where nothing was compared.
-    """
+    """Return the comparison that the cell's answer rests on; None where nothing was compared."""
     order = ranked(cell)
     if any(comparison.verdict == "better" for comparison in order):
         return order[0]
@@ -132,21 +133,21 @@ def _of_cell(results: Results, cell: CellResult) -> CellAnswer:
         names = separately((comparison.arm for comparison in undecided), "or")
         known = f"`{printable(rests.arm)}`: {_in_full(cell, rests)}"
         found = f"whether {names} is better than {_base(cell)} cannot be told yet; {known}"
-        return _made(cell, "undecided", None, "Undecided", found, rests=rests, order=order)
+        return _made(cell, "undecided", None, found, rests=rests, order=order)
     if several := better_beside(cell):
         beside = several[0]
         name, names = f"`{printable(beside.arm)}`", listed([also.name for also in decided(cell, beside.arm, "better")])
         same = f"usually makes no difference above {percent(results.margin)} in {printable(cell.metric.name)}"
         what = f"Yours to weigh, as {name} {same} and is better in {names}{''.join(prices_of(cell, beside).values())}"
         found = f"{gain_beside(cell, beside)}; {_in_full(cell, beside)}"
-        return _made(cell, "weigh", beside.arm, what, found, rests=beside, order=order, trade="better beside")
+        return _made(cell, "weigh", beside.arm, found, what=what, rests=beside, order=order, trade="better beside")
     if by_verdict["equivalent"] or by_verdict["worse"]:
         found = _nothing(results, by_verdict)
-        return _made(cell, "leave", cell.baseline, f"Leave it at {_base(cell)}", found, rests=rests, order=order)
+        return _made(cell, "leave", cell.baseline, found, rests=rests, order=order)
     if rests is None:
-        return _made(cell, "none", None, "No answer", "nothing was compared in this cell", rests=None, order=order)
+        return _made(cell, "none", None, "nothing was compared in this cell", rests=None, order=order)
     found = in_words(rests.reason or "no verdict is possible").rstrip(".")
-    return _made(cell, "none", None, "No answer", found, rests=rests, order=order)
+    return _made(cell, "none", None, found, rests=rests, order=order)
 
 
 def _better(
@@ -156,11 +157,11 @@ def _better(
     name, prices = f"`{printable(best.arm)}`", prices_of(cell, best)
     if (every := contradicted(results, cell, best)) is not None:
         prices["earlier runs"] = f"{',' if prices else ''} but not together with {count_of(every.runs)}"
-    what = f"Yours to weigh, as {name} is better{''.join(prices.values())}" if prices else f"Set {name}"
+    what = f"Yours to weigh, as {name} is better{''.join(prices.values())}" if prices else ""
     gravest: Trade = [*prices][-1] if prices else ""
     found = "; ".join((_in_full(cell, best), *without_price(cell)))
     state: AnswerState = "weigh" if prices else "set"
-    made = _made(cell, state, best.arm, what, found, rests=best, order=order, beside=better[1:], trade=gravest)
+    made = _made(cell, state, best.arm, found, what=what, rests=best, order=order, beside=better[1:], trade=gravest)
     return msgspec.structs.replace(made, failed=_failures(cell, best)[0] if gravest == "failures" else 0)
 
 
@@ -194,9 +195,7 @@ def unpriced(cell: CellResult) -> list[Comparison]:
 
 
 def better_beside(cell: CellResult) -> list[Comparison]:
-    """Return arms that make no difference in the cell's metric and are better in what was declared beside it, that in
-    most of it first; worse they are in nothing, and their runs fail no more often.
-    """
+    """Return arms without a difference in the metric or a price, and better beside it, by how much of it."""
     same = [
         comparison
         for comparison in cell.comparisons
@@ -216,14 +215,15 @@ def _made(
     cell: CellResult,
     state: AnswerState,
     setting: str | None,
-    what: str,
     found: str,
     *,
+    what: str = "",
     rests: Comparison | None,
     order: Sequence[Comparison],
     beside: Sequence[Comparison] = (),
     trade: Trade = "",
 ) -> CellAnswer:
+    what = what or _title(state, setting)
     ranking = tuple(comparison.arm for comparison in order)
     arm, base = arm_of(cell, setting or cell.baseline), arm_of(cell, cell.baseline)
     return CellAnswer(
@@ -249,6 +249,10 @@ def _made(
         memory_before=memory_of(base),
         pool=0 if arm is None else arm.pool_bytes,
     )
+
+
+def _title(state: AnswerState, setting: str | None) -> str:
+    return _TITLES[state].format(f"`{printable(setting)}`")
 
 
 def _nothing(results: Results, by_verdict: dict[str, list[Comparison]]) -> str:
@@ -341,7 +345,7 @@ def _overlap(comparison: Comparison, other: Comparison) -> bool:
 
 
 def separately(names: Iterable[str], word: str = "and") -> str:
-    """`a`, `a and b`, `a, b and c`, each in its quotes."""
+    """Return `a`, `a and b`, `a, b and c`, each in its quotes."""
     texts = [f"`{printable(name)}`" for name in names]
     return f" {word} ".join(filter(None, (", ".join(texts[:-1]), texts[-1]))) if texts else ""
 
@@ -377,9 +381,7 @@ def not_compared(answer: CellAnswer) -> str:
 
 
 def selection(results: Results) -> str:
-    """Return the effect that choosing among the run's arms has on the statement about the chosen one; empty where
-    nothing was chosen.
-    """
+    """Return how choosing among the arms affects the statement on the chosen one; empty where nothing was chosen."""
     claimed, many = _claimed(results)
     if all(len(several) < 2 for several in claimed):
         return ""
@@ -408,7 +410,7 @@ def _claimed(results: Results) -> tuple[list[list[Comparison]], int]:
 
 
 def count_of(runs: Sequence[str]) -> str:
-    """`the earlier run of the same question`, `the 3 earlier runs of the same question`."""
+    """Return `the earlier run of the same question`, `the 3 earlier runs of the same question`."""
     return f"the {'earlier run' if len(runs) == 1 else f'{len(runs)} earlier runs'} of the same question"
 
 
@@ -436,14 +438,8 @@ class SameAnswer(NamedTuple):
     @property
     def heading(self) -> str:
         """Action without the effects."""
-        name = f"`{printable(self.setting)}`" if self.setting is not None else ""
-        return {
-            "set": f"Set {name}",
-            "weigh": f"Yours to weigh: {name} {_TRADES[self.trade]}",
-            "leave": f"Leave it at {name}",
-            "undecided": "Undecided",
-            "none": "No answer",
-        }[self.state]
+        title = _title(self.state, self.setting)
+        return title if self.state != "weigh" else f"{title}: `{printable(self.setting)}` {_TRADES[self.trade]}"
 
 
 def joined(several: Iterable[CellAnswer]) -> Iterator[SameAnswer]:

@@ -31,9 +31,7 @@ _COMPARISON = tuple(name for name in Comparison.__struct_fields__ if name not in
 
 
 def attempt_lines(results: Results) -> Iterator[str]:
-    """Yield the head, then a row per attempt: its delivery, pressure, disturbances, every metric as `metric.NAME`,
-    and what its guest was as `guest.NAME`.
-    """
+    """Yield the head, then a row per attempt, with `metric.NAME` and `guest.NAME`."""
     groups = ("pressure", "metrics", "guest")
     names = {group: _names(getattr(attempt, group) for attempt in results.attempts) for group in groups}
     called = ("pressure", "metric", "guest")

@@ -1,9 +1,7 @@
-"""The reports of `hugewise analyze`: what the data say, what their layout cannot support, and all figures.
+"""Reports of `hugewise analyze`: what the data say, what their layout cannot support, and all figures.
 
-Sentences answer three questions that every sample raises: is it normal, do the outliers invalidate the margin of error,
-why is the spread so large? A study of 2021 on transparent against static huge pages in virtual machines left them open.
-The figures of a sample answer the first two, and of the third which part is outliers, drift, sessions or the machine's
-common state.
+Sentences say whether a sample is normal, whether outliers invalidate the margin of error, and which part of the spread
+is outliers, drift, sessions or the machine's common state.
 """
 
 from __future__ import annotations
@@ -500,8 +498,5 @@ def json_of(results: ExternalResults) -> bytes:
 
 
 def write(results: ExternalResults, document: doc.Document, folder: Path | str) -> dict[str, Path]:
-    """Write report.html, report.md, report.json and figures/ into `folder`, each whole or not at all.
-
-    Raises StorageError, UserError.
-    """
+    """Write the report's files into `folder`, each whole or not at all. Raises StorageError, UserError."""
     return write_document(document, folder, {"json": ("report.json", (json_of(results),))})

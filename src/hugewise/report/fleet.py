@@ -105,7 +105,7 @@ def _by_themselves(hosts: Sequence[HostEffect]) -> str:
 
 
 def report(results: FleetResults) -> doc.Document:
-    """The report's sections, in the order in which a reader needs them; those of a terminal are marked as brief."""
+    """Return the sections, in the order in which a reader needs them; those of a terminal are marked as brief."""
     hosts, classes = len(results.hosts), sum(stratum.measured > 0 for stratum in results.strata)
     colours = palette(
         {comparison.arm for comparison in results.comparisons}
@@ -358,8 +358,5 @@ def _many(count: int, one: str, several: str = "") -> str:
 
 
 def write(results: FleetResults, folder: Path | str) -> dict[str, Path]:
-    """Write report.html, report.md, fleet.json and figures/ into `folder`, each whole or not at all.
-
-    Raises StorageError, UserError.
-    """
+    """Write the fleet's report into `folder`, each file whole or not at all. Raises StorageError, UserError."""
     return write_document(report(results), folder, {"json": ("fleet.json", (fleet_json(results),))})

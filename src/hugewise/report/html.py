@@ -72,10 +72,7 @@ def coded(text: str) -> Markup:
 
 
 def html(document: Document, figures: Mapping[str, str], live: str = "") -> str:
-    """Return the page. `figures`: key -> SVG made by `images.inline`; a figure that is not there is left out.
-
-    `live`: its version, of a page that is served: it asks at `version` beside it whether there is another by now.
-    """
+    """Return the page; `figures`: key -> inline SVG; `live`: version of a served page, which asks for another."""
     style, script = _own("style.css") + images.font_face(), _own("page.js")
     return (
         environment()
@@ -98,5 +95,7 @@ def _own(name: str) -> str:
 
 
 def _hash(text: str) -> str:
-    """The source expression that allows exactly this text (https://www.w3.org/TR/CSP3/#framework-directive-source-list)."""
+    """Return the source expression that allows exactly this text
+    (https://www.w3.org/TR/CSP3/#framework-directive-source-list).
+    """
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

@@ -31,7 +31,7 @@ SOURCE = "data:"
 
 @functools.cache
 def font_face() -> str:
-    """The style rule that brings the font (12 kB): for a page, and for a figure that is a file of its own."""
+    """Return the style rule that brings the font (12 kB): for a page, and for a figure that is a file of its own."""
     data = resources.files("hugewise.report").joinpath("arimo.woff2").read_bytes()
     encoded = base64.b64encode(data).decode()
     return f'@font-face {{ font-family: Arimo; src: url("{SOURCE}font/woff2;base64,{encoded}") format("woff2"); }}'
@@ -66,7 +66,7 @@ def render(spec: Mapping[str, Any]) -> str:
 
 
 def need_room() -> None:
-    """Raises StorageError where the engine would find no room."""
+    """Raise StorageError where the engine would find no room."""
     try:
         mmap.mmap(-1, _ENGINE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=0).close()
     except OSError as error:

@@ -43,7 +43,7 @@ class Scale(NamedTuple):
 
 
 def scale(unit: str, values: Iterable[float | None]) -> Scale:
-    """The unit in which the middle of `values` (in `unit`) reads best: 0.0123 s as ms, 1.3e6 faults/s as M faults/s."""
+    """Return the unit in which the middle of `values` reads best: 0.0123 s as ms, 1.3e6 faults/s as M faults/s."""
     found = sorted(abs(value) for value in values if value and math.isfinite(value))
     if not found:
         return Scale(1.0, unit)
@@ -80,9 +80,7 @@ def _number(value: float, half_width: float | None) -> str:
 
 
 def change(ratio: float | None, *, places: int = 1, sign: bool = True) -> str:
-    """Return a ratio as a change in percent: 1.123 -> `+12.3%`; above 10,000 only that it is. What is left of 0.4% is
-    not rounded to nothing: `-99.6%`.
-    """
+    """Return a ratio as a change: 1.123 -> `+12.3%`, `-99.6%`; above 10,000 only that it is."""
     if ratio is None or math.isnan(ratio):
         return NOTHING
     if ratio > _FAR:
@@ -94,9 +92,7 @@ def change(ratio: float | None, *, places: int = 1, sign: bool = True) -> str:
 
 
 def exact(ratio: float | None) -> str:
-    """Return a ratio that does not vary, as a change with the digits that it has, at most two of them behind the point
-    (more below 0.1%): 0.0625 -> `-93.75%`, 1 -> `0%`.
-    """
+    """Return a ratio that does not vary with its digits, at most two behind the point: 0.0625 -> `-93.75%`."""
     if ratio is None or math.isnan(ratio):
         return NOTHING
     if ratio > _FAR:
@@ -110,7 +106,7 @@ _NO_WIDTH = 1e-9
 
 
 def ends(low: float | None, high: float | None) -> tuple[float | None, float | None]:
-    """The ends of an interval of a ratio that bound something: None for one that is not there, or says nothing.
+    """Return the ends of an interval of a ratio that bound something: None for one that is not there, or says nothing.
 
     That an effect is no larger than by a factor of 10,000, or no smaller than by one in 10,000, says nothing; unless
     all of the interval lies beyond.
@@ -140,19 +136,14 @@ def _places(ratio: float | None, low: float | None, high: float | None) -> int:
 
 
 def point(ratio: float | None, low: float | None, high: float | None) -> str:
-    """Return the change of an estimate to the digits that its interval supports: `-25.2%`.
-
-    Where the typical pair is a failure of one side there is no ratio: the failures are named.
-    """
+    """Return the change of an estimate to the digits of its interval: `-25.2%`, or the failures in place of a ratio."""
     if ratio is not None and ratio in {0.0, math.inf}:
         return "no finite ratio, as failures outweigh"
     return change(ratio, places=_places(ratio, *ends(low, high)))
 
 
 def interval(ratio: float | None, low: float | None, high: float | None) -> str:
-    """Return the interval of a change: `-25.5% to -24.9%`, `at most -30%`, `at least +12%`; empty where nothing is
-    bounded. An end above 100 times is told as such a factor: `-80% to ×5,000`, which leaves a table its columns.
-    """
+    """Return the interval of a change: `-25.5% to -24.9%`, `at least +12%`; an end above 100 times as a factor."""
     below, above = ends(low, high)
     places = _places(ratio, below, above)
     if below is None:
@@ -167,11 +158,7 @@ def _end(ratio: float, places: int) -> str:
 
 
 def bound(ratio: float | None, low: float | None, high: float | None) -> str:
-    """Return the only end of an interval, in words: `at least 30% lower`, `at most 4% higher`; empty unless there is
-    one.
-
-    At least where it excludes no change, at most where the effect may also have the other sign.
-    """
+    """Return the only end of an interval: `at least 30% lower`, `at most 4% higher`; empty unless there is one."""
     below, above = ends(low, high)
     end = above if below is None else below
     if end is None or (below is not None and above is not None):
@@ -184,9 +171,7 @@ def bound(ratio: float | None, low: float | None, high: float | None) -> str:
 
 
 def room(ratio: float | None, low: float | None, high: float | None) -> str:
-    """Return an interval in words: `38.0% to 42.0% lower`, `3.0% lower to 5.0% higher`, `at least 30% lower`; empty
-    where nothing is bounded.
-    """
+    """Return an interval in words: `38.0% to 42.0% lower`, `at least 30% lower`; empty where nothing is bounded."""
     below, above = ends(low, high)
     if below is None or above is None:
         return bound(ratio, low, high)

@@ -8,81 +8,20 @@ docs/concepts/sequential.md says it exactly.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from importlib import resources
 from typing import Any, cast
 
 import msgspec
 
 from hugewise.model import reason as of
-from hugewise.model.metric import OPERATIONS, WALL_US
-from hugewise.model.reason import TAG, Fact, Lack, LeftOut, Reason
+from hugewise.model.metric import NOT_IN_EMULATION, OPERATIONS, WALL_US
+from hugewise.model.reason import TAG, Lack, LeftOut, Reason
 from hugewise.report import numbers
 
-_FACTS: Mapping[Fact, str] = {
-    "budget used": "all planned pairs were run, and chance alone could have made what they show",
-    "average open": "the typical pair differs by less than the margin, and of the average over the run that is not "
-    "known yet",
-    "not crossed": "no difference is shown",
-    "no pairs": "there are no pairs yet",
-    "one side": "the interval lies on one side of no change",
-    "not excluded": "the interval includes no change",
-    "no change in interval": "the interval includes no change and reaches beyond the margin",
-    "beyond margin": "the interval reaches beyond the margin",
-    "mean excludes no change": "the interval excludes no change",
-    "other sign": "the effect has the other sign",
-    "no test": "there is no test",
-    "beside": "measured beside what is judged: it claims nothing, and its interval holds by itself",
-    "of its pairs": "it is judged on the pairs that the typical ratio asks for",
-    "no direction": "nothing says whether lower or higher is better: give --better",
-    "failed session": "an attempt failed in a session, so that the session has no mean log-ratio",
-    "no sessions": "sessions are not told apart (--session), so nothing can be said beyond them",
-    "mean of pairs": "average effect over the pairs that were run",
-    "mean of sessions": "mean over sessions like these",
-    "no policy": "no policy of the study stands for it",
-    "no cell": "no cell of it was measured",
-    "other family": "its kernel is of another family than the baseline's: memory is compared within one",
-    "one level": "there is one level here",
-    "interval missing": "an interval is missing",
-    "zero": "0 in both",
-    "no work at first": "no work was done in its first third",
-    "no work": "no work was done in its first and last third",
-    "work unknown": "whether the load did as much work under both is not known, only how long it took (have its output "
-    f"counted: --value '{OPERATIONS},neutral=regex:PATTERN')",
-}
-_WORDS: Mapping[type, str] = {
-    of.NotJudged: "{metric} is neither better high nor low: it is shown, never judged",
-    of.Absent: "{metric} was absent from every pair: {why}",
-    of.NotPositive: "{metric} was {value:g} under {arm}: such a value has no ratio",
-    of.BudgetTooSmall: "even all {planned} planned pairs could decide nothing at this confidence: plan more",
-    of.ByCounts: "by counts that are the same in every boot: of these {boots} seeds",
-    of.AverageOf: "geometric mean; asymptotic, by the design's coins; with an error of {alpha:.3g} of its own, outside "
-    "the study's",
-    of.OverSessions: "over {sessions} session means; with an error of {alpha:.3g} of its own, outside the study's",
-    of.FewSessions: "not enough sessions: {sessions} of the {least} that {confidence:.6g} confidence needs",
-    of.OfUsable: "{rest}; estimate and interval are of the {usable} usable pairs of {all}",
-    of.NotShown: "{pairs:,} pairs show no difference",
-    of.MeanNeeds: "a ratio of means needs 100 pairs without failure, there are {pairs}",
-    of.Beaten: "{by} is better, after {pairs} pairs",
-    of.BestEstimate: "it has the best estimate, and the screening was over before more was clear",
-    of.NotClearlyBeaten: "{best} has the best estimate, but is not clearly better, and reaches more",
-    of.NothingChosen: "nothing can be chosen: {why}",
-    of.NotInCell: "{policy} was not {what} in this cell",
-    of.NotPlanned: "left out: {why}",
-    of.ZeroMedian: "the median of {arm} is 0",
-    of.Overlap: "the intervals at {first} and {last} overlap",
-    of.Differ: "the {what} of {first} and {second} differ",
-    of.FewSeconds: "{seconds} whole seconds at most: {least} are needed",
-    of.NoVerdictOf: "{run} gives no verdict: {why}",
-    of.FewRuns: "there are {first} and {second} runs like these two: two of each show how far runs spread",
-    of.NoEValue: "{run} has no e-value: {why}",
-}
-_LACKS: Mapping[str, str] = {
-    "absent": "{metric} of {side} absent from {count} of {of} attempts: {why}",
-    "late": "{side} started only at a later try in {count} of {of} attempts",
-    "not started": "{side} could not be started in {count} of {of} attempts: {why}",
-    "lost": "{count} of {of} attempts of {side} were lost: {why}",
-    "not delivered": "pages of {side} not delivered in {count} of {of} attempts: {why}",
-    "unproven": "pages of {side} unproven in {count} of {of} attempts: {why}",
-}
+_TEXTS = msgspec.toml.decode(
+    resources.files(__package__).joinpath("reasons.toml").read_bytes(), type=dict[str, dict[str, str]]
+)
+_FACTS = _TEXTS["facts"] | {"emulated": NOT_IN_EMULATION}
 _AVERAGES: Mapping[str | None, str] = {
     "agrees": "; the average over the run agrees",
     "open": "; the average over the run does not contradict it",
@@ -93,12 +32,12 @@ _BUT = "the pairs differ too consistently for chance, but "
 
 
 def in_words(reason: Reason) -> str:
-    """The reason as a part of a sentence: it begins in lower case and has no full stop. A text is words already."""
+    """Return a reason as a part of a sentence: it begins in lower case and has no full stop. Text stays as it is."""
     if isinstance(reason, str):
         return reason
     if isinstance(reason, of.Known):
         return _FACTS[reason.fact]
-    if (template := _WORDS.get(type(reason))) is not None:
+    if (template := _TEXTS["reasons"].get(type(reason).__name__)) is not None:
         return _filled(template, reason)
     return (
         _of_hosts(reason)
@@ -309,7 +248,7 @@ def _of_others(reason: Reason) -> str:
 
 
 def _lacking(lacks: Iterable[Lack]) -> str:
-    return joined(_filled(_LACKS[lack.what], lack) for lack in lacks)
+    return joined(_filled(_TEXTS["lacks"][lack.what], lack) for lack in lacks)
 
 
 def _unknown(unknown: of.Unknown | None) -> str:
@@ -338,7 +277,7 @@ def values(one: msgspec.Struct, names: Iterable[str]) -> Iterator[Any]:
 
 
 def worded(value: object, other: Callable[[Any], Any] | None = None) -> Any:
-    """A value as it is written for others: its reasons in words. `other`: what to make of a type that is no JSON."""
+    """Return a value for others, its reasons in words; `other` converts a type that is no JSON."""
     return _worded(msgspec.to_builtins(value, str_keys=True, enc_hook=other))
 
 

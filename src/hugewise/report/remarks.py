@@ -16,9 +16,7 @@ _NAMED = 3  # comparisons of a run that are named in a line
 
 
 def earlier(results: Results, most: int | None = 5) -> str:
-    """Return the earlier runs with comparisons of this one, those comparisons, and their results; at most `most` of the
-    runs by name, else all, with every comparison.
-    """
+    """Return the earlier runs, the comparisons that they share, and their results; at most `most` runs by name."""
     known, shared = results.earlier, results.earlier_shared
     if known is None:
         return "Whether this study had earlier runs on this host was not recorded."
@@ -57,9 +55,7 @@ def with_earlier(results: Results) -> Iterator[str]:
 
 
 def of_all_runs(every: WithEarlier, alone: Verdict) -> str:
-    """`1 earlier run of the same question (a): all together undecided (evidence 12 of 100), by this run
-    alone better`.
-    """
+    """Return all runs together beside this one: `1 earlier run ...: all together undecided, this run alone better`."""
     runs = "1 earlier run" if len(every.runs) == 1 else f"{len(every.runs)} earlier runs"
     more = f" and {len(every.runs) - _NAMED} more" if every.runs[_NAMED:] else ""
     named = f"{', '.join(map(printable, every.runs[:_NAMED]))}{more}"

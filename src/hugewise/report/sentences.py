@@ -54,9 +54,7 @@ _TIERS: dict[Reach, str] = {
 
 
 class Judgement(Protocol):
-    """Effect in any holder: a comparison, a change of a metric, the measured side of a published figure. A verdict that
-    comes from no method (not judged) says nothing of an interval.
-    """
+    """Effect in any holder: a comparison, a change of a metric, the measured side of a published figure."""
 
     @property
     def n(self) -> int: ...
@@ -195,9 +193,7 @@ def _blocks(comparison: Comparison) -> str:
 
 
 def effect_of(effect: Judgement) -> str:
-    """The change with its interval, a provisional one before there is another, or that there is none; of counts that do
-    not vary, that they are the same in all blocks.
-    """
+    """Return the change with its interval, or that there is none; of counts that do not vary, that they do not."""
     if (
         effect.provisional is not None
         and (span := numbers.interval(effect.ratio, *effect.provisional))
@@ -249,7 +245,7 @@ def _distance(comparison: Comparison) -> str:
 
 
 def size_of(comparison: Comparison) -> str | None:
-    """The effect in words: `25.2% lower`, `200% higher (a factor of 3)`; None where there is no finite one."""
+    """Return the effect in words: `25.2% lower`, `200% higher (a factor of 3)`; None where there is no finite one."""
     ratio = comparison.ratio
     if ratio is None or ratio == 0 or math.isinf(ratio):
         return None
@@ -335,7 +331,7 @@ def _mechanism(results: Results) -> str:
 
 
 def winners(results: Results) -> Iterable[tuple[CellResult, Comparison, ArmSummary]]:
-    """Each arm that beat its baseline, with its cell."""
+    """Yield each arm that beat its baseline, with its cell."""
     for cell in results.cells:
         for comparison in cell.comparisons:
             arm = arm_of(cell, comparison.arm)

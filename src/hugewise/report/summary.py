@@ -193,9 +193,7 @@ def _control(results: Results) -> Iterator[str]:
 
 
 def pair_deviation(results: Results, cell: CellResult) -> float | None:
-    """Return the standard deviation of a pair's log-ratio in the cell's metric: the median over its arms; None where no
-    arm has two pairs.
-    """
+    """Return the median over arms of a pair's standard deviation of the log-ratio; None without two pairs."""
     blocks: defaultdict[int, list[Attempt]] = defaultdict(list)
     for attempt in results.attempts:
         if attempt.cell == cell.cell and (attempt.metrics.get(cell.metric.name) or 0) > 0:

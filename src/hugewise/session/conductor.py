@@ -464,7 +464,7 @@ class Conductor:
         elif changed := [*differing(began.settings, self.bench.settings.initial)]:
             self._replace(block, f"page settings were changed before it went on: {'; '.join(changed)}")
         elif not 0 <= pause <= self.study.window:  # a clock that stands before the block tells nothing
-            told = f"for {pause:.0f} s" if pause >= 0 else "for nobody knows how long: the clock is behind its records"
+            told = f"for {pause:.0f} s" if pause >= 0 else "for an unknown time: the clock is behind its records"
             self._end(block, "incomplete", f"broken off {told} (window: {self.study.window:g} s)")
         elif cell.together and any(attempt.state in _COUNTS for attempt in attempts):
             self._end(block, "incomplete", "broken off between attempts that ran at the same time")

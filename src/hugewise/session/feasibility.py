@@ -71,7 +71,7 @@ def fitting(planned: Plan, run: Run | None, host: Host, peaks: Mapping[str, int]
     cell's command was seen to have. Raises HugewiseError.
     """
     if run is not None:
-        return memory.as_begun(planned, run.opened.cells), ()
+        return memory.as_begun(planned, {cell.id: (cell.at_most, cell.copies) for cell in run.opened.cells}), ()
     return memory.fitting(planned, meminfo(host).get("MemAvailable"), peaks)
 
 

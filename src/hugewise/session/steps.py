@@ -198,15 +198,11 @@ def _planned(cpu: Mapping[str, Any], judged: Collection[str]) -> tuple[CounterPl
     except ProbeError as error:
         return CounterPlan(left_out=without_steps(family)), {**told, "slots": None, "why": error.message}
     assert isinstance(tried, probe.Available)
-    refused = {label: why for label in asked if (why := tried.counters.get(label)) is not None and not _partly(why)}
+    given = tried.partial
+    refused = {label: why for label in asked if (why := tried.counters.get(label)) is not None and label not in given}
     plan = schedule(family, here.slots, refused, judged)
     facts = {"slots": here.slots, "why": None, "sets": [list(each) for each in plan.sets], "left_out": plan.left_out}
     return plan, {**told, **facts}
-
-
-def _partly(why: str) -> bool:
-    # counted in user mode only, say; the reason beside the value tells
-    return why.startswith("user mode only")
 
 
 def _fault_costs() -> list[Any]:
@@ -336,7 +332,7 @@ class Session:
 
     def recover(self) -> None:
         """Put back what a killed run left, before anything is measured or turned."""
-        for line in journal.leftovers(self.host):
+        for line in journal.close(self.host):
             self.say(line)
 
     def begin(self) -> None:

@@ -126,10 +126,7 @@ def write_compacted(
 
 
 def read_compacted(path: Path, most_rows: int = _MOST // _ROW) -> dict[str, bytes]:
-    """Return the records by folder name; none without a file. Raises OSError, RunError.
-
-    Kilobytes of Parquet can hold billions of rows: the row count at its end is checked first.
-    """
+    """Return the records by folder name, none without a file; rows are counted first. Raises OSError, RunError."""
     if not os.path.lexists(path):
         return {}
     try:
@@ -271,7 +268,7 @@ def _named(study: str) -> str:
 
 
 class RunFolder:
-    """One run on disk. `create` starts a new one, `read` says what is there.
+    """Run on disk. `create` starts a new one, `read` says what is there.
 
     `path` is what people call it, and `place` is how it is reached to write in it: see `hold`.
 
@@ -467,9 +464,7 @@ class RunFolder:
         return seed
 
     def read(self, known: Run | None = None) -> Run:
-        """Read the whole run; a torn end is passed over. `known`: as it was read before. Raises RunError where a file
-        is not what was written.
-        """
+        """Read the whole run but for a torn end; `known`: as read before. Raises RunError."""
         files = self.attempt_files()  # before the log: each of them has its record there
         with contextlib.suppress(OSError):  # the error is reported below
             same = known is not None and known.stamp == Stamp.of(self._log.path.stat())
@@ -548,9 +543,7 @@ class RunFolder:
         return msgspec.structs.replace(stored, knobs=knobs[stored.knobs_as], knobs_as=None)
 
     def compact(self) -> None:
-        """Gather the attempts of a run that has ended in one file, killable at any moment. Raises StorageError,
-        RunError.
-        """
+        """Gather the attempts of an ended run in one file, killable at any moment. Raises RunError."""
         files = self.attempt_files()
         records = self._attempt_records(files)
         if not read_compacted(self._compacted).keys() >= records.keys():

@@ -204,9 +204,7 @@ class Lost(_Record, frozen=True, kw_only=True, tag="lost"):
 
 
 class AttemptStored(_Record, frozen=True, kw_only=True, tag="stored"):
-    """An attempt is part of the run, by folder name and SHA-256 of its `attempt.json`: on disk before the folder's name
-    is.
-    """
+    """An attempt is part of the run, by folder name and SHA-256: on disk before the folder has its name."""
 
     attempt: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_=-][A-Za-z0-9._=-]*\Z")]
     digest: str
@@ -264,9 +262,7 @@ class OpenBlock:
         return {attempt.arm: attempt.reason for attempt in self.tried if isinstance(attempt, Lost)}
 
     def closed(self, end: BlockClosed) -> Block:
-        """Return the ended block; attempts of an incomplete one are `abandoned`, a try without its record counts as
-        failed.
-        """
+        """Return the ended block; attempts of an incomplete one are `abandoned`, a lost try is failed."""
         attempts, unstarted, lost = self.attempts, self.unstarted, self.lost
         records = [attempt.arm for attempt in self.tried if isinstance(attempt, Unstarted)]
         failed = dict.fromkeys([*at_fault(attempts), *records])

@@ -8,6 +8,7 @@ value where it is a number), `blocks`. The files stay the truth: nothing is writ
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,65 +22,8 @@ if TYPE_CHECKING:
     import duckdb
 
 
-_COLUMNS = {
-    "run": "VARCHAR",
-    "session": "INTEGER",
-    "block": "INTEGER",
-    "cell": "VARCHAR",
-    "arm": "VARCHAR",
-    "baseline": "BOOLEAN",
-    "policy": "VARCHAR",
-    "mechanism": "VARCHAR",
-    "order": "INTEGER",
-    "slot": "INTEGER",
-    "number": "INTEGER",
-    "copy": "INTEGER",
-    "state": "VARCHAR",
-    "reason": "VARCHAR",
-    "started": "DOUBLE",
-    "ended": "DOUBLE",
-    "wall_s": "DOUBLE",
-    "cpu_s": "DOUBLE",
-    "overhead_s": "DOUBLE",
-    "steal_s": "DOUBLE",
-    "pressure": "MAP(VARCHAR, DOUBLE)",
-    "boot_id": "VARCHAR",
-    "delivery": "STRUCT(target STRUCT(kind VARCHAR, size BIGINT), delivered BOOLEAN, share DOUBLE, "
-    "coverage MAP(VARCHAR, BIGINT), proof VARCHAR, source VARCHAR, reason VARCHAR)",
-    "knobs": "MAP(VARCHAR, VARCHAR)",
-    "metrics": "MAP(VARCHAR, DOUBLE)",
-    "absent": "MAP(VARCHAR, VARCHAR)",
-    "disturbances": "VARCHAR[]",
-    "environment_pad": "INTEGER",
-    "peak_bytes": "BIGINT",
-    "pool_bytes": "BIGINT",
-    "exit_code": "INTEGER",
-    "signal": "INTEGER",
-    "series": "DOUBLE[]",
-    "facts": "MAP(VARCHAR, JSON)",  # texts and numbers: the view `facts` tells them apart
-}
-_BLOCK = {"block": "INTEGER", "cell": "VARCHAR", "state": "VARCHAR", "reason": "VARCHAR"}
-_VIEWS = """
-create view observations as
-  select block, cell, arm, copy, number, state, unnest(map_keys(metrics)) as metric,
-    unnest(map_values(metrics)) as value
-  from attempts;
-create view coverage as
-  select block, cell, arm, copy, number, unnest(map_keys(delivery.coverage)) as page,
-    unnest(map_values(delivery.coverage)) as bytes
-  from attempts;
-create view samples as
-  select run, cell, arm, block, copy, number, state, unnest(range(1, len(series) + 1)) as second,
-    unnest(series) as throughput
-  from attempts;
-create view facts as
-  select run, cell, arm, block, copy, number, state, name, fact ->> '$' as text,
-    case when json_type(fact) <> 'VARCHAR' then cast(fact as double) end as value
-  from (
-    select *, unnest(map_keys(facts)) as name, unnest(map_values(facts)) as fact
-    from (select run, cell, arm, block, copy, number, state, facts from attempts)
-  );
-"""
+_FILES = resources.files(__package__)
+_COLUMNS = msgspec.toml.decode(_FILES.joinpath("columns.toml").read_bytes(), type=dict[str, dict[str, str]])
 
 
 def tables(folder: Path) -> duckdb.DuckDBPyConnection:
@@ -101,20 +45,20 @@ def tables_of(run: Run) -> duckdb.DuckDBPyConnection:
     connection = connected()
     have_blocks(connection, run)
     have_attempts(connection, run.attempts)
-    connection.execute(_VIEWS)
+    connection.execute(_FILES.joinpath("views.sql").read_text(encoding="utf-8"))
     return connection
 
 
 def have_blocks(connection: duckdb.DuckDBPyConnection, run: Run) -> None:
     """Have the table `blocks`."""
     rows = [{"block": one.number, "cell": one.cell, "state": one.state, "reason": one.reason} for one in run.blocks]
-    _from_json(connection, "blocks", _BLOCK, rows)
+    _from_json(connection, "blocks", _COLUMNS["blocks"], rows)
 
 
 def have_attempts(connection: duckdb.DuckDBPyConnection, attempts: Sequence[Attempt]) -> None:
     """Have the table `attempts` with these, in this order, in place of the one that there was."""
-    rows = [{name: getattr(attempt, name) for name in _COLUMNS} for attempt in attempts]
-    _from_json(connection, "attempts", _COLUMNS, rows)
+    rows = [{name: getattr(attempt, name) for name in _COLUMNS["attempts"]} for attempt in attempts]
+    _from_json(connection, "attempts", _COLUMNS["attempts"], rows)
 
 
 def _from_json(

@@ -26,7 +26,7 @@ import msgspec
 from hugewise.model.guest import Architecture, DiskFormat, Network
 from hugewise.quantity import parse_cpus
 from hugewise.study import keys
-from hugewise.study.keys import Key, KeyKind, Name, Place
+from hugewise.study.keys import KeyKind, Name, Place
 
 Concurrency = Literal["alone", "together"]
 
@@ -93,25 +93,16 @@ _CPUS = KeyKind("a list of CPUs", _cpus)
 class NodeUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A NUMA node of the guest."""
 
-    memory: Annotated[int, keys.size(64 << 20), Key("Its memory.", 'memory = "1g"')]
-    cpus: Annotated[
-        tuple[int, ...] | None, _CPUS, Key("The guest's CPUs of this node.", 'cpus = "0-1"', default="none")
-    ] = None
-    bind: Annotated[
-        tuple[int, ...] | None,
-        keys.listing(keys.integer(0, 1023)),
-        Key("NUMA nodes of the host that its memory is bound to.", "bind = [0]", default="those of the arm's backing"),
-    ] = None
+    memory: Annotated[int, keys.size(64 << 20)]
+    cpus: Annotated[tuple[int, ...] | None, _CPUS] = None
+    bind: Annotated[tuple[int, ...] | None, keys.listing(keys.integer(0, 1023))] = None
 
 
 class DiskUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A disk of yours that the guest has beside that of its image. It is never written."""
 
-    path: Annotated[str, _path("name the file or the block device"), Key("Where it is.", 'path = "/srv/data.qcow2"')]
-    format: Annotated[
-        DiskFormat | None,
-        Key("Its format.", 'format = "qcow2"', default="by the end of its name: .qcow2, else raw"),
-    ] = None
+    path: Annotated[str, _path("name the file or the block device")]
+    format: DiskFormat | None = None
 
     @property
     def written(self) -> DiskFormat:
@@ -129,173 +120,45 @@ class GuestUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     `resident` is a key of earlier versions, whose guest stayed for all attempts of a session; it is no key.
     """
 
-    arch: Annotated[
-        Architecture | None,
-        Key("Its architecture. One that is not the host's is emulated.", 'arch = "arm64"', default="the host's"),
-    ] = None
-    memory: Annotated[
-        int,
-        keys.size(64 << 20),
-        Key(
-            "Memory of each guest: a multiple of the pages that an arm's backing takes from a pool.",
-            'memory = "2g"',
-            default='"1g"',
-        ),
-    ] = 1 << 30
-    cpus: Annotated[int, keys.integer(1, 255), Key("Virtual CPUs of each guest.", "cpus = 2")] = 1
-    cpu: Annotated[
-        str | None,
-        KeyKind("a CPU model of QEMU", _model),
-        Key("QEMU's CPU model.", 'cpu = "max"', default="`max` where it is emulated, `host` under KVM"),
-    ] = None
-    accelerator: Annotated[
-        Literal["auto", "kvm", "tcg"],
-        Key(
-            "KVM, or emulation (TCG), which yields counts and sizes but never a time. `auto`: KVM where a guest really"
-            " boots under it. One run has one accelerator.",
-            'accelerator = "tcg"',
-        ),
-    ] = "auto"
-    counting: Annotated[
-        bool,
-        Key(
-            "Count the guest's instructions exactly: emulated, one virtual CPU, a clock of its own, no network.",
-            "counting = false",
-        ),
-    ] = False
-    boot: Annotated[
-        float | None,
-        keys.duration(1.0),
-        Key(
-            "Longest time from QEMU's start until the guest answers, beside what its memory takes (4 s for each GiB"
-            " that is preallocated).",
-            'boot = "5m"',
-            default="30 s under KVM, 2 min emulated",
-        ),
-    ] = None
-    settle: Annotated[
-        float,
-        keys.duration(),
-        Key(
-            "Of a counting guest: the time, on its own clock, that it stays idle after it booted and before the"
-            " workload begins.",
-            'settle = "60s"',
-        ),
-    ] = 60.0
-    network: Annotated[
-        Network,
-        Key(
-            "Its network beside the loopback: none, QEMU's own in user mode, or a tap on a bridge of the host (root).",
-            'network = "user"',
-        ),
-    ] = "none"
-    nfs: Annotated[
-        bool,
-        Key(
-            'The host serves a folder by NFS; workloads with `storage = "nfs"` have their data there. Needs a network.',
-            "nfs = true",
-        ),
-    ] = False
-    packages: Annotated[
-        tuple[str, ...],
-        keys.listing(_PACKAGE, least=0),
-        Key("Debian packages of its image, beside those that the workloads name.", 'packages = ["gcc", "make"]'),
-    ] = ()
-    sources: Annotated[
-        tuple[str, ...],
-        keys.listing(_PACKAGE, least=0),
-        Key("Debian source packages whose archives are put below /usr/src of its image.", 'sources = ["lua5.4"]'),
-    ] = ()
-    suite: Annotated[
-        _Suite, Key("The Debian suite of its packages, and of kernels that name none.", 'suite = "trixie"')
-    ] = "trixie"
+    arch: Architecture | None = None
+    memory: Annotated[int, keys.size(64 << 20)] = 1 << 30
+    cpus: Annotated[int, keys.integer(1, 255)] = 1
+    cpu: Annotated[str | None, KeyKind("a CPU model of QEMU", _model)] = None
+    accelerator: Literal["auto", "kvm", "tcg"] = "auto"
+    counting: bool = False
+    boot: Annotated[float | None, keys.duration(1.0)] = None
+    settle: Annotated[float, keys.duration()] = 60.0
+    network: Network = "none"
+    nfs: bool = False
+    packages: Annotated[tuple[str, ...], keys.listing(_PACKAGE, least=0)] = ()
+    sources: Annotated[tuple[str, ...], keys.listing(_PACKAGE, least=0)] = ()
+    suite: _Suite = "trixie"
     files: Annotated[
-        Mapping[str, str],
-        keys.mapping(_PATH, "an absolute path in the guest", _path("name a file of this host")),
-        Key("Files of this host that are put into the guest.", 'files = { "/usr/local/bin/app" = "/home/me/app" }'),
+        Mapping[str, str], keys.mapping(_PATH, "an absolute path in the guest", _path("name a file of this host"))
     ] = {}
-    image: Annotated[
-        str | None,
-        _path("name the file or the block device"),
-        Key(
-            "Your own disk in place of an image of Debian packages, with any distribution on it. It is never written:"
-            " each guest has an overlay, which is thrown away. Its services are not started: the agent is init.",
-            'image = "/var/lib/libvirt/images/db1.qcow2"',
-        ),
-    ] = None
-    image_format: Annotated[
-        DiskFormat | None,
-        Key("Its format.", 'image_format = "qcow2"', default="by the end of its name: .qcow2, else raw"),
-    ] = None
+    image: Annotated[str | None, _path("name the file or the block device")] = None
+    image_format: DiskFormat | None = None
     root: Annotated[
         str | None,
         keys.text(pattern=_DEVICE, words="a disk or partition of the guest", cure='write for example "/dev/vda1"'),
-        Key(
-            "Where on your own disk the root folder is (ext4, xfs or btrfs).",
-            'root = "/dev/vda1"',
-            default="the first partition that has one",
-        ),
     ] = None
-    disk: Annotated[
-        tuple[DiskUse, ...], Key("More disks of yours.", 'disk = [{ path = "/srv/data.qcow2" }]', default="none")
-    ] = ()
-    node: Annotated[
-        tuple[NodeUse, ...],
-        Key(
-            "Its NUMA nodes, whose memory is that of the guest.",
-            'node = [{ memory = "1g", cpus = "0" }, { memory = "1g", cpus = "1" }]',
-            default="one, of all its memory",
-        ),
-    ] = ()
-    pin: Annotated[
-        tuple[tuple[int, ...], ...],
-        keys.listing(_CPUS, least=0),
-        Key("CPUs of the host for each virtual CPU.", 'pin = ["2", "3"]', default="as the design's slots say"),
-    ] = ()
-    qemu: Annotated[
-        str | None,
-        _path("name the program: /usr/libexec/qemu-kvm"),
-        Key("The QEMU that runs it.", 'qemu = "/usr/libexec/qemu-kvm"', default="the one that is installed"),
-    ] = None
+    disk: tuple[DiskUse, ...] = ()
+    node: tuple[NodeUse, ...] = ()
+    pin: Annotated[tuple[tuple[int, ...], ...], keys.listing(_CPUS, least=0)] = ()
+    qemu: Annotated[str | None, _path("name the program: /usr/libexec/qemu-kvm")] = None
     resident: bool = False
 
 
 class KernelUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A kernel that guests boot: from a Debian package, built by a recipe of hugewise, or a file."""
 
-    name: Annotated[Name, Key("What arms call it, and the results.", 'name = "4k"')]
-    package: Annotated[
-        str | None,
-        _PACKAGE,
-        Key(
-            "The Debian package that it is unpacked from; a meta-package is resolved. Nothing is installed.",
-            'package = "linux-image-arm64"',
-        ),
-    ] = None
-    build: Annotated[
-        Name | None, Key("The recipe that it is built by (docs/concepts/guests.md lists them).", 'build = "arm64-4k"')
-    ] = None
-    path: Annotated[
-        str | None,
-        _path("name the bzImage or Image: /boot/vmlinuz-..."),
-        Key("The file that it is: a bzImage or Image.", 'path = "/boot/vmlinuz"'),
-    ] = None
-    modules: Annotated[
-        str | None,
-        _path("name the folder of its release: /lib/modules/..."),
-        Key(
-            "Of a kernel by path: the folder of its modules, where virtio and ext4 are not built in.",
-            'modules = "/lib/modules/6.12.0"',
-        ),
-    ] = None
-    suite: Annotated[
-        _Suite | None, Key("The Debian suite of its package.", 'suite = "trixie"', default="the guest's")
-    ] = None
-    append: Annotated[
-        tuple[str, ...],
-        keys.listing(KeyKind("a word", _append), least=0),
-        Key("More words for its command line.", 'append = ["nokaslr"]'),
-    ] = ()
+    name: Name
+    package: Annotated[str | None, _PACKAGE] = None
+    build: Name | None = None
+    path: Annotated[str | None, _path("name the bzImage or Image: /boot/vmlinuz-...")] = None
+    modules: Annotated[str | None, _path("name the folder of its release: /lib/modules/...")] = None
+    suite: _Suite | None = None
+    append: Annotated[tuple[str, ...], keys.listing(KeyKind("a word", _append), least=0)] = ()
 
 
 def _concurrency(value: object, place: Place) -> tuple[Concurrency, ...]:

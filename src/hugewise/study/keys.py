@@ -1,7 +1,8 @@
 """Kinds of values in a study file: each reads its value, or names the place, the mistake and the cure.
 
-A study's structs annotate every field with a `Key`, and with a `Kind` where its type does not say what it may hold. The
-reader and the generated reference both walk those annotations, so that neither can know a key that the other does not.
+Every key of a study's structs has its meaning and an example in the file `keys.toml` beside them, and a `KeyKind` where
+its type does not say what it may hold. The reader and the generated reference both go by `keys_of`, so that neither can
+know a key that the other does not.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import re
 import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from importlib import resources
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
@@ -75,8 +77,8 @@ class Key:
 
     meaning: str
     example: str
-    default: str | None = None  # in words, where the default cannot be written in the file
-    kind: KeyKind = KeyKind("any", lambda value, _: value)  # the field's kind; see `keys_of`
+    default: str | None  # in words, where the default cannot be written in the file
+    kind: KeyKind
 
 
 def near(wanted: str, known: Collection[str], *, what: str = "known") -> str:
@@ -87,15 +89,32 @@ def near(wanted: str, known: Collection[str], *, what: str = "known") -> str:
     return f"{what}: {', '.join(sorted(known))}" if known else f"{what}: none"
 
 
+class _Text(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    meaning: str
+    example: str
+    default: str | None = None
+
+
+@functools.cache
+def _texts(package: str) -> dict[str, dict[str, _Text]]:
+    data = resources.files(package).joinpath("keys.toml").read_bytes()
+    return msgspec.toml.decode(data, type=dict[str, dict[str, _Text]])
+
+
 @functools.cache
 def keys_of(kind: type[msgspec.Struct]) -> Mapping[str, tuple[Key, msgspec.structs.FieldInfo]]:
     """Return the documented keys of a struct by the name that stands in the file, in order of definition."""
     hints = typing.get_type_hints(kind, include_extras=True)
+    texts: dict[str, _Text] = {}
+    for owner in kind.__mro__:
+        if issubclass(owner, msgspec.Struct) and owner is not msgspec.Struct:
+            texts = _texts(owner.__module__.rpartition(".")[0]).get(owner.__name__, {}) | texts
     found: dict[str, tuple[Key, msgspec.structs.FieldInfo]] = {}
     for field in msgspec.structs.fields(kind):
-        hint = hints[field.name]
-        if (key := next((note for note in _notes(hint) if isinstance(note, Key)), None)) is not None:
-            found[field.encode_name] = (replace(key, kind=_kind(hint)), field)
+        if (text := texts.pop(field.encode_name, None)) is not None:
+            key = Key(text.meaning, text.example, text.default, _kind(hints[field.name]))
+            found[field.encode_name] = (key, field)
+    assert not texts, f"keys.toml has keys that {kind.__name__} has not: {', '.join(texts)}"
     return found
 
 

@@ -175,9 +175,7 @@ def with_budget(study: Study, blocks: int | None, time: str | float | None) -> S
 
 
 def part(study: Study, workloads: Sequence[str] = (), policies: Sequence[str] = ()) -> Study:
-    """Return the study with some workloads (by label or cell name) and policies, and the baseline; empty: all. Raises
-    UserError.
-    """
+    """Return the study with some workloads (labels or cells) and policies, and the baseline. Raises UserError."""
     where = study.file or study.name
     labels, names = [use.called for use in study.workload], [use.name for use in study.policies]
     cells = {name: labels[n] for name in workloads if name not in labels and (n := cell_of(labels, name)) is not None}

@@ -30,50 +30,19 @@ from hugewise.model.policy import Mechanism
 from hugewise.model.trial import Judged
 from hugewise.quantity import format_size, parse_cpus, parse_size
 from hugewise.study import keys
-from hugewise.study.keys import Key, KeyKind, Name, Place
+from hugewise.study.keys import KeyKind, Name, Place
 from hugewise.study.workload import PARAMETERS, ParameterInput
 
 
 class BackingUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Pages of the guest's memory on the host. With only a page size, written `backing = "hugetlb-1g"`."""
 
-    pages: Annotated[
-        Pages,
-        Key(
-            "Base pages (QEMU is denied huge ones), transparent huge pages (QEMU advises them), or pages of a pool of"
-            " the host.",
-            'pages = "hugetlb-2m"',
-        ),
-    ]
-    source: Annotated[
-        Literal["memfd", "file"],
-        Key("Of pages of a pool: an anonymous memfd, or a file of a hugetlbfs (root).", 'source = "file"'),
-    ] = "memfd"
-    preallocate: Annotated[bool, Key("All of its pages are there before the guest starts.", "preallocate = false")] = (
-        True
-    )
-    nodes: Annotated[
-        tuple[int, ...] | None,
-        keys.listing(keys.integer(0, 1023)),
-        Key("NUMA nodes of the host that it is bound to.", "nodes = [0]", default="wherever"),
-    ] = None
-    share: Annotated[
-        bool,
-        Key(
-            "Other processes can map it too, as virtiofs and vhost-user need it. Shared memory that is of no pool has"
-            " huge pages by the host's `shmem_enabled`.",
-            "share = true",
-        ),
-    ] = False
-    by_node: Annotated[
-        tuple[Pages, ...],
-        keys.listing(keys.choice(*typing.get_args(Pages)), least=0),
-        Key(
-            "The pages of each NUMA node of the guest, where they differ; the first are those of `pages`.",
-            'by_node = ["hugetlb-2m", "hugetlb-1g"]',
-            default="`pages` for all",
-        ),
-    ] = ()
+    pages: Pages
+    source: Literal["memfd", "file"] = "memfd"
+    preallocate: bool = True
+    nodes: Annotated[tuple[int, ...] | None, keys.listing(keys.integer(0, 1023))] = None
+    share: bool = False
+    by_node: Annotated[tuple[Pages, ...], keys.listing(keys.choice(*typing.get_args(Pages)), least=0)] = ()
 
 
 def _backing(value: object, place: Place) -> Backing:
@@ -240,81 +209,19 @@ ARMS = keys.mapping(re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"), "a policy's 
 class PolicyUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A policy of the study: a registered one by its name, or a table that changes one."""
 
-    name: Annotated[Name, Key("What the arm is called in every result.", 'name = "thp-defer"')]
-    source: Annotated[
-        Name | None, Key("The registered policy that is changed.", 'from = "thp"', default="the name itself")
-    ] = msgspec.field(default=None, name="from")
-    set: Annotated[
-        Mapping[str, str],
-        _KNOBS,
-        Key("Knobs to turn on top of the policy's own (root only).", 'set = { "defrag" = "defer" }'),
-    ] = {}
-    environment: Annotated[
-        Mapping[str, str],
-        _ENVIRONMENT,
-        Key(
-            "Variables for the workload's environment, on top of the policy's own.",
-            'environment = { GLIBC_TUNABLES = "glibc.malloc.hugetlb=1" }',
-        ),
-    ] = {}
+    name: Name
+    source: Name | None = msgspec.field(default=None, name="from")
+    set: Annotated[Mapping[str, str], _KNOBS] = {}
+    environment: Annotated[Mapping[str, str], _ENVIRONMENT] = {}
     parameters: Annotated[
-        Mapping[str, ParameterInput],
-        keys.KeyKind("table: a parameter's name = a value", PARAMETERS.read),
-        Key(
-            "Parameters of the workload that only this arm has, instead of the workload's (a server that must be told"
-            " to use huge pages; a planted effect).",
-            "parameters = { iterations = 20400000 }",
-        ),
+        Mapping[str, ParameterInput], keys.KeyKind("table: a parameter's name = a value", PARAMETERS.read)
     ] = {}
-    thp_disable: Annotated[
-        bool,
-        Key(
-            "Base pages for this arm alone by prctl(PR_SET_THP_DISABLE), whatever the knobs say: so that it can run"
-            " beside an arm of the same knobs that has huge pages.",
-            "thp_disable = true",
-        ),
-    ] = False
-    layout: Annotated[
-        str,
-        LAYOUT,
-        Key("What a command's heap is made of, instead of as its policy says.", 'layout = "mosaic:0-25%=thp,heap=1g"'),
-    ] = ""
-    mechanism: Annotated[
-        Mechanism | None,
-        keys.choice("process", "system"),
-        Key(
-            "How the policy reaches the program: by what a process may ask for itself (prctl, advice, tunables of"
-            " malloc) under the machine's settings as they are, or by those settings.",
-            'mechanism = "process"',
-            default="system for root, process for everybody else",
-        ),
-    ] = None
-    judged: Annotated[
-        Judged | None,
-        Key(
-            "What the arm's verdict speaks of: the promised pages, whose delivery is then required, or the setting as"
-            " it is turned (as most published figures do), with the delivered share beside the verdict.",
-            'judged = "setting"',
-            default='"backing"; "setting" in cells whose memory has aged',
-        ),
-    ] = None
-    kernel: Annotated[
-        Name | None,
-        Key(
-            "Studies of guests: the kernel that the arm's guests boot, by its name in `[[kernel]]`.",
-            'kernel = "4k"',
-            default="the first",
-        ),
-    ] = None
-    backing: Annotated[
-        Backing | None,
-        BACKING,
-        Key(
-            "Studies of guests: what the memory of the arm's guests is made of on the host.",
-            'backing = "hugetlb-1g"',
-            default='"thp"; "base" where the host has THP off, and no arm of the study names one',
-        ),
-    ] = None
+    thp_disable: bool = False
+    layout: Annotated[str, LAYOUT] = ""
+    mechanism: Annotated[Mechanism | None, keys.choice("process", "system")] = None
+    judged: Judged | None = None
+    kernel: Name | None = None
+    backing: Annotated[Backing | None, BACKING] = None
 
     @property
     def registered(self) -> str:
@@ -343,26 +250,9 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             few="a block gives one pair of values; how far pairs differ by chance shows from two on, and without it "
             "there is no interval and no verdict",
         ),
-        Key("Complete blocks planned for each cell: the n of every comparison.", "blocks = 12"),
     ] = 12
-    width: Annotated[
-        float | None,
-        keys.share(above=0),
-        Key(
-            "Method sequential: after a better or worse, go on until the interval of the ratio is at most this wide.",
-            'width = "3%"',
-            default="stop at the verdict",
-        ),
-    ] = None
-    time: Annotated[
-        float | None,
-        keys.duration(1.0),
-        Key(
-            "Time after which no new block is begun; what is then open stays undecided.",
-            'time = "4m"',
-            default="no limit",
-        ),
-    ] = None
+    width: Annotated[float | None, keys.share(above=0)] = None
+    time: Annotated[float | None, keys.duration(1.0)] = None
 
 
 def _slot(value: object, place: Place) -> int | str:
@@ -382,54 +272,11 @@ _SLOT = keys.KeyKind('a CPU, or CPUs as in "0-3,8"', _slot)
 class Design(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Layout of a block's arms in time and over CPUs. See docs/concepts/designs.md."""
 
-    kind: Annotated[
-        Literal["sequential", "duet", "crossover", "resident", "interleaved", "auto"],
-        Key(
-            "sequential: one arm after the other. interleaved: servers or commands of all arms side by side, which take"
-            " turns of 50 ms. duet: all arms at once, each on a CPU of its own. auto: interleaved where the workload"
-            " can take turns and no arm is lost by that, else sequential. (resident, crossover: of old runs.)",
-            'kind = "duet"',
-        ),
-    ] = "sequential"
-    slots: Annotated[
-        tuple[int | str, ...],
-        keys.listing(_SLOT),
-        Key(
-            "What attempts are pinned to: each slot is a CPU, or several as a list in a text. Which one an attempt gets"
-            " is drawn by the coin; no arm has one of its own. A duet needs one for each arm, guests that run together"
-            " one for each guest.",
-            'slots = ["0-13", "14-27"]',
-            default="not pinned",
-        ),
-    ] = ()
-    slice: Annotated[
-        float,
-        keys.duration(0.02),
-        Key(
-            "Of the interleaved design: how long one arm works before the turn of the next.",
-            'slice = "100ms"',
-            default='"50ms"',
-        ),
-    ] = 0.05
-    wash_out: Annotated[
-        float,
-        keys.share(below=0.9),
-        Key(
-            "Of the interleaved design, for servers: the first part of each slice, which does not count.",
-            'wash_out = "20%"',
-        ),
-    ] = 0.2
-    copies: Annotated[
-        int | None,
-        keys.integer(1, 2),
-        Key(
-            "Attempts of each arm in a block, for the method sequential on this host. With two a verdict takes fewer"
-            " attempts, and the two of an arm are a control: the same setting against itself. Such a block counts as"
-            " two of `budget.blocks`. Interleaved arms without room for two have one.",
-            "copies = 1",
-            default='2 where kind is "auto", else 1',
-        ),
-    ] = None
+    kind: Literal["sequential", "duet", "crossover", "resident", "interleaved", "auto"] = "sequential"
+    slots: Annotated[tuple[int | str, ...], keys.listing(_SLOT)] = ()
+    slice: Annotated[float, keys.duration(0.02)] = 0.05
+    wash_out: Annotated[float, keys.share(below=0.9)] = 0.2
+    copies: Annotated[int | None, keys.integer(1, 2)] = None
     turns: int = 100  # of the design crossover of earlier versions: runs are combined where it is the same
 
     @property
@@ -450,32 +297,15 @@ class Design(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class CalibrationRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Calibration by `hugewise calibrate` that a verdict requires on this host."""
 
-    required: Annotated[
-        bool,
-        Key(
-            "Withhold every verdict unless a calibration of the same workloads passed on this host under this kernel. A"
-            " duet always needs one.",
-            "required = true",
-        ),
-    ] = False
-    agreement: Annotated[
-        float,
-        keys.share(above=0, below=0.5),
-        Key(
-            "How far the effects of a duet and of sequential pairs may lie apart, with 95% confidence, for a duet to be"
-            " believed; for the interleaved design, twice as far, where no difference is seen.",
-            'agreement = "5%"',
-        ),
-    ] = 0.05
-    age: Annotated[
-        float, keys.duration(1.0), Key("Oldest calibration that counts.", 'age = "168h"', default='"168h"')
-    ] = 7 * 86_400.0
+    required: bool = False
+    agreement: Annotated[float, keys.share(above=0, below=0.5)] = 0.05
+    age: Annotated[float, keys.duration(1.0)] = 7 * 86_400.0
 
 
 class Between(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Carry-over control: what happens between two attempts, the same for all arms."""
 
-    settle: Annotated[float, keys.duration(), Key("Pause before each attempt.", 'settle = "20ms"')] = 0.02
+    settle: Annotated[float, keys.duration()] = 0.02
     compact: bool = False  # with `drop_caches` a key of earlier versions: stored studies have them
     drop_caches: bool = False
 
@@ -483,16 +313,8 @@ class Between(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class Validity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Limits above which an attempt is flagged as disturbed. Flagged attempts count; the report names them."""
 
-    load_per_cpu: Annotated[
-        float,
-        keys.number(0),
-        Key("Flag when the load of other processes (one-minute average, per CPU) lies above it.", "load_per_cpu = 1.5"),
-    ] = 1.5
-    steal: Annotated[
-        float,
-        keys.share(),
-        Key("Flag when the hypervisor withheld more than this share of the machine's CPU time.", 'steal = "5%"'),
-    ] = 0.05
+    load_per_cpu: Annotated[float, keys.number(0)] = 1.5
+    steal: Annotated[float, keys.share()] = 0.05
     swap: bool = True  # this and what follows were keys of earlier versions: nothing reads them
     throttling: bool = True
     other_huge_page_users: bool = True
@@ -502,37 +324,11 @@ class Validity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class Sessions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Statistical sessions: what shares one allocation and one boot. Their means carry the widest claim."""
 
-    pairs: Annotated[
-        int | None,
-        keys.integer(1),
-        Key(
-            "Complete blocks of each cell in a session; then everything is put back and a new session begins: pools are"
-            " reserved and memory is touched anew. `hugewise plan` says how many are worth it. After a reboot,"
-            " `hugewise resume` begins a session too.",
-            "pairs = 25",
-            default="one session",
-        ),
-    ] = None
+    pairs: Annotated[int | None, keys.integer(1)] = None
 
 
 class Retries(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One attempt: its retries, and what is randomised in it."""
+    """Attempt: its retries, and what is randomised in it."""
 
-    retries: Annotated[
-        int,
-        keys.integer(0, 100),
-        Key(
-            "How often a trial is tried again after a fault of hugewise or the host that was decided before the timed"
-            " region began, or of a guest's emulator. A failure of the workload is never retried.",
-            "retries = 2",
-        ),
-    ] = 2
-    environment_pad: Annotated[
-        int,
-        keys.size(high=65_536),
-        Key(
-            "Up to this many bytes, drawn anew for each attempt, are added to the environment: the layout of the stack"
-            " is a known confounder. None are added in counting guests, where QEMU's seed draws that layout.",
-            'environment_pad = "4k"',
-        ),
-    ] = 4096
+    retries: Annotated[int, keys.integer(0, 100)] = 2
+    environment_pad: Annotated[int, keys.size(high=65_536)] = 4096

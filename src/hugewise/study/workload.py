@@ -11,7 +11,7 @@ import msgspec
 from hugewise.model.pages import AGES, MemoryAge
 from hugewise.study import keys
 from hugewise.study.guest import CONCURRENCY, NFS, Concurrency
-from hugewise.study.keys import Key, KeyKind, Name, Place
+from hugewise.study.keys import KeyKind, Name, Place
 
 SMALL = "small"  # the scale that is written in the study itself
 
@@ -63,39 +63,12 @@ def scales(kind: KeyKind) -> KeyKind:
 
 PARAMETERS = keys.mapping(_PARAMETER, "a parameter's name", KeyKind("a value, or a list of values", _parameter))
 
-_Timeout = Annotated[
-    float,
-    keys.duration(0.001),
-    Key("Longest an attempt may take. One that takes longer is killed and scores as the worst.", 'timeout = "60s"'),
-]
+_Timeout = Annotated[float, keys.duration(0.001)]
 _NUMBERS = keys.listing(keys.integer(0, 65_535))
-_Cpus = Annotated[tuple[int, ...], _NUMBERS, Key("CPUs that it is pinned to.", "cpus = [1]", default="not pinned")]
-_ClientCpus = Annotated[
-    tuple[int, ...],
-    _NUMBERS,
-    Key(
-        "CPUs of the load generator, for workloads with a server; keep them apart from `cpus`.",
-        "client_cpus = [2, 3]",
-        default="the CPUs that are not in `cpus`; half of the machine's where neither is named",
-    ),
-]
-_Storage = Annotated[
-    str,
-    keys.text(pattern=_PLACE, words="an absolute path", cure="name a folder on tmpfs or a disk"),
-    Key(
-        "The folder, on tmpfs or a disk, in which an attempt has its copy of the workload's data; of guests: a folder"
-        ' in the guest, or `"nfs"`: on the host, by NFS.',
-        'storage = "/var/tmp"',
-    ),
-]
-_Memory = Annotated[
-    int,
-    keys.size(1 << 20),
-    Key(
-        "Most memory of the servers, the page cache that they fill and pages of a pool included (root only).",
-        'memory = "3g"',
-    ),
-]
+_Cpus = Annotated[tuple[int, ...], _NUMBERS]
+_ClientCpus = Annotated[tuple[int, ...], _NUMBERS]
+_Storage = Annotated[str, keys.text(pattern=_PLACE, words="an absolute path", cure="name a folder on tmpfs or a disk")]
+_Memory = Annotated[int, keys.size(1 << 20)]
 
 
 def _ages(value: object, place: Place) -> tuple[MemoryAge, ...]:
@@ -108,15 +81,7 @@ def _ages(value: object, place: Place) -> tuple[MemoryAge, ...]:
 
 
 _AGE = KeyKind(f"{keys.choice(*sorted(AGES)).words}, or a list of these", _ages)
-_Policies = Annotated[
-    tuple[str, ...],
-    keys.listing(keys.name(), least=2),
-    Key(
-        "The policies to compare on it, the baseline among them.",
-        'policies = ["base", "thp"]',
-        default="all of the study",
-    ),
-]
+_Policies = Annotated[tuple[str, ...], keys.listing(keys.name(), least=2)]
 
 
 class Scaled(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -146,138 +111,39 @@ def _scale(value: object, place: Place) -> WorkloadScale:
     return WorkloadScale(parameters=PARAMETERS.read(given, place), workload=scaled)
 
 
-_Scales = Annotated[
-    Mapping[str, WorkloadScale],
-    scales(KeyKind("table", _scale)),
-    Key(
-        "The workload at other sizes, for `--scale NAME`: parameters in place of those above, and in a table `workload`"
-        " other values of policies, timeout, cpus, client_cpus, storage and memory. Without an entry for the scale that"
-        " was chosen, it runs as it is written.",
-        'scales = { published = { bytes = "64g", workload = { timeout = "2h" } } }',
-    ),
-]
+_Scales = Annotated[Mapping[str, WorkloadScale], scales(KeyKind("table", _scale))]
 
 
 class DeliveryRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Share of a policy's promised pages at which they count as delivered."""
 
-    share: Annotated[
-        float | None,
-        keys.share(),
-        Key(
-            "Least share of the named memory at the promised page size. 0 judges the setting alone (intention to"
-            " treat): coverage is then reported and not demanded.",
-            "share = 0.95",
-            default="the workload's own",
-        ),
-    ] = None
-    base_above: Annotated[
-        float,
-        keys.share(),
-        Key("Largest share above the base page size under a policy that promises base pages.", 'base_above = "1%"'),
-    ] = 0.01
+    share: Annotated[float | None, keys.share()] = None
+    base_above: Annotated[float, keys.share()] = 0.01
 
 
 class WorkloadUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A workload with its parameters. Each combination of the listed values is a cell."""
 
-    name: Annotated[Name, Key("A registered workload (`hugewise list workloads`).", 'name = "chase"')]
-    label: Annotated[
-        Name | None,
-        Key(
-            "What its cells are called; needed where one workload stands twice in a study.",
-            'label = "chase-slow"',
-            default="the name",
-        ),
-    ] = None
+    name: Name
+    label: Name | None = None
     policies: _Policies | None = None
-    metric: Annotated[
-        Name | None,
-        Key(
-            "The end point: the metric that is judged. One of the workload's own or of every attempt's.",
-            'metric = "ns_per_load"',
-            default="the workload's first",
-        ),
-    ] = None
-    also: Annotated[
-        tuple[Name, ...],
-        Key(
-            "Further metrics that are judged, each of the same attempts and with its own share of the error rate: what"
-            " an operation costs beside how many there are, or page faults. A cell goes on until all of them are"
-            " decided.",
-            'also = ["server_cpu_us", "p99_us"]',
-        ),
-    ] = ()
-    parameters: Annotated[
-        Mapping[str, ParameterInput],
-        PARAMETERS,
-        Key(
-            "The workload's parameters. A list makes a factor of a parameter: one cell for each of its values, in all"
-            " combinations. A command (`argv`) is a list itself: a list of lists makes a factor of it.",
-            'parameters = { bytes = ["256k", "1g"], loads = 2000000 }',
-        ),
-    ] = {}
-    published: Annotated[
-        str | None,
-        Key(
-            "The entry of the study's published source that its cells stand beside: a table, benchmark or finding.",
-            'published = "memcached"',
-        ),
-    ] = None
+    metric: Name | None = None
+    also: tuple[Name, ...] = ()
+    parameters: Annotated[Mapping[str, ParameterInput], PARAMETERS] = {}
+    published: str | None = None
     timeout: _Timeout = 600.0
     user: Annotated[
-        str | None,
-        keys.text(pattern=_ACCOUNT, words="an account name", cure="name an account of this machine"),
-        Key("The account that it runs as (root only).", 'user = "nobody"', default="chosen by hugewise"),
+        str | None, keys.text(pattern=_ACCOUNT, words="an account name", cure="name an account of this machine")
     ] = None
     cpus: _Cpus | None = None
     client_cpus: _ClientCpus | None = None
-    client: Annotated[
-        str | None,
-        keys.choice("beside", "apart"),
-        Key(
-            "Where the clients of its servers are: beside them, or on a host of their own, which `--client` names. That"
-            " is another question, and never combined with the other.",
-            'client = "apart"',
-            default='"beside"; where `--client` names a host: "apart", of workloads that can',
-        ),
-    ] = None
+    client: Annotated[str | None, keys.choice("beside", "apart")] = None
     storage: _Storage = "/dev/shm"  # noqa: S108  (the machine's tmpfs; a private folder is made in it)
     memory: _Memory | None = None
-    memory_age: Annotated[
-        tuple[MemoryAge, ...],
-        _AGE,
-        Key(
-            "What this host's memory has been through (root only): `fresh`; `fragmented`, so that no huge page can be"
-            " made of what is free; `pressure`, where `memory` makes the programs swap instead of being ended; or both."
-            " It is the same for all arms, which are judged as settings there. A list makes a factor of it: a cell for"
-            " each.",
-            'memory_age = ["fresh", "fragmented"]',
-            default='"fresh"',
-        ),
-    ] = ("fresh",)
-    concurrency: Annotated[
-        tuple[Concurrency, ...],
-        CONCURRENCY,
-        Key(
-            "Studies of guests: the guests of a block one after the other, or all at once, each pinned to a CPU of the"
-            " design's `slots` that the coin gives it. A list makes a factor of it: a cell for each.",
-            'concurrency = ["together", "alone"]',
-            default='"alone"',
-        ),
-    ] = ("alone",)
-    counted: Annotated[
-        Name | None,
-        Key(
-            "Studies of guests: the end point where they are emulated, one that emulation counts exactly.",
-            'counted = "page_faults"',
-            default="`metric` where emulation counts it exactly, else `page_faults`",
-        ),
-    ] = None
-    delivery: Annotated[
-        DeliveryRule,
-        Key("When the promised pages count as delivered.", 'delivery = { share = 0.95, base_above = "1%" }'),
-    ] = DeliveryRule()
+    memory_age: Annotated[tuple[MemoryAge, ...], _AGE] = ("fresh",)
+    concurrency: Annotated[tuple[Concurrency, ...], CONCURRENCY] = ("alone",)
+    counted: Name | None = None
+    delivery: DeliveryRule = DeliveryRule()
 
     scales: _Scales = {}
 

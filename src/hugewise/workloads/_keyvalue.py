@@ -282,14 +282,14 @@ class KeyValue(PartedWorkload):
     def beside(self, values: Values, places: Places) -> tuple[Step, ...]:
         return ()
 
-    def ask(self, number: int, places: Places) -> tuple[str, ...]:
+    def statistics_command(self, number: int, places: Places) -> tuple[str, ...]:
         raise NotImplementedError
 
     def told(self, said: list[str], values: Values) -> Reading:
         raise NotImplementedError
 
     def statistics_stdin(self, places: Places) -> str | None:
-        """Return the file of the command of `ask`, where its words must not be seen."""
+        """Return the file of `statistics_command`, where its words must not be seen."""
         return None
 
     # -- turns
@@ -327,7 +327,10 @@ class KeyValue(PartedWorkload):
         servers = tuple(self.server(number, treatment, values, places) for number in range(count))
         after = tuple(
             Step(
-                name=f"told-{number}", argv=self.ask(number, places), stdin=self.statistics_stdin(places), timeout=60.0
+                name=f"told-{number}",
+                argv=self.statistics_command(number, places),
+                stdin=self.statistics_stdin(places),
+                timeout=60.0,
             )
             for number in range(count)
         )

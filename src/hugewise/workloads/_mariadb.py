@@ -237,9 +237,7 @@ _FAR = "far.sql"
 
 
 def guards(far: RemoteEndpoint, database: str, *, password: bool = True) -> tuple[Write, ...]:
-    """Return the file by which the server knows clients elsewhere: by address, with a password where a file can tell
-    it.
-    """
+    """Return the file by which the server knows clients elsewhere, with a password where a file can tell it."""
     known = f" IDENTIFIED BY '{far.password}'" if password else ""
     statements = (
         f"CREATE USER {FAR_USER}@'{far.client}'{known}",

@@ -346,9 +346,7 @@ _QUANTILE = re.compile(r"^ +\d+th percentile: +([\d.]+)$", re.MULTILINE)
 
 
 class OltpRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole run: counts, seconds, milliseconds of a transaction, and `series`: transactions in each second, by
-    --report-interval=1.
-    """
+    """A whole run: counts, seconds, milliseconds of a transaction, and `series`: transactions in each second."""
 
     transactions: int
     queries: int

@@ -131,9 +131,7 @@ def configuration(treatment: Treatment) -> Configuration:
 
 
 def segment(folder: str, chosen: Mapping[str, str], page: int) -> int:
-    """Return bytes of shared memory under the settings `chosen`, in whole pages of `page` bytes, as a small cluster
-    says.
-    """
+    """Return bytes of shared memory under the settings, in whole pages of `page`, as a small cluster says."""
     if programs.place() is not None:
         raise UserError(
             "PostgreSQL's pool in a guest is not known before it runs: its server is asked on the host alone",
@@ -201,10 +199,7 @@ def _cluster(places: Places) -> str:
 
 
 def server(installation: PostgresPrograms, places: Places, chosen: Mapping[str, str], *, keep: bool = False) -> Server:
-    """Return the server with the settings `chosen`, on a unix socket, and for clients elsewhere on their address.
-
-    `keep`: its data are kept, so that it writes a checkpoint as it stops.
-    """
+    """Return the server with the settings `chosen`; `keep`: its data are kept, so it stops with a checkpoint."""
     far = places.far
     options = {
         "listen_addresses": "" if far is None else far.address,
@@ -353,9 +348,7 @@ def calm(wal: int, shared_buffers: int) -> dict[str, str]:
 def settings(
     shared_buffers: int, connections: int, given: str = "", chosen: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """Return the server's settings, sizes scaled with `shared_buffers` bytes; `chosen` goes before that, and `given`
-    (`NAME=VALUE`) before all. Raises ValueError.
-    """
+    """Return the settings, scaled with `shared_buffers`; `chosen`, then `given`, override. Raises ValueError."""
     scaled = {
         name: f"{max(least, size * shared_buffers // _PUBLISHED_BUFFERS) >> 10}kB"
         for name, (size, least) in _SCALED.items()

@@ -117,9 +117,7 @@ class StagedWorkload:
 
 
 class TimedAsAWhole(StagedWorkload):
-    """A staged workload without servers (`FixedWork`): its timed command does its work and ends. Where arms take turns
-    the command takes its memory in its own turns.
-    """
+    """A staged workload without servers (`FixedWork`), which takes its memory in its own turns."""
 
     def turns_refused(self, values: Values) -> str | None:
         return None

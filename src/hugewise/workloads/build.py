@@ -1,17 +1,13 @@
-"""A build: `make -jN` of the kernel, of GDB, of Lua, or of any project with a makefile, from a source archive.
+"""Build: `make -jN` of the kernel, of GDB, of Lua, or of any project with a makefile, from a source archive.
 
-Unpacking and configuring lie outside the timed part, and so does the tree: every attempt has a fresh copy of it, in
-tmpfs or where the study's `storage` is. What is built must be what a reference build gave that was made once: the same
-files in the tree, and the same sections in every object file. For this, everything that would get into them is fixed:
-SOURCE_DATE_EPOCH, KBUILD_BUILD_TIMESTAMP, _USER, _HOST and _VERSION, and the path (mapped to `.`). With
-`reference = false` there is none: a guest has no copy of the data, and would build the reference for every attempt. A
-small program is compiled there instead, so that the compiler's files are in the page cache, and the digest of all
-objects must be that of the cell's first attempt.
+Every attempt has a fresh copy of the configured tree, untimed. What is built must be what a reference build gave: the
+same files, and the same sections in every object file. So all that would get into them is fixed: SOURCE_DATE_EPOCH,
+KBUILD_BUILD_*, and the path. With `reference = false` (in a guest) the digest of all objects must be that of the cell's
+first attempt, and a small program is compiled before, so that the compiler's files are in the page cache.
 
-What the policies reach: nearly all memory is cc1's, and 85% of it is the heap of gcc's own garbage collector, which it
-maps by itself. Transparent pages are given to it. A pool is not: gcc calls mmap without MAP_HUGETLB, and has no option
-for it (gcc/ggc-page.cc, alloc_anon). What malloc has comes from a pool, by glibc's tunable; but with it every shell and
-every `cat` takes a huge page too.
+Nearly all memory is cc1's, and 85% of it is the heap of gcc's own garbage collector, which it maps by itself:
+transparent pages reach it, a pool does not (gcc/ggc-page.cc, alloc_anon). What malloc has comes from a pool by glibc's
+tunable; but with it every shell and every `cat` takes a huge page too.
 """
 
 from __future__ import annotations
@@ -283,9 +279,7 @@ _ARTEFACT, _REFERENCE, _FILES = "artefact.tar", "reference.tar", "reference.file
 
 
 class Build(TimedAsAWhole):
-    """The command is the system under test, with every CPU. Its processes come and go: a twin proves their
-    pages, or in turns a scan.
-    """
+    """The command is the system under test, with every CPU; a twin proves its processes' pages, or in turns a scan."""
 
     name = "build"
     description = (

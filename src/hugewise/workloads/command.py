@@ -46,9 +46,7 @@ class Command:
         return None
 
     def turns_refused(self, values: Mapping[str, ParameterValue]) -> str | None:
-        """Return why turns are refused, or None: pages must be proven in the frozen process, and values not be timed by
-        it.
-        """
+        """Return why turns are refused: pages must be proven while frozen, no value timed by it; or None."""
         if values.get("values"):
             return "values are what the command says, and its own clock goes on while it stands still"
         if values.get("prepare"):

@@ -13,6 +13,7 @@ import math
 import random
 import re
 from collections.abc import Callable, Iterable, Mapping
+from importlib import resources
 
 import msgspec
 
@@ -129,34 +130,6 @@ def _statement(draw: Draw, number: int, depth: int) -> str:
 _SEED = 1
 _MIB = 1 << 20
 
-_WORDS = r"""use strict;
-use warnings;
-my ($input, $output) = @ARGV;
-my (%count, %after, %longest);
-open(my $in, '<', $input) or die "$input: $!";
-while (my $line = <$in>) {
-    $line =~ s/\b(\w)(\w*)\b/\u$1$2/g if $line =~ /^(?:ba|ke|lo)/;
-    $line =~ s/([aeiou])([bcdfgh])\1/$2$1$2/g;
-    my $last = '';
-    for my $word (split ' ', $line) {
-        my $key = lc $word;
-        $count{$key}++;
-        $after{"$last $key"}++;
-        $last = $key;
-    }
-    my $reversed = join ' ', map { scalar reverse $_ } split ' ', $line;
-    $longest{length $reversed} = $reversed if $reversed =~ /(\w{2,})\w*\1/;
-}
-close $in;
-open(my $out, '>', $output) or die "$output: $!";
-for my $key (sort { $count{$b} <=> $count{$a} || $a cmp $b } keys %count) { print $out "$key $count{$key}\n" }
-for my $key (sort { $after{$b} <=> $after{$a} || $a cmp $b } keys %after) {
-    print $out "$key $after{$key}\n" if $after{$key} > 1;
-}
-for my $key (sort { $a <=> $b } keys %longest) { print $out "$key $longest{$key}\n" }
-close $out or die "$output: $!";
-"""
-
 # Runs a command with its output in a file, without a shell, for the reference. What a solver exits with is no failure.
 _KEEPING = (
     "my ($file, @good) = (shift, split /,/, shift);"
@@ -166,7 +139,7 @@ _KEEPING = (
 
 
 class Program(msgspec.Struct, frozen=True, kw_only=True):
-    """One program of the set. It runs in a folder with its inputs.
+    """Program of the set. It runs in a folder with its inputs.
 
     arguments    in which `{depth}` is the depth of a search
     draw         its input, by size; None: it has none
@@ -209,7 +182,7 @@ PROGRAMS: Mapping[str, Program] = {
         package="perl-base",
         arguments=("words.pl", "input", "result"),
         draw=lambda size: random_text(round(3_500_000 * size), _SEED),
-        files={"words.pl": _WORDS},
+        files={"words.pl": resources.files(__package__).joinpath("words.pl").read_text(encoding="utf-8")},
         memory=(40, 70),
         environment={"PERL_HASH_SEED": "0", "PERL_PERTURB_KEYS": "0"},  # otherwise the order of hashes is random
     ),
@@ -245,7 +218,7 @@ PROGRAMS: Mapping[str, Program] = {
 
 
 class IntegerSet(TimedAsAWhole):
-    """One program of the set, timed as a whole, pinned to one CPU."""
+    """Program of the set, timed as a whole, pinned to one CPU."""
 
     name = "integer-set"
     description = "integer programs after SPECint (gcc, perl, xz, zstd, stockfish, minisat), each on a fixed input"

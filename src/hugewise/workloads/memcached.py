@@ -100,7 +100,7 @@ class Memcached(KeyValue):
             argv=tuple(argv),
             ready=Step(
                 name="ready",
-                argv=self.ask(number, places),
+                argv=self.statistics_command(number, places),
                 stdin=self.statistics_stdin(places),
                 expects="version",
                 timeout=10.0,
@@ -112,7 +112,7 @@ class Memcached(KeyValue):
     def configuration(self, treatment: Treatment, values: Values) -> Configuration:
         return _environment(treatment, values), ()
 
-    def ask(self, number: int, places: Places) -> tuple[str, ...]:
+    def statistics_command(self, number: int, places: Places) -> tuple[str, ...]:
         if places.far is not None:
             return (program("perl"), "-MIO::Socket::IP", "-e", _TALK, places.far.at(number))
         return (program("memcached-tool"), self.socket(places, number), "stats")

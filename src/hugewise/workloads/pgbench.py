@@ -23,6 +23,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
+from importlib import resources
 
 from hugewise.model.metric import Metric
 from hugewise.model.policy import Treatment
@@ -48,66 +49,16 @@ NAMES = (
 )
 
 _ROWS = {"customers": 2_000, "parts": 2_500, "orders": 20_000}  # rows at scale 1; an order has four items
-# A value of so many that a key has, the same everywhere and always.
-_PICK = (
-    "CREATE FUNCTION pick(key bigint, seed bigint, among bigint) RETURNS bigint LANGUAGE sql IMMUTABLE AS"
-    " 'SELECT ((hashint8extended(key, seed) % among) + among) % among'"
-)
-_ANALYTIC_TABLES = {
-    "customers": "SELECT id, pick(id, 1, 5)::int AS segment, pick(id, 2, 25)::int AS nation,"
-    " rpad('', 120, 'c') AS text FROM generate_series(1, {customers}) AS id",
-    "parts": "SELECT id, pick(id, 3, 150)::int AS kind, pick(id, 4, 25)::int AS brand,"
-    " rpad('', 90, 'p') AS text FROM generate_series(1, {parts}) AS id",
-    "orders": "SELECT id, 1 + pick(id, 5, {customers}) AS customer, DATE '1992-01-01' + pick(id, 6, 2406)::int AS day,"
-    " pick(id, 7, 5)::int AS priority, rpad('', 60, 'o') AS text FROM generate_series(1, {orders}) AS id",
-    "items": "SELECT o.id AS order_id, n AS number, 1 + pick(o.id * 8 + n, 8, {parts}) AS part,"
-    " 1 + pick(o.id * 8 + n, 9, 50)::int AS quantity, 90000 + pick(o.id * 8 + n, 10, 10000000) AS price,"
-    " pick(o.id * 8 + n, 11, 11)::int AS discount, pick(o.id * 8 + n, 12, 3)::int AS flag,"
-    " o.day + 1 + pick(o.id * 8 + n, 13, 121)::int AS shipped, rpad('', 40, 'i') AS text"
-    " FROM analytic_orders o, generate_series(1, 4) AS n ORDER BY o.id, n",
-}
-
-QUERIES = (
-    # Q1: pricing summary
-    "SELECT flag, count(*), sum(quantity), sum(price), sum(price * (100 - discount)), avg(price) FROM analytic_items"
-    " WHERE shipped <= DATE '1998-09-02' GROUP BY flag ORDER BY flag;",
-    # Q3: shipping priority
-    "SELECT o.id, sum(i.price * (100 - i.discount)) AS revenue, o.day FROM analytic_customers c"
-    " JOIN analytic_orders o ON o.customer = c.id JOIN analytic_items i ON i.order_id = o.id"
-    " WHERE c.segment = 1 AND o.day < DATE '1995-03-15' AND i.shipped > DATE '1995-03-15'"
-    " GROUP BY o.id, o.day ORDER BY revenue DESC, o.id LIMIT 10;",
-    # Q4: order priority checking
-    "SELECT o.priority, count(*) FROM analytic_orders o WHERE o.day >= DATE '1993-07-01' AND o.day < DATE '1993-10-01'"
-    " AND EXISTS (SELECT FROM analytic_items i WHERE i.order_id = o.id AND i.shipped > o.day + 60)"
-    " GROUP BY o.priority ORDER BY o.priority;",
-    # Q6: forecasting revenue change
-    "SELECT sum(price * discount) FROM analytic_items WHERE shipped >= DATE '1994-01-01'"
-    " AND shipped < DATE '1995-01-01' AND discount BETWEEN 5 AND 7 AND quantity < 24;",
-    # Q14: promotion effect
-    "SELECT sum(CASE WHEN p.kind < 25 THEN i.price * (100 - i.discount) END), sum(i.price * (100 - i.discount))"
-    " FROM analytic_items i JOIN analytic_parts p ON p.id = i.part"
-    " WHERE i.shipped >= DATE '1995-09-01' AND i.shipped < DATE '1995-10-01';",
-)
 
 
-def _script() -> str:
-    # `query` counts the queries in each client
-    branches = [f"\\{'elif' if number else 'if'} :query = {number}\n{query}\n" for number, query in enumerate(QUERIES)]
-    return f"\\set query (:query + 1) % {len(QUERIES)}\n{''.join(branches)}\\endif\n"
-
-
-ANALYTIC_SCRIPT = _script()
+def _sql(name: str) -> str:
+    return resources.files(__package__).joinpath(f"{name}.sql").read_text(encoding="utf-8")
 
 
 def statements(scale: int) -> tuple[str, ...]:
-    """SQL that makes the tables, each statement in a transaction of its own. A `scale` of 1 has 20,000 orders."""
+    """Return the SQL of the tables, each statement in a transaction of its own. A `scale` of 1 has 20,000 orders."""
     rows = {name: scale * each for name, each in _ROWS.items()}
-    keys = {"customers": "id", "parts": "id", "orders": "id", "items": "order_id, number"}
-    return (
-        _PICK,
-        *(f"CREATE TABLE analytic_{name} AS {query.format(**rows)}" for name, query in _ANALYTIC_TABLES.items()),
-        *(f"ALTER TABLE analytic_{name} ADD PRIMARY KEY ({key})" for name, key in keys.items()),
-    )
+    return tuple(_sql("analytic-tables").format(**rows).removesuffix(";\n").split(";\n"))
 
 
 _WARM = f"""\
@@ -128,26 +79,8 @@ DO $$ BEGIN EXECUTE format('COPY (SELECT 1) TO %L', '{done}' || pg_backend_pid()
 \\sleep 10 ms
 """
 _LESS = "\\set left :left - 1\n"
-MODES = {
-    "tpcb": """\
-\\set aid random(1, 100000 * :scale)
-\\set bid random(1, 1 * :scale)
-\\set tid random(1, 10 * :scale)
-\\set delta random(-5000, 5000)
-BEGIN;
-UPDATE pgbench_accounts SET abalance = abalance + :delta WHERE aid = :aid;
-SELECT abalance FROM pgbench_accounts WHERE aid = :aid;
-UPDATE pgbench_tellers SET tbalance = tbalance + :delta WHERE tid = :tid;
-UPDATE pgbench_branches SET bbalance = bbalance + :delta WHERE bid = :bid;
-INSERT INTO pgbench_history (tid, bid, aid, delta, mtime) VALUES (:tid, :bid, :aid, :delta, CURRENT_TIMESTAMP);
-END;
-""",
-    "select-only": """\
-\\set aid random(1, 100000 * :scale)
-SELECT abalance FROM pgbench_accounts WHERE aid = :aid;
-""",
-    "analytic": ANALYTIC_SCRIPT,
-}
+MODES = {mode: _sql(mode) for mode in ("tpcb", "select-only", "analytic")}
+_QUERIES = MODES["analytic"].count(":query = ")
 
 _BEGIN, _DONE = "begin", "done."
 
@@ -235,7 +168,7 @@ def _clients(values: Values) -> int:
 
 def _share(values: Values) -> int:
     # If queries differ, each is done as often as any other.
-    kinds = len(QUERIES) if _analyses(values) else 1
+    kinds = _QUERIES if _analyses(values) else 1
     return kinds * math.ceil(integer(values, "transactions") / (kinds * max(1, _clients(values))))
 
 

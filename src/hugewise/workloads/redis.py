@@ -140,7 +140,7 @@ class Redis(KeyValue):
             for number in range(count)
         )
 
-    def ask(self, number: int, places: Places) -> tuple[str, ...]:
+    def statistics_command(self, number: int, places: Places) -> tuple[str, ...]:
         return _argv(self.socket(places, number), "INFO", places)
 
     def statistics_stdin(self, places: Places) -> str | None:

@@ -1,4 +1,4 @@
-"""sysbench's memory test: fixed work, threads that write or read a block of memory again and again.
+"""sysbench's memory test: fixed work, threads that write a block of memory again and again.
 
 As published: `sysbench memory --memory-block-size=64M --memory-total-size=4096G --time=500 --threads=14 run`, the block
 shared by all threads (sysbench's own default). Without a total size the tool runs for a fixed time instead, and what
@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from hugewise.machine import programs
 from hugewise.model.metric import Metric
 from hugewise.model.policy import Treatment
 from hugewise.model.procedure import Outputs, Places, Procedure, Reading
@@ -35,7 +34,7 @@ _HEAP = 16 << 20  # bytes that are in that heap besides, with room
 
 
 class SysbenchMemory(StagedWorkload):
-    """One process. The policy is about its block: all of the process's memory but some MiB.
+    """Process. The policy is about its block: all of the process's memory but some MiB.
 
     hugetlb of the default huge page size: sysbench's own `--memory-hugetlb=on`, a System V segment. Such a segment
     needs root, or a group that vm.hugetlb_shm_group names (else errno 1): as root, it runs as root in every arm. Of
@@ -43,22 +42,18 @@ class SysbenchMemory(StagedWorkload):
     """
 
     name = "sysbench-memory"
-    description = "sysbench memory: threads write or read one block again and again, a fixed amount of it"
+    description = "sysbench memory: threads write one block again and again, a fixed amount of it"
     account = "root"
     programs = (("sysbench", "sysbench"),)
-    choices = (("scope", ("global", "local")), ("operation", ("write", "read")), ("access", ("seq", "rnd")))
     parameters = (
         Parameter("block", "size", "64m", "the block of memory"),
-        Parameter("total", "size", "40g", "bytes to write or read, by all threads together"),
+        Parameter("total", "size", "40g", "bytes to write, by all threads together"),
         Parameter("threads", "integer", 0, "threads; 0: one for each CPU"),
-        Parameter("scope", "text", "global", "global (all threads share the block) or local (each has its own)"),
-        Parameter("operation", "text", "write", "write or read"),
-        Parameter("access", "text", "seq", "seq (sequential) or rnd (random)"),
         Parameter("limit", "duration", 500, "sysbench's time limit; an attempt that reaches it fails"),
     )
     metrics = (
         Metric("total_time_s", "s", "lower", "sysbench's total time"),
-        Metric("mib_per_s", "MiB/s", "higher", "memory written or read a second"),
+        Metric("mib_per_s", "MiB/s", "higher", "memory written a second"),
         Metric("latency_p95_ms", "ms", "lower", "95th percentile of the time to go through the block"),
     )
     # Seen at 64 MiB: 95% under thp (the block is not aligned), 98% under mthp-64k and hugetlb-2m; the rest is LuaJIT.
@@ -72,18 +67,15 @@ class SysbenchMemory(StagedWorkload):
                 return "neither its own option nor malloc was told to take pages of a pool: hugetlb-SIZE does"
             if treatment.mechanism == "process" and _own(treatment):
                 return "its segment of hugetlb pages needs root, or your group in /proc/sys/vm/hugetlb_shm_group"
-            if values["scope"] == "local" and not _own(treatment):
-                return "malloc's heaps of its threads are smaller than such a page: scope = local takes none"
         return super().refuses(treatment, values)
 
     def memory(self, treatment: Treatment, values: Values) -> int:
-        block, threads = integer(values, "block"), integer(values, "threads")
+        block = integer(values, "block")
         if treatment.target.kind == "hugetlb" and not _own(treatment):
             # A block smaller than a page lies in the first one, beside the rest; a larger one is mapped behind it.
             size = treatment.target.size
             return size if block + _HEAP <= size else size + whole_pages(block + _HEAP, size)
-        blocks = (threads or programs.cpus()) if values["scope"] == "local" else 1
-        return blocks * whole_pages(block, treatment.target.size)
+        return whole_pages(block, treatment.target.size)
 
     def procedure(self, treatment: Treatment, values: Values, places: Places) -> Procedure:
         argv = [
@@ -91,9 +83,6 @@ class SysbenchMemory(StagedWorkload):
             "memory",
             f"--memory-block-size={values['block']}",
             f"--memory-total-size={values['total']}",
-            f"--memory-scope={values['scope']}",
-            f"--memory-oper={values['operation']}",
-            f"--memory-access-mode={values['access']}",
             f"--threads={values['threads'] or len(places.sut)}",
             f"--time={values['limit']:g}",
             f"--memory-hugetlb={'on' if _own(treatment) else 'off'}",

@@ -53,7 +53,7 @@ def pinned_command(path: str, count: int) -> tuple[str, ...]:
 
 
 class Clip(msgspec.Struct, frozen=True, kw_only=True):
-    """One input: pixels, frames a second, length in frames, and its source, a graph of ffmpeg's lavfi."""
+    """Input: pixels, frames a second, length in frames, and its source, a graph of ffmpeg's lavfi."""
 
     title: str
     width: int

@@ -1,11 +1,13 @@
-"""The rules of the audit, one module a subject, found by being there. Pure."""
+"""Rules of the audit, found by being there: a module of checks for each subject, and its texts in a TOML file. Pure."""
 
 from __future__ import annotations
 
+import functools
 import importlib
 import pkgutil
 import re
 from collections.abc import Callable, Iterator
+from importlib import resources
 from typing import Literal
 
 import msgspec
@@ -31,34 +33,41 @@ class Hit(msgspec.Struct, frozen=True):
 Looking = Callable[[HostFacts], Iterator[Hit]]
 
 
-class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    """A trap: its stable id, what is wrong in a sentence, why, where that is known from, and what cures it.
+class RuleText(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Texts of a rule: what is wrong in a sentence, why, where that is known from, and what cures it."""
 
-    check   the host's facts -> each place that has the fault
-    """
-
-    id: str
     title: str
     severity: Severity
     why: str
     sources: tuple[str, ...]
     cure: str
+
+
+class Rule(RuleText, frozen=True, kw_only=True):
+    """A trap with its stable id; `check` yields each place of the host's facts that has the fault."""
+
+    id: str
     check: Looking
 
 
 _RULES: list[Rule] = []
 
 
-def rule(
-    id: str, severity: Severity, title: str, *, why: str, sources: tuple[str, ...], cure: str
-) -> Callable[[Looking], Looking]:
-    """Return a decorator that makes a rule of a check."""
+def rule(id: str) -> Callable[[Looking], Looking]:
+    """Return a decorator that makes a rule of a check, with the texts beside the check's module."""
 
     def take(check: Looking) -> Looking:
-        _RULES.append(Rule(id=id, title=title, severity=severity, why=why, sources=sources, cure=cure, check=check))
+        text = _texts(check.__module__.rpartition(".")[2])[id]
+        _RULES.append(Rule(id=id, check=check, **msgspec.structs.asdict(text)))
         return check
 
     return take
+
+
+@functools.cache
+def _texts(module: str) -> dict[str, RuleText]:
+    data = resources.files(__package__).joinpath(f"{module}.toml").read_bytes()
+    return msgspec.toml.decode(data, type=dict[str, RuleText])
 
 
 def unit_of(group: str) -> str | None:

@@ -11,23 +11,12 @@ from hugewise.audit.inventory import pool_wishes
 from hugewise.audit.rules import Hit, rule, unit_of
 from hugewise.quantity import format_size, readable_size
 
-_HUGETLBPAGE = "Linux: Documentation/admin-guide/mm/hugetlbpage.rst"
-_PARAMETERS = "Linux: Documentation/admin-guide/kernel-parameters.txt"
 _LEAST_STRANDED = 64 << 20
 _GIGANTIC = 1 << 30
 _MOST_NAMED = 4
 
 
-@rule(
-    "pool-stranded",
-    "warning",
-    "a pool holds pages that nobody uses: memory that nothing else can have",
-    why="Pages of a pool are not given to other uses, and not swapped. What is free and not reserved by a"
-    " mapping is idle.",
-    sources=(_HUGETLBPAGE, "https://github.com/ryan4yin/nix-config/issues/280"),
-    cure="lower vm.nr_hugepages to what is used at the peak, with what does not run now, or let the pool grow on"
-    " demand: vm.nr_overcommit_hugepages",
-)
+@rule("pool-stranded")
 def _(facts: HostFacts) -> Iterator[Hit]:
     for pool in facts.pools:
         # What is free may be there for a program that does not run now, or whose request was refused.
@@ -43,15 +32,7 @@ def _named(asking: Sequence[PageNeed]) -> str:
     return ", ".join(f"{need.what} ({need.said})" for need in asking[:_MOST_NAMED])
 
 
-@rule(
-    "pool-smaller-than-asked",
-    "warning",
-    "a pool has fewer pages than those who ask for it need: some of them get base pages, or do not start",
-    why="The first to start takes its pages; a later one finds the rest too few. PostgreSQL with huge_pages = try falls"
-    " back in silence, and what it did not get lies idle. Such a pool is too small, however much of it is free.",
-    sources=(_HUGETLBPAGE, "https://www.postgresql.org/docs/current/kernel-resources.html#LINUX-HUGE-PAGES"),
-    cure="raise vm.nr_hugepages (or hugepages= at boot) to what they need together, or have one of them not ask",
-)
+@rule("pool-smaller-than-asked")
 def _(facts: HostFacts) -> Iterator[Hit]:
     for pool in facts.pools:
         asking = [need for need in waiting(facts, pool.size) if not need.machine]
@@ -69,15 +50,7 @@ def _tries(facts: HostFacts, need: PageNeed) -> bool:
     return any(server.value("huge_pages", "try") == "try" for server in of)
 
 
-@rule(
-    "pool-of-a-run",
-    "note",
-    "a pool holds pages of a run of hugewise, which gives them back when it ends",
-    why="A run adds what its arms need to the pool of others, notes it in root's journal before it does, and takes it"
-    " away at its end. They are no setting of this host's: nothing is said of them as idle, or as lost at boot.",
-    sources=(_HUGETLBPAGE,),
-    cure="wait for the end of the run; where it was killed: sudo hugewise restore",
-)
+@rule("pool-of-a-run")
 def _(facts: HostFacts) -> Iterator[Hit]:
     run = facts.run
     for pool in facts.pools if run is not None else ():
@@ -85,15 +58,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
             yield Hit(f"{pool.own} of {pool.total} pages of {format_size(pool.size)} are of {run.told}")
 
 
-@rule(
-    "pool-granted-short",
-    "error",
-    "a pool has fewer pages than were asked for",
-    why="The kernel makes as many as it finds contiguous memory for, and reports no error; a host that has run for long"
-    " has little of it.",
-    sources=(_HUGETLBPAGE, "https://github.com/spdk/spdk/issues/1332"),
-    cure="ask earlier (kernel's command line), or free and compact memory first: echo 1 > /proc/sys/vm/compact_memory",
-)
+@rule("pool-granted-short")
 def _(facts: HostFacts) -> Iterator[Hit]:
     for pool in facts.pools:
         wishes = pool_wishes(facts, pool.size)
@@ -103,14 +68,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
             yield Hit(f"{said} ({wishes[-1].where})")
 
 
-@rule(
-    "gigantic-pool-after-boot",
-    "warning",
-    "pages of 1 GiB or more are to be made after boot",
-    why="They need as much contiguous memory, which is there at boot; later requests are mostly granted in part.",
-    sources=(_HUGETLBPAGE, _PARAMETERS, "https://github.com/spdk/spdk/issues/702"),
-    cure="hugepagesz=1G hugepages=N on the kernel's command line, or hugetlb_cma=SIZE, which keeps room for them",
-)
+@rule("gigantic-pool-after-boot")
 def _(facts: HostFacts) -> Iterator[Hit]:
     if any(word.startswith("hugetlb_cma=") for word in facts.boot):
         return
@@ -120,16 +78,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
             yield Hit(f"{wishes[-1].value} pages of {format_size(pool.size)} ({wishes[-1].where})")
 
 
-@rule(
-    "boot-hugepages-pairs",
-    "error",
-    "hugepagesz= on the kernel's command line does not do what it looks like",
-    why="hugepages= counts pages of the size before it, hugepagesz= or default_hugepagesz=. A hugepagesz= without one"
-    " behind it reserves nothing; a size that the processor does not have is refused with its pages, and so is the"
-    " second hugepages= of a size. 1G, 1g, 1GB and 1024M are one size: what follows the letter is passed over.",
-    sources=(_PARAMETERS, "Linux: mm/hugetlb.c (hugepages_setup), lib/cmdline.c (memparse)"),
-    cure="write pairs: hugepagesz=1G hugepages=4 hugepagesz=2M hugepages=512",
-)
+@rule("boot-hugepages-pairs")
 def _(facts: HostFacts) -> Iterator[Hit]:
     for one in pool_words(facts.boot, facts.default_huge_size):
         name = "a size that is none" if one.size is None else format_size(one.size)
@@ -152,21 +101,7 @@ def _absent(facts: HostFacts, size: int) -> bool:
     return facts.pool(size) is None and "thp" not in facts.hidden
 
 
-@rule(
-    "cgroup-hugetlb-sigbus",
-    "warning",
-    "a group's limit on hugetlb pages ends its programs by SIGBUS",
-    why="hugetlb.SIZE.max is looked at in the page fault, when mmap has long succeeded: the program is"
-    " killed by SIGBUS,"
-    " where with rsvd.max mmap itself is refused and the program can go on without.",
-    sources=(
-        "Linux: Documentation/admin-guide/cgroup-v2.rst (HugeTLB)",
-        "https://github.com/kubernetes/kubernetes/issues/71233",
-        "https://github.com/CrunchyData/postgres-operator/issues/3477",
-        "https://github.com/sclorg/postgresql-container/issues/419",
-    ),
-    cure="set hugetlb.SIZE.rsvd.max to the same limit",
-)
+@rule("cgroup-hugetlb-sigbus")
 def _(facts: HostFacts) -> Iterator[Hit]:
     for group in facts.hugetlb_groups:
         if group.limit is not None and (group.reserved_limit is None or group.reserved_limit > group.limit):

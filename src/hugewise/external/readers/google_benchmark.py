@@ -40,7 +40,7 @@ def recognises(head: bytes) -> bool:
 
 
 def read(path: Path, ask: Ask) -> list[Series]:
-    """A series of each benchmark for both of its times; --value names the one that is asked about."""
+    """Return a series of each benchmark for both of its times; --value names the one that is asked about."""
     gathered = Rows(path)
     runs: dict[str, int] = {}
     value = ask.value or _TIMES[0]

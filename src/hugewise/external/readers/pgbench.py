@@ -184,7 +184,7 @@ class _Summaries:
         self._begin()
 
     def take(self, line: str, number: int) -> None:
-        """The next line. Raises DataError."""
+        """Return the next line. Raises DataError."""
         mean = _MEAN.match(line)
         if self._over and (mean is not None or line.startswith(_BEGINS)):
             self._close()
@@ -235,7 +235,7 @@ class _Summaries:
         self._kinds[_RECONNECTED if kind == "including re" else ""] = number
 
     def series(self) -> list[Series]:
-        """All of them, the rate of whole runs first. Raises DataError."""
+        """Return all of them, the rate of whole runs first. Raises DataError."""
         self._close()
         if len(self._kinds) > 1:
             first, second = sorted(self._kinds.values())[:2]

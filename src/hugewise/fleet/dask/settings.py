@@ -1,15 +1,11 @@
 """Dask's settings in every process of a fleet: quiet, encrypted, and closed to pickles.
 
-TLS of a fleet has two authorities, which live as long as its coordinator. One signs for the coordinator's side (the
-scheduler, and who gives orders), the other one for hosts. A host trusts the first alone: no other host can give it
-orders, or pass for the scheduler. Who connects also checks that the certificate is for the address that was called.
-TLS 1.3, keys on the curve P-256. No key is ever in a file: a coordinator that starts again makes new ones, and starts
-the workers again. Keys travel on standard input, of a child or through ssh, and are handed to OpenSSL in memory
-(memfd_create(2)). See RFC 5280 for the certificates, RFC 8446 for TLS 1.3.
+TLS 1.3 with two authorities, which live as long as the coordinator: one signs for its side, which alone a host trusts,
+the other for hosts; certificates are for the address that was called. No key is ever in a file: keys travel on standard
+input and reach OpenSSL in memory (memfd_create(2)). See RFC 5280.
 
-Beside TLS each answer carries a code that only its host can make, over the order that it answers: HMAC with SHA-256
-(RFC 2104), with a key of 32 bytes for each host. An order begins with 16 random bytes, so that no answer is ever right
-twice. This does not rest on what Dask does with its messages.
+Each answer also carries an HMAC-SHA-256 (RFC 2104) over its order, which begins with 16 random bytes, by a key of its
+host: this does not rest on what Dask does with its messages.
 """
 
 from __future__ import annotations
@@ -278,9 +274,7 @@ class _PickleProbe:
 
 
 def guard(known: frozenset[tuple[str, str]]) -> None:
-    """Restrict Dask in this process to unpickle nothing but `known`, as (module, name): a pickle can call any function.
-    Raises HugewiseError where this version of Dask gets around it.
-    """
+    """Let Dask unpickle nothing but `known` (module, name), as a pickle can call any function. Raises HugewiseError."""
     guarded = _Guarded(known)
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] in ("dask", "distributed") and vars(module).get("pickle") is pickle:

@@ -358,9 +358,7 @@ def build_cost() -> str:
 
 
 def available(use: KernelUse, arch: Architecture, suite: str) -> Kernel | None:
-    """Return the kernel that the study means, if it is in the cache; `suite` is that of packages. Raises UserError for
-    an unfit file or an unknown recipe.
-    """
+    """Return the cached kernel that the study means, or None. Raises UserError for an unfit file or recipe."""
     if use.path is not None:
         return kernel_of_path(use.name, use.path, use.modules, arch)
     if use.build is not None:
@@ -373,9 +371,7 @@ def available(use: KernelUse, arch: Architecture, suite: str) -> Kernel | None:
 
 
 def provide(use: KernelUse, arch: Architecture, suite: str, say: Say) -> Kernel:
-    """Return the kernel that the study means, fetched or built if need be. Raises UserError, StorageError,
-    HugewiseError.
-    """
+    """Return the kernel that the study means, fetched or built. Raises UserError, StorageError, HugewiseError."""
     kernel = available(use, arch, suite)
     if kernel is not None:
         return kernel

@@ -74,9 +74,7 @@ def find_kernel(asked: Key) -> Kernel | None:
 
 
 def make_or_find(asked: Key, made_of: Key, make: Callable[[Path], None]) -> Kernel:
-    """Return the kernel, made now if need be by `make` and `write_record`, and noted as had for what is asked. Raises
-    StorageError.
-    """
+    """Return the kernel, made by `make` if need be, and noted as had for `asked`. Raises StorageError."""
     folder = cache.cached(KIND, made_of, make)
     note = _note(asked)
     try:
@@ -120,9 +118,7 @@ class SymbolDifference(msgspec.Struct, frozen=True):
 
 
 def parse_config(text: str) -> dict[str, str]:
-    """Return the symbols of a configuration or fragment without `CONFIG_` (`n`: not set). Raises ValueError naming a
-    line.
-    """
+    """Return a configuration's symbols without `CONFIG_` (`n`: not set). Raises ValueError naming a line."""
     symbols: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
         stripped = line.strip()
@@ -354,9 +350,7 @@ def build_key(recipe: Recipe, source: str) -> Key:
 
 
 def provide(recipe: Recipe, source: Package, wanted: Key, say: Say) -> Kernel:
-    """Return the kernel of that recipe and source, built if it is not in the cache; noted as had for `wanted`. Raises
-    UserError, HugewiseError with the log's last lines, StorageError.
-    """
+    """Return the kernel of that recipe and source, built if it is not cached. Raises UserError, HugewiseError."""
     made_of = {**build_key(recipe, source.sha256), "source": source.sha256}
     log = cache.entry_path(KIND, made_of).with_suffix(".log")  # kept also when the build fails
     return make_or_find(wanted, made_of, lambda folder: _make(recipe, source, folder, log, say))

@@ -1,19 +1,11 @@
-"""Hardware events of TLBs and page walks by processor family, each with its source.
+"""Hardware events of TLBs and page walks by processor family, and the sets in which attempts count them.
 
-    family = of(fingerprint["cpu"])        # None where the processor is none of them
-    family.config("load_walk_cycles")      # (0x1001008,): what perf_event_open(2) takes as the config of a raw event
+A role is what is counted, by one name for all families. The TOML files beside this one hold nothing that was not read
+in the source that they name.
 
-A role is what is counted, by one name for all families; a family that has no event for it leaves it out. The TOML files
-beside this one hold nothing that was not read in the source that they name.
-
-Which events an attempt counts: sets that fit the processor's counters whole, which take turns from block to block.
-
-    plan = schedule(family, slots=4)
-    plan.groups(block=7)     # ("cycles+instructions+load_walk_cycles:u=r1001008:u+...",) as the probe takes them
-
-An event that has to share a counter runs for a part of the time, and its value is a guess: so a set is no larger than
-what the processor counts at once, and is one group of perf's, which runs whole or not at all. All attempts of a block
-count the same set, so that pairs stay pairs.
+An event that shares a counter runs for a part of the time, and its value is a guess: so a set is no larger than what
+the processor counts at once, and is one group of perf's, which runs whole or not at all. Sets take turns from block to
+block; all attempts of a block count the same set, so that pairs stay pairs.
 """
 
 from __future__ import annotations

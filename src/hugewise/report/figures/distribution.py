@@ -35,7 +35,7 @@ _GOLDEN = 0.6180339887498949
 
 
 def distribution(points: Sequence[Point], cell: CellResult, palette: Mapping[str, str]) -> Spec | None:
-    """A strip of points for each arm; attempts that do not count have other shapes, failures stand at the bad edge."""
+    """Return a strip of points for each arm; other shapes do not count, failures stand at the bad edge."""
     values = [point.value for point in points if point.value is not None]
     if not values:
         return None

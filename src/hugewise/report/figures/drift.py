@@ -28,10 +28,7 @@ _COUNTED = {"counted", "flagged as disturbed"}
 
 
 def time_order(found: Sequence[Point], cell: CellResult, palette: Mapping[str, str]) -> Spec | None:
-    """Return a strip for each arm on common axes; attempts of the first block carry a ring.
-
-    The axis spans the attempts that count; others that lie beyond it are drawn at its edge.
-    """
+    """Return a strip for each arm on common axes of what counts; attempts of the first block carry a ring."""
     found = [point for point in found if point.value is not None]
     medians = {arm.arm: _median([p for p in found if p.arm == arm.arm]) for arm in cell.arms}
     low, high = _span(found, medians)

@@ -40,9 +40,7 @@ _LEAST = math.log(2)  # as far beyond the estimates an interval's end is shown i
 
 
 def narrowed(spec: Spec) -> Spec:
-    """Return a figure of effects for a narrow window: no part of it is out of sight, so that an interval that crosses
-    zero is seen to. The effect in words stands above its interval.
-    """
+    """Return a figure of effects for a narrow window, where the effect in words stands above its interval."""
     made: Spec = copy.deepcopy(spec)
     body = made.get("spec", made)
     body |= {"width": _NARROW, "height": {"step": _NARROW_ROW}}
@@ -70,7 +68,7 @@ def _ticks(steps: Sequence[float], low: float, high: float) -> list[float]:
 
 
 def overview(results: Results, palette: Mapping[str, str]) -> Spec | None:
-    """All that was judged in the run, cell below cell: by its own metric, then by what was declared beside it.
+    """Return all that was judged in the run, cell below cell: by its own metric, then by what was declared beside it.
 
     An interval that has one end reaches to the edge of the figure on the other side, where an arrow stands; so does
     one whose end lies far beyond all estimates.
@@ -127,9 +125,7 @@ def _row(comparison: Comparison, margin: float) -> dict[str, Any] | None:
 
 
 def ratio_axis(rows: Sequence[dict[str, Any]], title: str) -> Spec:
-    """Return the axis of ratios, labelled as changes: linear for small spans, else logarithmic (a ratio and its inverse
-    then lie at equal distances from none). Ends that are open, or far away, are put at its edges.
-    """
+    """Return the axis of ratios, labelled as changes, linear for small spans; far ends are put at its edges."""
     ends = [row[end] for row in rows for end in ("low", "high") if row[end]]
     estimates = [row[key] for row in rows for key in ("ratio", "bandlow", "bandhigh") if row[key]]
     # An interval without an estimate is shown by the end that it has.
@@ -200,9 +196,7 @@ _SHAPES = {**_VERDICT_SHAPES, TYPICAL: "diamond"}
 
 
 def forest(comparison: FleetComparison, colour: str, margin: float) -> Spec | None:
-    """Return rows by class: the typical effect with its interval, the interval of the next host, and the hosts as they
-    are by themselves. None where no host has a ratio.
-    """
+    """Return rows by class: typical effect, the next host's interval, and the hosts; None where no host has a ratio."""
     rows = [row for stratum in comparison.strata for row in _rows(comparison, stratum, margin)]
     if not any(row["ratio"] is not None for row in rows):
         return None

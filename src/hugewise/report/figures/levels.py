@@ -109,10 +109,7 @@ _APART = 3.0  # panels whose values differ by more than this have axes of their 
 
 
 def lines(group: FactorGroup, name: str, palette: Mapping[str, str], confidence: float) -> Spec | None:
-    """Means with their t intervals over parameter `name`, a panel for each setting of the other varied parameters.
-
-    Points of one level stand side by side, so that intervals do not hide each other.
-    """
+    """Return means with t intervals over parameter `name`, side by side, a panel for each other setting."""
     steps = [float(value) for value in levels(group, name)] if numeric(group, name) else []
     known = [arm.mean for cell in group.cells for arm in cell.arms if arm.mean is not None]
     if len(steps) < 2 or not known:

@@ -132,7 +132,7 @@ _SECOND = "second of the measured part"
 
 
 def pages(cell: CellResult) -> Spec | None:
-    """A strip for each arm: anonymous memory and pools of the whole machine by page size, stacked, at each reading."""
+    """Return a strip for each arm: anonymous memory and pools by page size, stacked, at each reading."""
     several = [series for series in cell.over_time if series.memory and len(series.t_s) > 1]
     keys = kind_order({key for one in several for key in one.memory})
     highest = max(
@@ -198,9 +198,7 @@ def _at(series: ArmOverTime, key: str, place: int) -> float:
 
 
 def latencies(cell: CellResult, palette: Mapping[str, str]) -> Spec | None:
-    """Two strips for each arm: operations a second and p99 in each interval, and above p99 what fell into it that is
-    not usual in that attempt.
-    """
+    """Return two strips for each arm: operations a second and p99, with what was unusual above."""
     several = [series for series in cell.over_time if series.interval_s and len(series.operations) > 1]
     known = [value for one in several for value in one.p99_us if value]
     if not known:

@@ -1,12 +1,9 @@
-"""The common looks of the figures: colours that stay with a policy, shapes, scales, layers, strips, and whiskers.
+"""Common looks of the figures: colours that stay with a policy, shapes, scales, layers, strips, and whiskers.
 
-Figures are Vega-Lite specifications with their data inside. Texts and lines use `currentColor`, so that a page can
-give them its own colour; fills have a luminance between 0.12 and 0.30, which keeps a contrast of at least 3:1 to white
-and to near-black. No fact is told by a colour alone: arms have their own rows, states their own shapes.
-
-The estimates set the scale: a whisker that leaves it is cut off there, and ends in an arrow. The t interval of two
-blocks is tens of times as wide as anything that was measured; a scale with room for it would show nothing else, and
-would reach below zero, where no time and no rate is.
+Figures are Vega-Lite specifications with their data inside. Texts and lines use `currentColor`; fills have a luminance
+between 0.12 and 0.30, a contrast of at least 3:1 to white and to near-black. No fact is told by a colour alone. The
+estimates set the scale: a whisker that leaves it (the t interval of two blocks is tens of times as wide) ends in an
+arrow.
 """
 
 from __future__ import annotations
@@ -38,7 +35,7 @@ SHAPES = {
 
 
 class Point(NamedTuple):
-    """One attempt. `value` in the metric's unit; `minutes` since the run began; `first`: of the cell's first block."""
+    """Attempt. `value` in the metric's unit; `minutes` since the run began; `first`: of the cell's first block."""
 
     arm: str
     block: int
@@ -144,7 +141,7 @@ _OTHERS = ("#7a62e0", "#a06c28", "#0b8fa6", "#d64545", "#7f8426", "#5b6fa8", "#b
 
 
 def colours(results: Results) -> dict[str, str]:
-    """A colour for each arm of the run: fixed for well-known policies, by name for others (the same in every run)."""
+    """Return a colour for each arm: fixed for well-known policies, by name for others (the same in every run)."""
     arms = {arm.arm for cell in results.cells for arm in cell.arms}
     arms |= {comparison.arm for cell in results.cells for comparison in cell.comparisons}
     found, order = palette(arms), (arm.arm for cell in results.cells for arm in cell.arms)
@@ -271,19 +268,14 @@ def quantitative(field: str, **more: Any) -> Spec:
 
 
 def mark_label(arm: str, text: str) -> dict[str, str]:
-    """Return the labels of a row's marks for the pointer (`images` makes titles of them), and their arm: for layers
-    with `tells` and with `whose`.
-    """
+    """Return the labels of a row's marks for the pointer, and their arm (for `tells` and `whose`)."""
     return {"said": f"{printable(arm)}{BY}{printable(text)[:_LONGEST]}", "of": f"{printable(arm)}{BY}"}
 
 
 def layer(
     mark: str, encoding: Spec | None = None, where: str = "", *, tells: bool = False, whose: bool = False, **looks: Any
 ) -> Spec:
-    """Return a mark with its looks and channels; `where`: a Vega expression that chooses the rows.
-
-    `tells`, `whose`: see `mark_label`.
-    """
+    """Return a mark with its looks; `where`: a Vega expression for rows; `tells`, `whose`: see `mark_label`."""
     if tells or whose:
         description = {"field": "said" if tells else "of", "type": "nominal"}
         encoding, looks = {**(encoding or {}), "description": description}, {**looks, "aria": True}
@@ -309,7 +301,7 @@ def strips(  # noqa: PLR0917
 
 
 def mean_of(arm: ArmSummary, unit: Scale) -> dict[str, Any]:
-    """The arm's name, its mean and the ends of the mean's interval, in `unit`."""
+    """Return the arm's name, its mean and the ends of the mean's interval, in `unit`."""
     mean, margin = arm.mean or 0.0, arm.margin or 0
     ends = {"low": (mean - margin) * unit.factor, "high": (mean + margin) * unit.factor}
     text = f"{arm.arm}: mean {unit.text(mean, arm.margin)}, n {arm.n}"
@@ -345,10 +337,7 @@ def cut(row: Row, low: float, high: float) -> None:
 
 
 def fit(rows: Sequence[Row]) -> list[float]:
-    """Return the domain for rows with a `mean` and its whisker from `low` to `high`, which are cut to it.
-
-    Of means that are not negative, no whisker goes below 0.
-    """
+    """Return the domain of rows, whose whiskers are cut to it; of no negative means it begins at 0 or above."""
     means = [row["mean"] for row in rows]
     least = _LEAST * max(map(abs, means)) or 1.0  # that of means of 0
     low, high = span(means, (row[end] for row in rows for end in ("low", "high")), least)
@@ -362,7 +351,7 @@ def fit(rows: Sequence[Row]) -> list[float]:
 
 
 def arrows(rows: Iterable[Row], axis: Literal["x", "y"], position: Spec, encoding: Spec) -> list[Spec]:
-    """A layer of arrows for each side on which a row leaves the scale. `position` encodes an end on the `axis`."""
+    """Return arrows for each side on which a row leaves the scale. `position` encodes an end on the `axis`."""
     marked: list[Row] = list(rows)
     outward = {"x": ("left", "right"), "y": ("down", "up")}[axis]
     inward = {"x": (4, -4), "y": (-4, 4)}[axis]  # the head lies within the plot

@@ -53,10 +53,7 @@ CAPTION = "Over the programs of a set"
 
 
 def programs_table(results: Results) -> Table | None:
-    """Per set and arm: the mean ratio with its interval, the programs in it and what is to be said; None without sets.
-
-    It has no verdict: the error rate of the study is that of its programs.
-    """
+    """Return per set and arm the mean ratio with its interval, and no verdict; None without sets."""
     rows = []
     for mean in overall(results.cells):
         remarks = [mean.reason] if mean.reason else []
@@ -224,9 +221,7 @@ def reach(cell: CellResult, one: CellAnswer) -> Iterator[str]:
 
 
 def reach_of(arm: ArmSummary) -> Iterator[str]:
-    """Yield the processes affected by the arm's setting, and what the program needs for it, in a sentence; nothing
-    where unknown.
-    """
+    """Yield the processes affected by the arm's setting, and what the program needs for it, where known."""
     files = () if arm.deployment is None else arm.deployment.files
     now = [file for file in files if file.scope == "host-now"]
     pools = [file for file in now if file.sets and all("/hugepages/" in path for path in file.sets)]

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from hugewise.analysis.published import Size, size
-from hugewise.model.metric import NOT_IN_EMULATION
-from hugewise.model.reason import Reason
+from hugewise.model.reason import Known, Reason
 from hugewise.model.results import APART, Beside, CellResult, Level, Measured, PublishedFinding, PublishedPoint
 from hugewise.published import Sample
 from hugewise.report import numbers
@@ -26,7 +25,7 @@ def stand_in_line(cell: CellResult) -> Line | None:
 
 
 def stand_ins_of_cells(cells: Iterable[CellResult]) -> list[Line]:
-    """A line for each kind of stand-in, with the cells that have it."""
+    """Return a line for each kind of stand-in, with the cells that have it."""
     found: dict[tuple[str, ...], list[str]] = {}
     for cell in cells:
         if cell.stand_ins:
@@ -63,10 +62,7 @@ _FINDINGS = (
 
 
 def beside(found: Beside | None, *, introduced: bool = False) -> Iterator[Section]:
-    """Yield, for a study that restates a published experiment, its figures beside the measured ones.
-
-    `introduced`: its source and the exact reasons stand above.
-    """
+    """Yield published figures beside measured ones; `introduced`: the source and exact reasons stand above."""
     if found is not None:
         told: tuple[Block, ...] = (
             *(() if introduced else map(Line, introduction(found))),
@@ -161,7 +157,7 @@ def change_as_printed(percent: float) -> str:
 
 
 def published_figures(point: PublishedPoint) -> str:
-    """Both arms' own figures, their numbers of samples and margins of error, as far as the source gives them."""
+    """Return both arms' own figures, their numbers of samples and margins of error, as far as the source gives them."""
     if point.baseline_sample is None or point.arm_sample is None:
         return point.statistic or "no figures of the arms"
     parts = []
@@ -246,7 +242,8 @@ def _finding(finding: PublishedFinding) -> Iterator[tuple[str, ...]]:
 
 def _side(measured: Measured | None, reason: Reason) -> tuple[str, str, str, str]:
     if measured is None:
-        why = "not measured by emulation" if reason == NOT_IN_EMULATION else in_words(reason)  # which is explained once
+        # The report explains emulation once.
+        why = "not measured by emulation" if reason == Known("emulated") else in_words(reason)
         return NOTHING, why or NOTHING, NOTHING, NOTHING
     change = effect_of(measured)
     if measured.verdict == "not judged":

@@ -1,4 +1,4 @@
-"""All that is known of one cell: its figures, and tables of statistics, attempts, delivery, allocations and trades."""
+"""Section of one cell: its figures, and tables of statistics, attempts, delivery, allocations and trades."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ def proof_table(cell: CellResult) -> Table:
 
 
 def trades_table(cell: CellResult) -> Table | None:
-    """A row for each arm: the change of the judged metric, of the memory, and the memory for each percent gained.
+    """Return a row for each arm: the change of the judged metric, of the memory, and the memory for each percent
+    gained.
 
     None where no arm differs from the baseline in memory, or the cell is judged by memory itself.
     """
@@ -93,7 +94,7 @@ def trades_table(cell: CellResult) -> Table | None:
         f"pairs with the {percent(next(iter(footprints.values())).confidence)} interval by itself, and memory for each "
         f"percent that is gained{first}"
     )
-    head = ("policy", cell.metric.name, cell.baseline, "with it", "change of memory", "for each percent")
+    head = ("policy", cell.metric.name, cell.baseline, "with the policy", "change of memory", "for each percent")
     return table(caption, head, rows, 2, swatch=True)
 
 

@@ -20,9 +20,7 @@ from hugewise.report.sentences import better_direction, change_of, effect_of, ma
 
 
 def effects_table(cell: CellResult) -> Table:
-    """Per comparison: verdict, change and ratio with interval, confidence, p, blocks, largest effect still possible;
-    the change corrected for stopping early where any comparison has one.
-    """
+    """Return a row per comparison: verdict, change and ratio with interval, confidence, p, blocks, and more."""
     early = any(comparison.corrected is not None for comparison in cell.comparisons)
     head = [
         *("policy", "verdict", "change (interval)", *(["corrected for stopping early"] if early else [])),
@@ -78,7 +76,7 @@ def reach_table(cell: CellResult) -> Table | None:
 
 
 def alpha_table(results: Results) -> Table | None:
-    """The ledger of alpha: the share that each end point of each comparison has, and what its test has spent."""
+    """Return the ledger of alpha: the share that each end point of each comparison has, and what its test has spent."""
     rows = [
         [
             cell.cell,
@@ -123,10 +121,8 @@ def sensitivity_table(cell: CellResult) -> Table:
 
 
 def changes_table(results: Results, cell: CellResult) -> Table | None:
-    """Every metric of the cell, a row each: the baseline's median, and the change of every other arm in percent, or its
-    median where there is no ratio.
-    """
-    untold = emulated_away(_accepted(results, cell))
+    """Return a row per metric: the baseline's median, and each arm's change in percent, or its median."""
+    untold = emulated_away(cell, _accepted(results, cell))
     arms = [arm.arm for arm in cell.arms if arm.arm != cell.baseline]
     found = [
         change

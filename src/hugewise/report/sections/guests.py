@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from hugewise.model.guest import Backing, KernelRecord
 from hugewise.model.results import GuestArm, Guests
-from hugewise.quantity import format_duration, format_size
+from hugewise.quantity import format_size
 from hugewise.report import numbers
 from hugewise.report.document import Folded, Line, Note, Section, Table, some, table
 from hugewise.report.numbers import NOTHING
@@ -36,9 +36,8 @@ def introduction(guests: Guests) -> Iterator[str]:
     """Yield how the accelerator was chosen, and what figures under it are valid for."""
     why = f" Reason: {guests.why}." if guests.why else ""
     ran = "Every attempt ran in a guest of its own"
-    if guests.stayed:
-        one = len(guests.stayed) == 1
-        ran = "All attempts ran in one guest" if one else f"The attempts ran in {len(guests.stayed)} boots of one guest"
+    if guests.shared_boots:
+        ran = f"The attempts ran in {guests.shared_boots} boot{'' if guests.shared_boots == 1 else 's'} of one guest"
     match guests.accelerator:
         case "tcg":
             yield f"{ran}, emulated by QEMU (TCG).{why}"
@@ -56,23 +55,15 @@ def introduction(guests: Guests) -> Iterator[str]:
             yield f"{ran}, under KVM.{why}"
         case None:
             yield f"{ran}.{why}"
-    if guests.stayed:
+    if guests.shared_boots:
         yield (
-            "It booted once and stayed: each attempt found its memory as those before it had left it, in an order that"
-            " the coin drew. Verdicts are for what was booted here; another boot begins with other memory."
+            "Each attempt found the guest's memory as those before it had left it, in an order that the coin drew."
+            " Verdicts are for what was booted here; another boot begins with other memory."
         )
-    for number, boot in enumerate(guests.stayed, 1):
-        which = "The guest" if len(guests.stayed) == 1 else f"Boot {number}"
-        aged = ""
-        if boot.free_huge:
-            first, last = (numbers.share(share) for share in (boot.free_huge[0], boot.free_huge[-1]))
-            aged = f"; of its free memory {first} fitted huge pages before the first and {last} before the last"
-        attempts = "1 attempt" if boot.attempts == 1 else f"{boot.attempts:,} attempts"
-        yield f"{which}: {attempts} within {format_duration(round(boot.seconds))}{aged}."
 
 
 def arms_table(guests: Guests) -> Table:
-    """A row an arm: its policy, kernel, backing with the smallest proven share, and the machine around it."""
+    """Return a row an arm: its policy, kernel, backing with the smallest proven share, and the machine around it."""
     pages = {kernel.name: kernel.base_page for kernel in guests.kernels}
     rows = [
         [
@@ -87,7 +78,7 @@ def arms_table(guests: Guests) -> Table:
 
 
 def kernels_table(guests: Guests) -> Table | None:
-    """A row a kernel: release, base page, hash, how it was had, and how many options differ from the baseline's."""
+    """Return a row a kernel: release, base page, hash, origin, and how many options differ from the baseline's."""
     rows = [
         [
             *(kernel.name, kernel.release, _page(kernel.base_page), _short(kernel.sha256), kernel.origin),

@@ -21,7 +21,7 @@ _SHOWN = 3  # stalls of an arm in the table; report.json has five
 
 
 def tail_table(cell: CellResult) -> Table | None:
-    """A row for each quantile and arm: medians of the attempts' quantiles, and the paired ratio with its interval."""
+    """Return a row for each quantile and arm: medians of the attempts' quantiles, and the paired ratio."""
     if not cell.tail:
         return None
     rows = [
@@ -43,7 +43,7 @@ def tail_table(cell: CellResult) -> Table | None:
         f"the tail: medians of the attempts' own quantiles, and the change within pairs with its {confidence} "
         "interval; requests are never pooled, each interval holds by itself, and nothing is judged by them"
     )
-    head = ("policy", "quantile", cell.baseline, "with it", "change", f"{confidence} interval", "pairs")
+    head = ("policy", "quantile", cell.baseline, "with the policy", "change", f"{confidence} interval", "pairs")
     return table(caption, head, rows, 2, swatch=True)
 
 
@@ -136,7 +136,7 @@ _HEXADECIMAL = set("0123456789abcdef")
 
 
 def common(cell: CellResult) -> str:
-    """`The same in every attempt: data SHA-256 1791566411b7…, storage /dev/shm (tmpfs).`; empty where nothing is."""
+    """Return `The same in every attempt: data SHA-256 1791…, storage /dev/shm (tmpfs).`; empty where nothing is."""
     texts = [f"{_called(name)} {_shown(name, value)}" for name, value in cell.facts.items()]
     return f"The same in every attempt: {', '.join(texts)}." if texts else ""
 

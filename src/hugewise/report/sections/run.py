@@ -191,9 +191,7 @@ _SHORT = 3  # lines of a file that has the same effect as one above it
 
 
 def settings(results: Results) -> Section:
-    """Return the commands for each arm that beat its baseline, now and at boot: the best of each cell, then the
-    others.
-    """
+    """Return commands for each arm that beat its baseline, now and at boot: the best of each cell first."""
     best: list[Commands] = []
     others: list[Commands] = []
     beside: list[Commands] = []
