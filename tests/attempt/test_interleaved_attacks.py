@@ -217,7 +217,7 @@ def test_the_client_of_all_arms_is_lost_to_all_of_them(tmp_path: Path, visited: 
     """Its launcher stands below the folder of the first arm, which is the coin's."""
     job = SimpleNamespace(events=tmp_path / "none", stderr=tmp_path / "stderr", told=tmp_path / "spec.json")
     job.stderr.touch()
-    work = SimpleNamespace(driver=SimpleNamespace(visited=visited), arm=SimpleNamespace(name="thp"))
+    work = SimpleNamespace(driver=SimpleNamespace(visited=visited), trial=SimpleNamespace(label="thp"))
     with pytest.raises(AttemptLostError, match="killed by signal 9") as caught:
         _said(cast(Any, work), cast(Any, job), -9)
     assert caught.value.arm == arm

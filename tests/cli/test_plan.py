@@ -28,9 +28,9 @@ def test_dry_runs_differ_without_a_seed(call: Call, fake: FakeHost, tmp_path: Pa
 @pytest.mark.parametrize(
     ("written", "said"),
     [
-        ('method = "sequential"', "budget: at most 2 blocks of each cell; 2 comparisons, together at 99% (sequential)"),
-        ("confidence = 0.9999", "budget: 2 blocks of each cell; 2 comparisons, together at 99.99% (fixed-n)"),
-        ('method = "screening"', "budget: at most 2 blocks of each cell; claims nothing (screening)"),
+        ('method = "sequential"', "budget: at most 2 pairs of each comparison; 2 comparisons, together at 99% (sequential)"),
+        ("confidence = 0.9999", "budget: 2 pairs of each comparison; 2 comparisons, together at 99.99% (fixed-n)"),
+        ('method = "screening"', "budget: at most 2 pairs of each comparison; claims nothing (screening)"),
     ],
 )
 def test_a_dry_run_says_in_a_line_how_much_and_how_sure(call: Call, tmp_path: Path, written: str, said: str) -> None:
@@ -40,7 +40,7 @@ def test_a_dry_run_says_in_a_line_how_much_and_how_sure(call: Call, tmp_path: Pa
     assert status == 0, err
     assert said in out.splitlines()
     study.write_text(study.read_text().replace("blocks = 2", 'blocks = 2\ntime = "90s"'))
-    assert " blocks of each cell, at most 1 min 30 s in all; " in call("run", study, "--dry-run")[1]
+    assert " pairs of each comparison, at most 1 min 30 s in all; " in call("run", study, "--dry-run")[1]
 
 
 def test_a_cells_name_stands_in_one_piece(call: Call, tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ EMULATED = {"guest": {"arch": "arm64"}, "kernel": [{"name": "4k", "package": "li
 @pytest.mark.parametrize(
     ("keys", "round_", "said"),
     [
-        ({}, Round(90.0, "took 1 min 30 s in results/s/1"), "time: 30 min 00 s for 20 blocks of each cell"),
+        ({}, Round(90.0, "took 1 min 30 s in results/s/1"), "time: 30 min 00 s for 20 pairs of each comparison"),
         ({}, Round(0.0, "takes 0 ms"), "time: not known before a first run (--blocks 2): 40 attempts"),
         (EMULATED, Round(0.0, ""), "time: not known before a first run (--blocks 2): 40 attempts, most with a boot of"),
         ({"budget": {"blocks": 20, "time": "5m"}}, Round(0.0, ""), ""),
@@ -240,7 +240,7 @@ def test_a_dry_run_says_how_long_a_run_takes(
     keys: dict[str, object], round_: Round, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(budget, "measured", lambda *_: round_ if round_.seconds else None)
-    monkeypatch.setattr(budget, "in_part", lambda *_: round_)
+    monkeypatch.setattr(budget, "declared", lambda *_: round_)
     study = study_of(**{"budget": {"blocks": 20}, **keys})
     lines = list(listing._time(study, PLAN, Path("results")))
     assert "".join(lines[:1]).startswith(said)

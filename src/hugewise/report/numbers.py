@@ -196,13 +196,13 @@ def _sided(ratio: float, places: int) -> str:
 def effect(ratio: float | None, low: float | None, high: float | None, same: int | None = None) -> str:
     """`-25.2% (-25.5% to -24.9%)`, `-45% (at most -30%)`, to the digits that the interval supports.
 
-    `same`: the number of pairs that all have this ratio, so that there is no spread: `-93.75%, the same in all 3
-    pairs`. An interval of no width would promise more than is known.
+    `same`: the number of blocks that all have this ratio, so that there is no spread: `-93.75%, the same in all 3
+    blocks`. An interval of no width would promise more than is known.
     """
     if ratio is None:
         return NOTHING
     if same is not None:
-        return f"{exact(ratio)}, the same in all {same} pairs"
+        return f"{exact(ratio)}, the same in all {same} blocks"
     span = interval(ratio, low, high)
     return point(ratio, low, high) + (f" ({span})" if span else "")
 
