@@ -28,7 +28,10 @@ def test_dry_runs_differ_without_a_seed(call: Call, fake: FakeHost, tmp_path: Pa
 @pytest.mark.parametrize(
     ("written", "said"),
     [
-        ('method = "sequential"', "budget: at most 2 pairs of each comparison; 2 comparisons, together at 99% (sequential)"),
+        (
+            'method = "sequential"',
+            "budget: at most 2 pairs of each comparison; 2 comparisons, together at 99% (sequential)",
+        ),
         ("confidence = 0.9999", "budget: 2 pairs of each comparison; 2 comparisons, together at 99.99% (fixed-n)"),
         ('method = "screening"', "budget: at most 2 pairs of each comparison; claims nothing (screening)"),
     ],
