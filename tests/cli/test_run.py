@@ -77,7 +77,7 @@ def sleeping(*seconds: str) -> list[int]:
 def test_a_command_that_fails_is_said_to_fail(call: Call, tmp_path: Path) -> None:
     results, out = measured(call, tmp_path, command=["sh", "-c", "exit 3"], policies="base,thp")
     assert {attempt.state for attempt in results.attempts} == {"failed"}
-    assert re.search(r"Failed: 2 attempts of (base|thp) on command: exit status 3 \(and 1 more, in the report\)", out)
+    assert re.search(r"Failed: 4 attempts of (base|thp) on command: exit status 3 \(and 1 more, in the report\)", out)
     told = Path(results.folder, "report.md").read_text(encoding="utf-8")
     assert all(re.search(rf"\| {arm} .*exit status 3", told) for arm in ("base", "thp"))
 

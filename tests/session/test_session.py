@@ -327,7 +327,7 @@ def test_a_program_that_disables_thp_for_itself_gets_no_verdict_but_the_reason(t
     assert comparison.verdict == "none"
     assert "disabled THP for itself" in in_words(comparison.reason)
     assert comparison.n == 0
-    assert comparison.n_all == 2
+    assert comparison.n_all == 4, "one block of two copies may lack its pages"
 
 
 def test_a_full_disk_is_said_and_what_was_accepted_is_kept(tmp_path: Path) -> None:

@@ -10,9 +10,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hugewise.errors import StudyError
+from hugewise.model.guest import Backing
 from hugewise.plan.plan import Plan, plan
 from hugewise.stats.power import least_pairs
 from hugewise.study import keys
+from hugewise.study.keys import keys_of
 from hugewise.study.load import command_study, load, parse, read
 from hugewise.study.study import Sampling, Study, stored_digest
 from hugewise.study.tables import Budget, PolicyUse
@@ -386,3 +388,8 @@ def test_the_shortest_duration_that_a_key_allows_is_allowed() -> None:
     assert (keys.duration(1.0).read("1s", place), keys.duration().read("0ms", place)) == (1.0, 0.0)
     with pytest.raises(StudyError, match="is out of range"):
         keys.duration(1.0).read("999ms", place)
+
+
+def test_a_table_of_the_model_has_no_keys_of_its_own() -> None:
+    """What backs a guest's memory is checked where the study names it."""
+    assert keys_of(Backing) == {}

@@ -97,7 +97,10 @@ class _Text(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @functools.cache
 def _texts(package: str) -> dict[str, dict[str, _Text]]:
-    data = resources.files(package).joinpath("keys.toml").read_bytes()
+    file = resources.files(package).joinpath("keys.toml")
+    if not file.is_file():  # a table of `model`, whose keys are read where a study names it
+        return {}
+    data = file.read_bytes()
     return msgspec.toml.decode(data, type=dict[str, dict[str, _Text]])
 
 
