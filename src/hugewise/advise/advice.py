@@ -191,7 +191,7 @@ def confirmed(
 
 
 def with_earlier_runs(last: Confirmed, results: Results, cell: CellResult, comparison: Comparison) -> Confirmed:
-    """Return the confirmation judged with the earlier runs of its question; a direction that all deny is no verdict."""
+    """Return the confirmation judged with the earlier runs of its question: without their direction, no verdict."""
     every = earlier.together(results).get((cell.cell, comparison.arm, comparison.metric))
     if every is None:
         return last

@@ -160,9 +160,10 @@ def _refusal(host: Host, path: str, value: str, error: OSError) -> SettingError:
 def put_back(
     host: Host, turned: Mapping[str, tuple[str, tuple[str, ...]]], aside: Mapping[str, str]
 ) -> tuple[dict[str, str], list[Drift]]:
-    """Give the knobs their original values, the last turned first; return what was put back and what was left. A knob
-    with neither its own nor hugewise's value was turned by others and is left. Raises SettingError after all were
-    tried.
+    """Give the knobs their original values, the last turned first; return what was put back and what was left alone.
+
+    A knob that holds neither its original value nor one of hugewise's was turned by somebody else and is left alone.
+    Raises SettingError after all were tried.
     """
     back: dict[str, str] = {}
     left: list[Drift] = []

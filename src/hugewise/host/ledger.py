@@ -165,7 +165,7 @@ class Log(Protocol):
 
 
 class Share(msgspec.Struct):
-    """Pages of one pool on one node: `added` None while filling, `surplus` before, `returned` last."""
+    """Pages of one pool on one node: `added` is None while filling; `surplus`: pages that it had before."""
 
     before: int
     wanted: int

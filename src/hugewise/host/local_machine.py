@@ -170,7 +170,7 @@ def groups_of(machine: Machine, who: pwd.struct_passwd | None) -> tuple[int, ...
 
 
 def removes_ipc(machine: Machine, who: pwd.struct_passwd | None) -> bool | msgspec.UnsetType:
-    """Return whether the System V IPC objects of the account, unless the caller's, go with its program."""
+    """Return whether the account's System V IPC objects are removed with its program: not those of the caller."""
     return True if isinstance(machine, LocalMachine) and not is_caller(who) else msgspec.UNSET
 
 

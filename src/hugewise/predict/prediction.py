@@ -61,7 +61,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Prediction(msgspec.Struct, frozen=True, kw_only=True):
-    """What one traced run gives. `limits`: what the trace did not see, in sentences."""
+    """Result of one traced run. `limits`: accesses and programs that the trace did not see, in sentences."""
 
     format: int
     command: tuple[str, ...]
