@@ -211,8 +211,8 @@ def test_what_was_not_measured_for_one_reason_stands_in_one_line() -> None:
     # And what measures it is said once.
     guests = Guests(arch="arm64", accelerator="tcg", why="", counting=False, baseline="base", arms=())
     assert in_emulation([replace(shown, guests=guests)]).endswith(
-        f"under KVM (/dev/kvm), on a machine of their architecture (arm64): hugewise run {shown.study}. TLB misses of "
-        "their page sizes are predicted: hugewise predict."
+        f"on a machine of arm64 measure the quantities that emulated guests do not: hugewise run {shown.study}."
+        " TLB misses of their page sizes are predicted: hugewise predict."
     )
     assert "a copy of the study without counting" in in_emulation(
         [replace(shown, guests=replace(guests, counting=True))]

@@ -10,8 +10,8 @@ from hugewise import published
 from hugewise.analysis.forecast import Forecast, Row
 from hugewise.model.metric import NOT_IN_EMULATION
 from hugewise.model.reason import Known, NotInCell
-from hugewise.model.results import LeftOut, Results
-from hugewise.report.document import Line, Table
+from hugewise.model.results import LeftOut, PublishedPoint, Results
+from hugewise.report.document import Figure, Line, Table
 from hugewise.report.markdown import markdown
 from hugewise.study.study import Study
 from tests.build import known, restated
@@ -49,8 +49,7 @@ PAGES = {
 def publications(found: dict[str, PageData]) -> tuple[Table, Table]:
     """The table of the publications, and that of the pages."""
     (section,) = (one for one in overview(found, STUDIES).sections if one.title == "The publications")
-    first, second = section.blocks
-    assert isinstance(first, Table) and isinstance(second, Table)
+    first, second = (block for block in section.blocks if isinstance(block, Table))
     return first, second
 
 
@@ -83,6 +82,26 @@ def test_every_claim_of_every_publication_stands_there_once(found: dict[str, Pag
     for name in published.names():
         for finding in published.load(name).findings:
             assert text.replace("\\", "").count(f"“{finding.text}”") == 1
+
+
+def test_each_claim_with_a_number_that_was_judged_stands_in_the_figure() -> None:
+    (section,) = (one for one in overview(PAGES, STUDIES).sections if one.title == "The publications")
+    (figure,) = (block for block in section.blocks if isinstance(block, Figure))
+    drawn = {(value["name"], value["kind"]): value for value in figure.spec["data"]["values"]}
+    theirs, ours = (
+        drawn["memcached, ops_per_s: thp", "as published"],
+        drawn["memcached, ops_per_s: thp", "measured here"],
+    )
+    assert theirs["ratio"] == theirs["low"] == theirs["high"] == pytest.approx(1.17)
+    points = [
+        row for row in (claim.row for claim in claims_of(PAGES["lpc-2024-mthp"])) if isinstance(row, PublishedPoint)
+    ]
+    measured = [(row.cell, row.measured) for row in points if row.measured is not None]
+    (one,) = (of for cell, of in measured if (cell, of.arm, of.metric) == ("memcached", "thp", "ops_per_s"))
+    assert (ours["ratio"], ours["low"], ours["high"]) == (one.ratio, one.low, one.high)
+    judged = {f"{cell}, {of.metric}: {of.arm}" for cell, of in measured if of.verdict != "not judged" and of.ratio}
+    assert judged and judged <= {name for name, _ in drawn}
+    assert not any(isinstance(block, Figure) for one in overview({}, STUDIES).sections for block in one.blocks)
 
 
 def test_what_no_run_met_says_which_would() -> None:

@@ -279,8 +279,9 @@ def test_the_overview_is_that_of_all_pages_and_nothing_else_lies_there(tmp_path:
         overview.write(FOLDER)
     copy = tmp_path / "results"
     shutil.copytree(FOLDER, copy)
-    for path in overview.write(copy):
-        assert path.read_bytes() == (FOLDER / path.name).read_bytes()
+    made = overview.write(copy)
+    assert all(path.read_bytes() == (FOLDER / path.relative_to(copy)).read_bytes() for path in made)
+    assert {path.name for path in made} == {*(f"{name}.md" for name in RESERVED), "published.svg"}
     predicted = {path.stem for path in FOLDER.glob("*.json")}
     assert {path.stem for path in FOLDER.glob("*.md")} == {*NAMES, *RESERVED, *predicted}
 

@@ -451,10 +451,11 @@ def in_emulation(runs: Iterable[Results]) -> str:
         guests = results.guests
         if guests is None or not any(row.reason == Known("emulated") for row in _rows(results)):
             continue
-        what = "What emulated guests do not measure is measured where guests run under KVM (/dev/kvm)"
+        do = "measure the quantities that emulated guests do not"
         if guests.counting:
-            return f"{what}, by a copy of the study without counting = true: that counts instructions, and no time."
-        told = f"{what}, on a machine of their architecture ({guests.arch}): hugewise run {results.study}."
+            how = "counting guests count instructions, not time"
+            return f"Guests under KVM (/dev/kvm) {do}, in a copy of the study without counting = true: {how}."
+        told = f"Guests under KVM (/dev/kvm) on a machine of {guests.arch} {do}: hugewise run {results.study}."
         base_pages = guests.arch == "arm64"
         return f"{told} TLB misses of their page sizes are predicted: hugewise predict." if base_pages else told
     return ""

@@ -15,8 +15,7 @@ from pathlib import Path
 from hugewise import published
 from hugewise.files import write_whole
 from hugewise.published import Published
-from hugewise.report.document import Block, Document, Line, Points, Section, Table, table
-from hugewise.report.markdown import markdown
+from hugewise.report.document import Block, Document, Figure, Line, Points, Section, Table, some, table
 from hugewise.report.numbers import NOTHING
 from hugewise.report.write import held_folder, place_below
 from hugewise.study.study import Study
@@ -35,8 +34,9 @@ from tools.results.claims import (
     ways,
 )
 from tools.results.data import PageData, read
+from tools.results.figure import published_beside_measured, rows_of
 from tools.results.folklore import folklore
-from tools.results.page import MARK, RESERVED, claims_of, made_here, refuse_others
+from tools.results.page import RESERVED, claims_of, drawn, made_here, refuse_others
 from tools.results.programs import by_program, in_a_table
 from tools.results.runs import counted, decided, decided_together, standing
 
@@ -65,11 +65,12 @@ def write(folder: Path) -> list[Path]:
     makers: tuple[Callable[[Mapping[str, PageData]], Document], ...] = (overview, programs, claims, folklore)
     told = {folder / f"{name}.md": make(found) for name, make in zip(RESERVED, makers, strict=True)}
     check(folder)
+    files = {name: content for path, document in told.items() for name, content in drawn(document, path.stem).items()}
     with held_folder(folder, "the overview") as held:
-        for path, document in told.items():
-            with place_below(held, path.name) as (place, owner):
-                write_whole(place, MARK + markdown(document).encode(), owner=owner)
-    return list(told)
+        for name, content in files.items():
+            with place_below(held, name) as (place, owner):
+                write_whole(place, content, owner=owner)
+    return [folder / name for name in files]
 
 
 def check(folder: Path) -> None:
@@ -113,9 +114,23 @@ def overview(found: Mapping[str, PageData], studies: Sequence[Study] | None = No
             *in_a_table(found),
             Section(
                 "The publications",
-                (table("the publications, and what became of their claims", head, rows, 1), _pages(found)),
+                some(
+                    table("the publications, and what became of their claims", head, rows, 1),
+                    _figure(found),
+                    _pages(found),
+                ),
             ),
         ),
+    )
+
+
+def _figure(found: Mapping[str, PageData]) -> Figure | None:
+    """Return the published changes beside those that were measured, in a panel for each publication."""
+    sources = map(published.load, published.names())
+    return published_beside_measured(
+        row
+        for source in sources
+        for row in rows_of(f"{source.source.publisher}, {source.source.date}", _findings(source, found).values())
     )
 
 
@@ -213,11 +228,7 @@ def _answers(
     source: Published, found: Mapping[str, PageData], studies: Sequence[Study]
 ) -> dict[SourceClaim, ClaimAnswer]:
     """Every claim of the source with its answer by all pages."""
-    told: dict[tuple[str, ...], list[ClaimRow]] = {}
-    for name, data in found.items():
-        if _source_of(data) == source.name:
-            for one in claims_of(data):
-                told.setdefault(claim_of(one.row), []).append(ClaimRow(name, data, one))
+    told = _findings(source, found)
     return {
         claim: answer(
             claim,
@@ -226,6 +237,16 @@ def _answers(
         )
         for claim in claims_in(source)
     }
+
+
+def _findings(source: Published, found: Mapping[str, PageData]) -> dict[tuple[str, ...], list[ClaimRow]]:
+    """Return the findings of all pages on each claim of the source, by the claim's key."""
+    told: dict[tuple[str, ...], list[ClaimRow]] = {}
+    for name, data in found.items():
+        if _source_of(data) == source.name:
+            for one in claims_of(data):
+                told.setdefault(claim_of(one.row), []).append(ClaimRow(name, data, one))
+    return told
 
 
 def _source_of(data: PageData) -> str | None:

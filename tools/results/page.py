@@ -156,7 +156,11 @@ def refuse_others(page: Path) -> None:
 
 def render(data: PageData, name: str) -> dict[str, bytes]:
     """Return the files of the page by their paths beside its data: NAME.md, and its figures below NAME/."""
-    told = document(data)
+    return drawn(document(data), name)
+
+
+def drawn(told: Document, name: str) -> dict[str, bytes]:
+    """Return the files of a document by their paths: NAME.md, and its figures below NAME/."""
     files = {f"{name}.md": MARK + markdown(told, figures=name).encode()}
     for figure in figures(told):
         files[f"{name}/{figure.stem}.svg"] = images.standalone(images.render(dict(figure.spec))).encode()
@@ -257,7 +261,7 @@ def _earlier(data: PageData) -> Iterator[Section]:
         if one is not data.runs[0]:
             yield Section(
                 older_title(found),
-                (Line(outcome(one.results, "That run")), _verdicts(found)),
+                (Line(outcome(one.results, f"The run of {numbers.when(found.started)}")), _verdicts(found)),
             )
             for section in _open(found, one.forecast):
                 yield dataclasses.replace(section, title=f"{section.title}: the run of {numbers.when(found.started)}")
