@@ -2,8 +2,8 @@
 
 import itertools
 import math
-import re
 import os
+import re
 import subprocess
 import sys
 import time

@@ -174,7 +174,6 @@ def audit(**asked: Any) -> None:
 @click.option(
     "--pilot", type=click.IntRange(6, 10_000), help="Run this many blocks of each cell first, and plan from them."
 )
-@click.option("--published", help="Plan a published comparison from its figures: redhat-2021.")
 @click.option("--effect", help="The change to detect, such as 1% (default: the study's margin).")
 @click.option("--json", "as_json", is_flag=True, help="Print the forecast as JSON.")
 @options.ANYWAY

@@ -7,10 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hugewise import published
 from hugewise.analysis import forecast
 from hugewise.analysis.calibration import Agreement, Stream
-from hugewise.analysis.forecast import Reread, replan
 from hugewise.cli import progress
 from hugewise.errors import UserError
 from hugewise.quantity import parse_share
@@ -36,7 +34,6 @@ class PlanOptions:
     runs: Sequence[Path] = ()
     pilot: int | None = None
     anyway: bool = False
-    published: str | None = None
     effect: str | None = None
     as_json: bool = False
     results: Path = Path("results")
@@ -49,18 +46,11 @@ def main(asked: PlanOptions) -> None:
     if asked.as_json:
         say_json(worded(found))
     else:
-        show(told.study(found) if isinstance(found, forecast.Forecast) else told.published(found), width=80)
+        show(told.study(found), width=80)
 
 
-def answer(asked: PlanOptions) -> forecast.Forecast | Reread:
+def answer(asked: PlanOptions) -> forecast.Forecast:
     """Return the forecast that was asked for; runs the pilot where one was. Raises UserError."""
-    if asked.published is not None:
-        if asked.study is not None or asked.runs or asked.pilot is not None or asked.effect is not None:
-            raise UserError(
-                "a published comparison is planned from its own figures",
-                hint=f"alone: hugewise plan --published {asked.published}",
-            )
-        return replan(published.load(asked.published))
     effect = None if asked.effect is None else _value("--effect", asked.effect, _effect)
     study = _study(asked)
     runs = list(asked.runs)
@@ -77,9 +67,7 @@ def _study(asked: PlanOptions) -> Study:
     if asked.study is not None:
         return studies.part(studies.load(asked.study, asked.scale), asked.only, asked.arms)
     if not asked.runs:
-        raise UserError(
-            "name a study, or a published one", hint="hugewise plan studies/demo.toml   or   --published redhat-2021"
-        )
+        raise UserError("name a study, or a run of one", hint="hugewise plan studies/demo.toml   or   --from RUN")
     folder = RunFolder(asked.runs[0])
     return folder.study(folder.opened())
 
