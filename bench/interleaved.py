@@ -142,7 +142,9 @@ def found(metric: str, sequential: Collected, interleaved: Collected) -> Finding
         lines.append(Line(kind, figures.pairs, figures.sd, effect, low, high, seconds))
     one, other = streams
     ratio, low, high = ratio_of_deviations(other.differences, one.differences)
-    return Finding((lines[0], lines[1]), ratio, low, high, agreement("arm", ("", ""), one, other, 0.05).reason)
+    held = agreement("arm", one, other)
+    apart = f"the effects differ by {_percent(held.low or 0.0)} to {_percent(held.high or 0.0)} (95%)"
+    return Finding((lines[0], lines[1]), ratio, low, high, apart)
 
 
 def show(name: str, findings: Mapping[str, Finding]) -> str:

@@ -50,7 +50,7 @@ READ = {
     *("advise/test_of_study.py", "analysis/test_budget.py", "attempt/test_apart.py", "attempt/test_disturbances.py"),
     *("attempt/test_performance.py", "cli/test_backing.py", "cli/test_doctor.py", "cli/test_inspect.py"),
     *("cli/test_main.py", "fleet/test_conduct.py", "fleet/test_inventory.py", "fuzz/test_documents.py"),
-    *("inspection/test_rules.py", "machine/test_proc.py", "session/test_calibrated.py"),
+    *("inspection/test_rules.py", "machine/test_proc.py", "session/test_open_design.py"),
 }
 
 

@@ -11,13 +11,10 @@ from typing import get_args
 import click
 import pytest
 
-from hugewise import published
-from hugewise.analysis.forecast import replan
 from hugewise.cli.main import cli
 from hugewise.inspection.reasons import ReasonId
 from hugewise.model.pages import PageSizes
 from hugewise.policies import discover
-from hugewise.quantity import format_duration
 from hugewise.stats import paired, power, sessions
 from hugewise.stats.campaign import FEWEST
 from hugewise.study.keys import keys_of
@@ -171,16 +168,3 @@ def test_what_a_pilots_error_costs() -> None:
     assert "From 20 pairs, about a quarter more pairs" in page
     assert "from 40, an eighth; from 6, two and a half times as many" in page
     assert f"a deviation with {paired.freedom(2):g} (n - 1) degrees of freedom" in page
-
-
-def test_the_published_builds_on_the_page() -> None:
-    page = (CONCEPTS / "planning.md").read_text(encoding="utf-8")
-    (builds,) = [
-        comparison for comparison in replan(published.load("redhat-2021")).comparisons if comparison.name == "gdb-build"
-    ]
-    for row in builds.assumed:
-        assert row.hours is not None and row.median is not None and row.pairs is not None
-        time = format_duration(row.hours * 3600) if row.hours < 48 else f"{row.hours / 24:.1f} days"
-        assert f"| {row.correlation:g} | {row.median:,} | {row.pairs:,} | {time} |" in page
-    for name in published.names():
-        assert any(name.startswith(short) for short in re.findall(r"`([a-z]+-\d{4})`", page)), name

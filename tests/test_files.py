@@ -10,13 +10,11 @@ from pathlib import Path
 import pytest
 
 from hugewise import files
-from hugewise.analysis import calibration
 from hugewise.files import changeable, write_whole
 from hugewise.model import guest
 from hugewise.model.guest import GuestsRecord
 from hugewise.report.write import write
 from hugewise.store.folder import RunFolder
-from tests.build.calibrations import record as a_calibration
 from tests.build.results import example
 from tests.build.trials import attempt, begun
 from tests.cli.conftest import HUGEWISE
@@ -36,7 +34,7 @@ def test_a_file_is_the_old_one_or_the_new_one(tmp_path: Path) -> None:
 
 
 def test_what_a_run_is_built_on_is_synced_before_it_is_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """study.json, the seed, guests.json, attempts, their gathered form, the report, a calibration."""
+    """study.json, the seed, guests.json, attempts, their gathered form, the report."""
     done = lasting(monkeypatch)
     folder = begun(tmp_path / "results" / "deeper")
     kernels = GuestsRecord(arch="arm64", accelerator="tcg", why="w", counting=False, baseline="16k", kernels=())
@@ -45,10 +43,9 @@ def test_what_a_run_is_built_on_is_synced_before_it_is_renamed(tmp_path: Path, m
     accepted = len(done)
     folder.compact()
     reports = write(example(), folder.path)
-    kept = calibration.save(a_calibration(), tmp_path / "calibration")
     for path in (
         *(folder.path / name for name in ("study.json", "seed", "guests.json", "attempts.parquet")),
-        *(place, kept),
+        place,
         *reports.values(),
     ):
         assert is_lasting(done, path), path

@@ -50,7 +50,7 @@ def test_the_examples_of_the_page_can_be_read() -> None:
     study = read(data, "examples")
     assert study.workload[0].delivery.base_above == 0.01
     assert study.policies[2].set == {"defrag": "defer"}
-    # In guests: not on a duet's terms, with the CPUs and the memory that they have, and a kernel is had in one way.
+    # Guests have the design sequential alone, the CPUs and the memory that they have, and a kernel is had in one way.
     del guests["design"]["kind"], guests["workload"][0]["client_cpus"], guests["workload"][0]["memory_age"]
     guests["kernel"] = [
         {key: value for key, value in guests["kernel"][0].items() if key not in others}

@@ -71,10 +71,10 @@ def test_the_tables_about_attempts_are_those_of_the_study(machine: Machine, tmp_
 
 @pytest.mark.parametrize(
     ("kind", "taken"),
-    [("auto", "auto"), ("interleaved", "auto"), ("duet", "sequential")],
+    [("auto", "auto"), ("interleaved", "auto"), ("sequential", "sequential")],
 )
 def test_a_design_is_taken_over_where_it_can_hold(kind: str, taken: str) -> None:
-    slots = {"slots": [0, 1]} if kind == "duet" else {}
+    slots = {"slots": [0, 1]} if kind == "sequential" else {}
     (cell,) = begun(design={"kind": kind, "slice": "90ms", **slots}, workload=[ONE]).cells
     assert cell.question is not None
     made = questions.pilot_study(cell.question).design

@@ -11,9 +11,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from hugewise import published
 from hugewise.analysis import earlier, forecast
-from hugewise.analysis.forecast import replan
 from hugewise.cli.main import cli
 from hugewise.cli.plan import PlanOptions, answer
 from hugewise.errors import RunError, UserError
@@ -326,9 +324,6 @@ def test_the_table_fits_80_columns(tmp_path: Path) -> None:
     assert all(len(line.rstrip()) <= 80 for line in text.splitlines())
     for expected in ("chase", "sd of a pair (95%)", "pairs for 1%", "half of such campaigns"):
         assert expected in text
-    for name in published.names():
-        lines = printed(report.published(replan(published.load(name)))).splitlines()
-        assert all(len(line.rstrip()) <= 80 for line in lines)
 
 
 def test_the_verb(tmp_path: Path) -> None:
@@ -350,9 +345,7 @@ def test_the_verb(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        (PlanOptions(), "name a study, or a published one"),
-        (PlanOptions(published="redhat-2021", effect="1%"), "planned from its own figures"),
-        (PlanOptions(published="nobody"), "is not a published source"),
+        (PlanOptions(), "name a study, or a run of one"),
         (PlanOptions(study=Path("x.toml"), effect="much"), "--effect much: not a share"),
         (PlanOptions(study=Path("x.toml"), effect="0"), "no number of pairs shows an effect of 0"),
     ],
@@ -361,33 +354,6 @@ def test_options_that_make_no_sense(asked: PlanOptions, message: str) -> None:
     with pytest.raises(UserError, match=message) as error:
         answer(asked)
     assert error.value.hint
-
-
-def test_the_published_comparisons() -> None:
-    """Medians at 1e-4, budget the article's n: as the simulations of the real test say, or fewer there (outliers)."""
-    found = {one.name: one for one in replan(published.load("redhat-2021")).comparisons}
-    medians = {name: [row.median for row in one.assumed] for name, one in found.items()}
-    # rho 0, .5, .8, .95; normal differences: GDB's outliers make its own a tenth to a sixth smaller.
-    expected = {
-        "sysbench-memory": [94, 53, 28, 20],
-        "iperf3": [8100, 4100, 1680, 484],
-        "gdb-build": [3380, 1690, 690, 187],
-    }
-    for name, pairs in expected.items():
-        assert medians[name] == pytest.approx(pairs, rel=0.05)
-    gdb = found["gdb-build"]
-    assert gdb.hours == pytest.approx(40.8 * 24, rel=0.01)
-    assert gdb.margin == pytest.approx(0.515 / 147.08, rel=0.02)
-    assert "a place of its own" in gdb.cannot and "different times" in found["iperf3"].cannot
-    assert found["iperf3"].hours is None and any("hours are unknown" in remark for remark in found["iperf3"].remarks)
-
-
-def test_sources_without_figures_say_so() -> None:
-    for name in ("percona-2018", "percona-2019", "lpc-2024"):
-        found = replan(published.load(name))
-        assert found.comparisons == ()
-        assert "No pairs can be forecast" in printed(report.published(found))
-    assert "0.25 of such studies" in replan(published.load("percona-2018")).remarks[0]
 
 
 def test_an_arm_that_is_not_judged_is_not_planned_for() -> None:

@@ -7,7 +7,7 @@
     few_blocks  results of two blocks, whose intervals reach beyond everything; and cells like the demo's
     studies    policies and workloads that do nothing, and TOML of Python values
     workloads  the arguments that a workload's functions take: parameters, treatments, what an attempt said
-    calibrations  streams of pairs, and the records of calibrations
+    calibrations  streams of pairs
     hosts      machines in a dictionary: files alone, or with the manners of sysfs
     guests     guests that are not booted, and the far end of an agent's channel (`agents`)
 

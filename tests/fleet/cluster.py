@@ -115,15 +115,6 @@ class Cluster:
         """What a program of Slurm's says, whatever its status."""
         return subprocess.run(words, capture_output=True, text=True, check=False, timeout=30).stdout
 
-    def drain(self, node: str, reason: str) -> None:
-        self._node(node, "state=drain", f"reason={reason}")
-
-    def resume(self, node: str) -> None:
-        self._node(node, "state=resume")
-
-    def _node(self, node: str, *what: str) -> None:
-        subprocess.run(["scontrol", "update", f"nodename={node}", *what], check=True, timeout=30)
-
     def installed(self) -> Path:
         """A folder with `bin/hugewise`, which runs these sources wherever a job has it."""
         folder = self.folder / "install"

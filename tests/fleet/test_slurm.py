@@ -128,27 +128,6 @@ def until_over(cluster: Cluster, number: int, host: str, timeout: float = 20.0) 
 
 
 @pytest.mark.soak
-def test_a_job_that_waits_says_for_what_and_is_cancelled(engine: SlurmEngine, cluster: Cluster) -> None:
-    ask(engine, "host-n2", begin(2, LONG))
-    until(engine, "host-n2", 2, lambda seen: seen.run is not None)
-    busy = ask(engine, "host-n2", begin(3))  # the node is taken as a whole
-    assert busy == Done()
-    waits = until(engine, "host-n2", 3, lambda seen: "PENDING (Resources)" in (seen.reason or ""))
-    assert waits.state == "starting"
-    assert waits.keeper
-    ask(engine, "host-n2", EndOrder(assignment=Assignment("f", 3)))
-    over = look(engine, "host-n2", 3)
-    assert (over.state, over.reason, over.run) == ("interrupted", "ended by its coordinator", None)
-    assert jobs(cluster, 3, "host-n2") == ["CANCELLED"]
-    # And the one that runs is interrupted: its run puts the host back, and is kept.
-    ask(engine, "host-n2", EndOrder(assignment=Assignment("f", 2)))
-    over = until(engine, "host-n2", 2, lambda seen: seen.state == "interrupted")
-    assert over.run is not None
-    assert over.reason == "ended by its coordinator"
-    until_over(cluster, 2, "host-n2")
-
-
-@pytest.mark.soak
 def test_a_job_that_somebody_cancels_is_queued_again_as_the_same_run(engine: SlurmEngine, cluster: Cluster) -> None:
     ask(engine, "host-n3", begin(4, LONG))
     before = until(engine, "host-n3", 4, lambda seen: seen.closed >= 1)
@@ -160,23 +139,3 @@ def test_a_job_that_somebody_cancels_is_queued_again_as_the_same_run(engine: Slu
     ask(engine, "host-n3", EndOrder(assignment=Assignment("f", 4)))
     until(engine, "host-n3", 4, lambda seen: seen.state == "interrupted")
     until_over(cluster, 4, "host-n3")
-
-
-@pytest.mark.soak
-def test_a_node_that_is_drained_is_told(engine: SlurmEngine, cluster: Cluster) -> None:
-    cluster.drain("n1", "bad disk")
-    try:
-        ask(engine, "host-n1", begin(5))
-        with pytest.raises(HostLostError) as lost:
-            for _ in range(50):
-                look(engine, "host-n1", 5)
-                time.sleep(0.2)
-        assert lost.value.message.startswith("host-n1: the node n1 is drained (bad disk); its job ")
-        assert "is PENDING" in lost.value.message
-        assert lost.value.hint == "when it is mended: scontrol update nodename=n1 state=resume"
-        with pytest.raises(HostLostError, match=r"not run within 2 s; the node n1 is drained \(bad disk\)$"):
-            ask(engine, "host-n1", HelloOrder(), timeout=2)
-        assert not cluster.said("squeue", "--noheader", "--name=hugewise.hello").strip()
-    finally:
-        cluster.resume("n1")
-    assert until(engine, "host-n1", 5, lambda seen: seen.state == "ended").closed == 2

@@ -15,7 +15,7 @@ from hugewise.guests.hypervisor import Choice, NoKvm
 from hugewise.guests.resources import GuestResources
 from hugewise.machine import programs
 from hugewise.model import guest as guests_json
-from hugewise.model.guest import Backing, GuestsRecord, Image, Initramfs, Kernel, Option
+from hugewise.model.guest import GuestsRecord, Image, Initramfs, Kernel, Option
 from hugewise.model.workload import Missing
 from hugewise.report.sections.guests import kernels_table
 from hugewise.session import calibrate, feasibility, session
@@ -132,20 +132,6 @@ def test_each_kernel_is_had_once_and_the_image_last(provider: Provider) -> None:
     assert made.initramfs["one"].path == "/cache/one"
     with made.within():
         assert programs.which("gcc") == "/usr/bin/gcc"
-
-
-def test_a_guest_is_another_machine_by_what_changes_its_noise(provider: Provider) -> None:
-    backing = Backing(pages="hugetlb-1g")
-    made = resources.provide(study(accelerator="tcg"), none, quiet)
-    one = made.identity("one", backing)
-    assert one == resources.provide(study(accelerator="tcg", packages=["gcc"]), none, quiet).identity("one", backing)
-    assert one["accelerator"] == "tcg" and one["backing"]["pages"] == "hugetlb-1g"
-    changes: tuple[dict[str, Any], ...] = ({"memory": "2g"}, {"cpus": 2}, {"cpu": "qemu64"}, {"counting": True})
-    others = [resources.provide(study(accelerator="tcg", **keys), none, quiet) for keys in changes]
-    provider.choice = Choice("kvm", "a guest booted with it")
-    others.append(resources.provide(study(cpu="max"), none, quiet))
-    assert one not in [other.identity("one", backing) for other in others]
-    assert one not in [made.identity("two", backing), made.identity("one", Backing())]
 
 
 def test_without_packages_or_nfs_there_is_nothing_but_the_agent(provider: Provider) -> None:

@@ -16,7 +16,6 @@ from hugewise.model.design import (
     at_once,
     interleaved,
     lasting,
-    must_agree,
     qualified,
     quiet,
     refusal,
@@ -39,31 +38,10 @@ OFF = msgspec.structs.replace(PLAIN, policy="off", thp_disable="all")
 ONE = comparison("thp", "ns_per_load", "better", ratio=0.8, low=0.7, high=0.9, reason="the interval excludes 1")
 
 
-def refused(
-    kind: Kind, arm: Treatment, *, workload: str = "chase", taken: int = 1, slots: int = 2, metric: str = "ns_per_load"
-) -> str | None:
-    found = discover()[workload]
-    command: Mapping[str, ParameterValue] = {"argv": ("true",), "proof": "counters"}
-    values = command if workload == "command" else {"bytes": 1 << 20, "loads": 10}
-    return refusal(kind, arm, PLAIN, found, values, taken=taken, slots=slots)
-
-
 def test_sequential_pairs_take_every_arm() -> None:
     for arm in (ADVISED, OTHER, OFF):
-        assert refused("sequential", arm, slots=0) is None
+        assert refusal("sequential", arm, PLAIN, discover()["chase"], {"bytes": 1 << 20, "loads": 10}, taken=9) is None
     assert not at_once("sequential")
-    assert at_once("duet")
-
-
-def test_what_has_its_own_machine_wide_setting_cannot_run_beside_another() -> None:
-    assert refused("duet", ADVISED) is None
-    assert "/k is always here, madvise for the baseline" in (refused("duet", OTHER) or "")
-
-
-def test_a_duet_needs_a_cpu_for_each_arm_and_a_proof_that_tells_them_apart() -> None:
-    assert refused("duet", OFF) is None
-    assert "slots names 2" in (refused("duet", OFF, taken=2) or "")
-    assert "tell the arms apart" in (refused("duet", ADVISED, workload="command") or "")
 
 
 def test_workloads_that_take_turns_are_those_that_say_so() -> None:
@@ -108,13 +86,12 @@ def not_in_turns(
     found = discover()[workload]
     values = {**values, "argv": ("true",)} if workload == "command" else values
     arm, baseline = (msgspec.structs.replace(PLAIN, knobs=each) for each in (knobs, {}))
-    return refusal("interleaved", arm, baseline, found, given(found, **values), taken=taken, slots=0)
+    return refusal("interleaved", arm, baseline, found, given(found, **values), taken=taken)
 
 
 @pytest.mark.parametrize("kind", ["resident", "interleaved"])
-def test_arms_that_take_turns_are_there_at_once_and_only_in_old_runs_must_agree(kind: Kind) -> None:
+def test_arms_that_take_turns_are_there_at_once(kind: Kind) -> None:
     assert at_once(kind) and interleaved(kind)
-    assert must_agree(kind) == (kind == "resident")
 
 
 @pytest.mark.parametrize(
@@ -201,7 +178,7 @@ def test_what_is_of_the_one_client_or_of_everybodys_time_is_the_same_in_all_arms
         for name, refused_as in ((own, None), (shared, f"{shared} must be the same in all arms that take turns")):
             arm = msgspec.structs.replace(PLAIN, parameters={name: values[name]})
             for one, other in ((arm, PLAIN), (PLAIN, arm)):
-                said = refusal("interleaved", one, other, found[workload], values, taken=1, slots=0)
+                said = refusal("interleaved", one, other, found[workload], values, taken=1)
                 assert said == refused_as, (workload, name)
 
 
@@ -282,7 +259,7 @@ def test_commands_of_an_ordinary_user_take_turns_by_prctl() -> None:
     user = msgspec.structs.replace(PLAIN, knobs={}, mechanism="process")
     off = msgspec.structs.replace(user, thp_disable="all")
     values: Mapping[str, ParameterValue] = {"argv": ("true",)}
-    assert refusal("interleaved", off, user, discover()["command"], values, taken=1, slots=2) is None
+    assert refusal("interleaved", off, user, discover()["command"], values, taken=1) is None
 
 
 def test_a_kernel_with_one_size_has_one_knob() -> None:

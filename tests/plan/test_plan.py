@@ -343,19 +343,6 @@ def test_parameters_of_an_arm_are_looked_up() -> None:
     assert LeftOut("mmap-perf", "more", "mmap-perf has no parameter loads") in made.left_out
 
 
-def test_a_design_takes_the_arms_that_it_can_lay_out_beside_the_baseline() -> None:
-    duet = {"kind": "duet", "slots": [0, 1]}
-    off = {"name": "off", "from": "thp", "thp_disable": True}
-    third = {"name": "third", "from": "thp", "environment": {"A": "b"}}
-    made = planned([{"name": "chase"}], use=["thp", off, third], design=duet)
-    assert [arm.name for arm in made.cells[0].arms] == ["thp", "off"]
-    assert [left.policy for left in made.left_out] == ["third"]
-    assert "slots names 2" in made.left_out[0].reason
-    # The baseline has its place, wherever it stands among the policies.
-    made = planned([{"name": "chase"}], use=["thp", off, third], design=duet, baseline="third")
-    assert [arm.name for arm in made.cells[0].arms] == ["thp", "third"]
-
-
 def test_slots_must_be_there_and_a_workload_may_not_be_pinned_beside_them() -> None:
     design = {"slots": [0, 5]}
     host = KnobFiles({"/sys/devices/system/cpu/online": "0-1,3"})

@@ -519,7 +519,7 @@ def test_a_session_is_over_when_every_open_cell_has_its_pairs(stage: ProcedureRu
     assert [name for _, name, _ in stage.opened()] == ["one", "two"] * 2
 
 
-DUET = STUDY.replace("[budget]", '[design]\nkind = "duet"\nslots = [0, 1, 2]\n[budget]')
+SLOTS = STUDY.replace("[budget]", "[design]\nslots = [0, 1, 2]\n[budget]")
 
 
 def test_where_not_all_arms_fit_the_coin_says_which_one_is_beside_the_baseline(stage: ProcedureRunner) -> None:
@@ -533,8 +533,8 @@ def test_where_not_all_arms_fit_the_coin_says_which_one_is_beside_the_baseline(s
     assert {"thp"} in drawn and {"mthp-64k"} in drawn
 
 
-@of(DUET)
-def test_a_duet_attempts_a_block_at_once_each_arm_on_a_slot_of_its_own(stage: ProcedureRunner) -> None:
+@of(SLOTS)
+def test_arms_that_run_together_are_attempted_at_once_each_arm_on_a_slot_of_its_own(stage: ProcedureRunner) -> None:
     stage.conduct([cell("one", "thp", "mthp-64k", together=True)], {})
     assert [(block, number, turns) for block, _, number, turns in stage.asked] == [
         (1, 1, ""),
@@ -553,15 +553,15 @@ def test_arms_that_take_turns_are_told_their_block_s_order_and_it_is_kept(stage:
     assert [turns for *_, turns in stage.asked] == [block.turns for block in stage.folder.read().blocks] == drawn
 
 
-@of(DUET)
-def test_when_one_arm_of_a_duet_is_to_be_tried_again_so_are_all(stage: ProcedureRunner) -> None:
+@of(SLOTS)
+def test_when_one_of_the_arms_that_run_together_is_tried_again_so_are_all(stage: ProcedureRunner) -> None:
     stage.script = lambda trial, number: "rejected" if (trial.block, number) == (1, 1) else "accepted"
     stage.conduct([cell("one", "thp", together=True)], {})
     assert [(block, number) for block, _, number, _ in stage.asked] == [(1, 1), (1, 2), (2, 1), (3, 1)]
 
 
-@of(DUET)
-def test_a_duet_broken_off_between_its_arms_is_replaced(stage: ProcedureRunner) -> None:
+@of(SLOTS)
+def test_a_block_of_arms_together_that_is_broken_off_is_replaced(stage: ProcedureRunner) -> None:
     stage.script = raising(KeyboardInterrupt(), lambda trial: len(stage.ran) == 2)
     with pytest.raises(KeyboardInterrupt):
         stage.conduct([cell("one", "thp", together=True)], {})
@@ -627,7 +627,7 @@ def test_what_could_not_be_started_is_known_after_a_kill_within_the_block(stage:
     assert next_one not in first.unstarted
 
 
-def test_in_a_duet_the_arm_at_fault_is_the_one_that_could_not_be_started(
+def test_of_arms_together_the_one_at_fault_is_the_one_that_could_not_be_started(
     stage: ProcedureRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
 
@@ -794,8 +794,8 @@ def test_a_lost_attempt_stays_lost_when_the_run_is_killed_within_its_block(stage
     assert (one.state, dict(one.lost), one.redone) == ("incomplete", {first: "killed"}, (second,))
 
 
-@of(DUET)
-def test_a_lost_attempt_of_a_duet_ends_its_block(stage: ProcedureRunner) -> None:
+@of(SLOTS)
+def test_a_lost_attempt_of_arms_together_ends_their_block(stage: ProcedureRunner) -> None:
     lost = AttemptLostError("killed")
     lost.arm = "thp"
     stage.script = raising(lost, lambda trial: (trial.block, trial.arm) == (1, "thp"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,13 +11,11 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from hugewise.analysis import calibration
 from hugewise.deployment import configuration as host_files
 from hugewise.errors import RunError
 from hugewise.guests import machines
 from hugewise.host.knob import Settings
 from hugewise.host.lock import HostLock
-from hugewise.machine import fingerprint
 from hugewise.model import guest as record
 from hugewise.model.guest import Backing, GuestsRecord
 from hugewise.model.pages import PageSizes, PageTarget
@@ -33,12 +30,9 @@ from hugewise.store.folder import RunFolder
 from hugewise.store.records import Noted
 from hugewise.study.load import parse
 from hugewise.study.study import Study
-from tests.build.calibrations import calibrated
-from tests.build.calibrations import record as calibration_record
 from tests.build.hosts import FakeHost, Unheld
 from tests.build.studies import IN_GUESTS, FakePolicy, cell_of, workloads
 from tests.build.trials import begun
-from tests.guests.test_plan_guests import planned
 
 STUDY = parse(IN_GUESTS, "s.toml")
 SIZES = PageSizes(base=16384, pmd=32 << 20, mthp=(), shmem=(), hugetlb=())
@@ -263,27 +257,3 @@ def test_the_next_session_of_a_run_has_the_same_guests(opened: Session, monkeypa
     session._hold(opened)
     assert seen == [opened.guests] * 3
     assert planned_in == [opened.guests] * 2
-
-
-def test_a_calibration_is_one_of_the_guests_that_it_was_made_in(tmp_path: Path) -> None:
-    required = parse(IN_GUESTS + "[calibration]\nrequired = true\n", "s.toml")
-    made = planned(use=["base", {"name": "again", "from": "base"}])
-    (cell,) = made.cells
-    host = FakeHost()
-    told = {name: guest_session.machine(cell.arm("base"), guests({"accelerator": name})) for name in ("kvm", "tcg")}
-    key = calibration.calibration_key(cell.workload.name, cell.values, cell.metric.name, told["tcg"])
-    facts = fingerprint.fingerprint(host)
-    calibration.save(
-        calibration_record(
-            calibrated(key=key),
-            made=time.time(),
-            host=host.name,
-            machine=facts["machine"],
-            kernel=facts["kernel"]["release"],
-        ),
-        tmp_path,
-    )
-    assert identity.withheld(required, made, tmp_path, host, lambda _: told["tcg"]) == {}
-    for other in (told["kvm"], None):
-        said = identity.withheld(required, made, tmp_path, host, lambda _, other=other: other)  # type: ignore[misc]
-        assert "there is none of this workload on this host" in said[cell.id]

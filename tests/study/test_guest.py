@@ -324,7 +324,6 @@ def work(**more: Any) -> dict[str, Any]:
             "CPUs 0 to 1",
             "cpus of [guest]",
         ),
-        ({"design": {"kind": "duet", "slots": [0, 1]}}, "design.kind", "not of guests", 'concurrency = "together"'),
         ({"design": {"kind": "interleaved"}}, "design.kind", "not of guests", 'concurrency = "together"'),
         (large(counting=True, cpus=4), "scales.large.guest.cpus", "one virtual CPU", "cpus = 1"),
     ],

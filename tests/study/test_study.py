@@ -218,7 +218,7 @@ def test_the_digest_is_of_what_is_said_not_of_how() -> None:
             ["thp"],
             "take a policy out of it",
         ),
-        ({"design": {"kind": "duet", "slots": [0]}}, "design.slots", [0], "write for example slots = [0, 1]"),
+        ({"design": {"kind": "duet"}}, "design.kind", "duet", 'write kind = "interleaved"'),
         ({"design": {"kind": "resident"}}, "design.kind", "resident", 'write kind = "interleaved"'),
         ({"design": {"kind": "interleaved", "slots": [0, 1]}}, "design.slots", [0, 1], "remove it"),
         ({"design": {"kind": "interleaved", "slice": "10ms"}}, "design.slice", "10ms", "at least"),

@@ -166,7 +166,7 @@ ALWAYS = msgspec.structs.replace(HUGE, knobs={"/sys/kernel/mm/transparent_hugepa
 
 def in_turns(arm: Treatment, baseline: Treatment = BASE, **parameters: Any) -> str | None:
     told = values(**parameters)
-    return refusal("resident", arm, baseline, WORKLOAD, told, taken=1, slots=0)
+    return refusal("resident", arm, baseline, WORKLOAD, told, taken=1)
 
 
 def test_a_service_takes_turns_where_no_setting_of_the_machine_is_turned() -> None:

@@ -16,7 +16,6 @@ from msgspec.structs import replace
 from hugewise import workloads
 from hugewise.analysis import combining
 from hugewise.errors import UserError
-from hugewise.model.design import must_agree
 from hugewise.model.results import DECIDED, DIRECTIONS, CellResult, Comparison, Results
 from hugewise.quantity import format_duration
 from hugewise.report import numbers
@@ -180,7 +179,7 @@ def _design(cell: CellResult) -> str:
     kind = next((one.design for one in cell.comparisons if one.design != "sequential"), None)
     if kind is None:
         return _IN_ORDER
-    return f"{kind}, {_calibrated(cell)}" if must_agree(kind) else kind
+    return f"{kind}, {_calibrated(cell)}" if kind in ("duet", "resident") else kind
 
 
 def _calibrated(cell: CellResult) -> str:

@@ -48,8 +48,8 @@ def taken_over(study: Study) -> dict[str, Any]:
     if study.validity != Validity():
         found["validity"] = study.validity
     if study.design != Design():
-        kinds = {"interleaved": "auto", "duet": "sequential"}
-        found["design"] = replace(study.design, kind=kinds.get(study.design.kind, study.design.kind))
+        kind = "auto" if study.design.kind == "interleaved" else study.design.kind
+        found["design"] = replace(study.design, kind=kind)
     return found
 
 

@@ -33,11 +33,11 @@ from typing import Any
 import msgspec
 
 from hugewise.analysis import analysis
-from hugewise.analysis.calibration import identity
 from hugewise.analysis.changes import Change, Values, changes
 from hugewise.analysis.earlier import begun_before
 from hugewise.errors import HugewiseError, UserError
 from hugewise.model.metric import Metric
+from hugewise.model.policy import Treatment
 from hugewise.model.reason import FewRuns, NoVerdictOf, Reason, Together
 from hugewise.model.results import CellResult, Comparison, Guests, Results
 from hugewise.model.trial import Attempt
@@ -183,12 +183,17 @@ def identities(cell: CellRecord, one: Comparison, design: Design) -> dict[str, s
         "parameters": _exactly(without_defaults(cell.values)),
         "metric": _exactly([metric.unit, metric.better]),
         "delivery rule": _exactly([rules[one.arm], rules[one.baseline]]),
-        "treatment of the arm": identity(arms[one.arm]),
-        "treatment of the baseline": identity(arms[one.baseline]),
+        "treatment of the arm": _identity(arms[one.arm]),
+        "treatment of the baseline": _identity(arms[one.baseline]),
         "design": f"{design.kind} {design.turns}" if design.kind == "crossover" else design.kind,
         "estimand": one.estimand,
         "client": "on a host of its own" if cell.apart else "beside its servers",
     }
+
+
+def _identity(treatment: Treatment) -> str:
+    # what a treatment does counts, and its name does not
+    return _exactly(msgspec.structs.replace(treatment, policy=""))
 
 
 def end_point(one: Comparison) -> str:

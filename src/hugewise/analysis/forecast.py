@@ -1,11 +1,7 @@
-"""Forecast of pairs, hours and the smallest detectable effect: of a study from measured pairs, of a published
-comparison.
+"""Forecast of pairs, hours and the smallest detectable effect of a study, from measured pairs.
 
-Of a study, the spread of pairs is taken from its runs (`forecast`) or a short one (`pilot`); the power is that of its
-own method at its own share of the error rate, averaged over what the runs leave open (`stats.power`).
-
-Published means, deviations and numbers of samples do not tell how far paired measurements move together. So `replan`
-gives pairs for *assumed* correlations rho: a log-ratio's deviation is sqrt(c1^2 + c2^2 - 2 rho c1 c2), c = sd/mean.
+The spread of pairs is taken from the study's runs (`forecast`) or a short one (`pilot`); the power is that of its own
+method at its own share of the error rate, averaged over what the runs leave open (`stats.power`).
 """
 
 from __future__ import annotations
@@ -23,7 +19,6 @@ from hugewise.analysis import earlier
 from hugewise.analysis.earlier import Pilot, of_study
 from hugewise.errors import UserError
 from hugewise.model.reason import FewToPlan, Reason
-from hugewise.published import Benchmark, Published, Sample
 from hugewise.stats import paired, power, signflip
 from hugewise.stats.family import ComparedCell
 from hugewise.stats.method import Contrast
@@ -339,155 +334,3 @@ def _whole(rows: Sequence[Row], known: Mapping[str, Pilot]) -> float | None:
         total += sum(pairs * pilot.cost(arm) for arm, pairs in needed.items())
         total += max(needed.values(), default=0) * pilot.cost(pilot.record.baseline)
     return total
-
-
-ASSUMED = (0.0, 0.5, 0.8, 0.95)
-"""Within-pair correlations that are assumed in turn."""
-
-_CONFIDENCE = 0.99
-_BUDGET = 2_000
-_LARGE = 100  # fewer samples than this declare no budget
-
-_CANNOT = {
-    "fixed slots": "each arm kept a place of its own to the end: what differs between the places (memory, CPUs, what"
-    " runs beside them) cannot be told from the effect of the pages, however many samples there are",
-    "one after the other": "the arms ran at different times: drift between the times cannot be told from the effect of"
-    " the pages, and the margin of error holds only for samples that do not hang together, which is not shown",
-}
-
-
-class Assumed(msgspec.Struct, frozen=True, kw_only=True):
-    """Forecast for one assumed correlation: deviation of a pair's log-ratio, pairs after which half (`median`) and nine
-    of ten campaigns have a verdict, and the hours of the latter with one attempt at a time. None: not within the
-    budget.
-    """
-
-    correlation: float
-    sd: float
-    median: int | None
-    pairs: int | None
-    hours: float | None
-
-
-class Replanned(msgspec.Struct, frozen=True, kw_only=True):
-    """Published comparison. `change` is arm/baseline - 1; `margin` the published margin of error of the difference of
-    both means, as a share of the baseline's mean; `hours` what the published samples took; `budget` the declared pairs
-    that the forecast assumes: the published number of samples, where it is a large one.
-    """
-
-    name: str
-    metric: str
-    unit: str
-    schedule: str
-    baseline: str
-    arm: str
-    baseline_sample: Sample
-    arm_sample: Sample
-    confidence: float
-    budget: int
-    change: float
-    margin: float | None
-    least: int | None
-    hours: float | None
-    assumed: tuple[Assumed, ...]
-    cannot: str
-    remarks: tuple[str, ...]
-
-
-class Reread(msgspec.Struct, frozen=True, kw_only=True):
-    """Source. Empty `comparisons` where it gives too few figures; `missing` says which."""
-
-    format: int = 1
-    name: str
-    title: str
-    publisher: str
-    date: str
-    missing: tuple[str, ...]
-    remarks: tuple[str, ...]
-    comparisons: tuple[Replanned, ...]
-
-
-def replan(published: Published) -> Reread:
-    """Return the forecast for every comparison of a source that gives a mean for both arms and a deviation for one."""
-    source = published.source
-    remarks = []
-    if source.runs is not None:
-        least = 2 * 0.5**source.runs
-        remarks.append(
-            f"{source.statistic or 'summary'} of {source.runs} runs: had they been pairs in random order that all"
-            f" agree, chance alone would do as much in {least:.3g} of such studies"
-        )
-    return Reread(
-        name=published.name,
-        title=source.title,
-        publisher=source.publisher,
-        date=source.date,
-        missing=source.missing,
-        remarks=tuple(remarks),
-        comparisons=tuple(_benchmark(one) for one in published.benchmarks),
-    )
-
-
-def _benchmark(one: Benchmark) -> Replanned:
-    (baseline, first), (arm, second) = one.pair
-    variations, remarks = _variations(first, second, baseline, arm)
-    confidence = one.confidence or _CONFIDENCE
-    if one.confidence is None:
-        remarks.append(f"no confidence is published: {_CONFIDENCE:.0%} is taken")
-    known = min((sample.n for sample in (first, second) if sample.n), default=0)
-    budget = known if known >= _LARGE else _BUDGET
-    if budget != known:
-        remarks.append(f"a budget of {_BUDGET:,} pairs is taken, as in a study")
-    timed = one.unit == "s" and one.metric == "wall time"
-    if not timed:
-        remarks.append("hours are unknown: it is not published how long a sample takes")
-    alpha = 1 - confidence
-    seconds = first.mean + second.mean if timed else None
-    effect = abs(math.log(second.mean / first.mean))
-    margins = [sample.margin_of_error for sample in (first, second) if sample.margin_of_error is not None]
-    at_once = one.layout == "fixed slots"
-    together = max(first.mean, second.mean) if at_once else first.mean + second.mean
-    return Replanned(
-        name=one.name,
-        metric=one.metric,
-        unit=one.unit,
-        schedule=one.schedule,
-        baseline=baseline,
-        arm=arm,
-        baseline_sample=first,
-        arm_sample=second,
-        confidence=confidence,
-        budget=budget,
-        change=second.mean / first.mean - 1,
-        margin=math.hypot(*margins) / first.mean if len(margins) == 2 else None,
-        least=power.least_pairs(alpha, budget),
-        hours=known * together / 3600 if timed and known else None,
-        assumed=tuple(_assumed(rho, variations, effect, alpha, budget, seconds) for rho in ASSUMED),
-        cannot=_CANNOT[one.layout],
-        remarks=tuple(remarks),
-    )
-
-
-def _variations(first: Sample, second: Sample, baseline: str, arm: str) -> tuple[tuple[float, float], list[str]]:
-    known = [sample.sd / sample.mean if sample.sd is not None else None for sample in (first, second)]
-    found = next((value for value in known if value is not None), None)
-    if found is None:
-        raise ValueError(f"neither {baseline} nor {arm} has a standard deviation")
-    remarks = [
-        f"no deviation of {name} is published: that of the other arm is taken"
-        for name, value in zip((baseline, arm), known, strict=True)
-        if value is None
-    ]
-    one, other = (found if value is None else value for value in known)
-    return (one, other), remarks
-
-
-def _assumed(  # noqa: PLR0917
-    rho: float, variations: tuple[float, float], effect: float, alpha: float, budget: int, seconds: float | None
-) -> Assumed:
-    one, other = variations
-    sd = math.sqrt(one**2 + other**2 - 2 * rho * one * other)
-    median = power.pairs_for_assurance(effect / sd, power.KNOWN, alpha, chance=0.5, budget=budget)
-    pairs = power.pairs_for_assurance(effect / sd, power.KNOWN, alpha, chance=0.9, budget=budget)
-    hours = None if pairs is None or seconds is None else pairs * seconds / 3600
-    return Assumed(correlation=rho, sd=sd, median=median, pairs=pairs, hours=hours)

@@ -161,8 +161,7 @@ def _studies() -> Iterator[Sequence[str]]:
 def _published() -> Iterator[Sequence[str]]:
     for name in published.names():
         found = published.load(name)
-        planned = ", ".join(one.name for one in found.benchmarks) or "nothing, for want of figures"
-        yield name, f"{found.source.title} ({found.source.publisher}, {found.source.date})\nto plan: {planned}"
+        yield name, f"{found.source.title} ({found.source.publisher}, {found.source.date})"
 
 
 def _folders() -> Iterable[Path]:

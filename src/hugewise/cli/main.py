@@ -174,7 +174,6 @@ def audit(**asked: Any) -> None:
 @click.option(
     "--pilot", type=click.IntRange(6, 10_000), help="Run this many blocks of each cell first, and plan from them."
 )
-@click.option("--published", help="Plan a published comparison from its figures: redhat-2021.")
 @click.option("--effect", help="The change to detect, such as 1% (default: the study's margin).")
 @click.option("--json", "as_json", is_flag=True, help="Print the forecast as JSON.")
 @options.ANYWAY
@@ -210,8 +209,8 @@ def plan(**asked: Any) -> None:
 def calibrate(study: Path | None, pairs: int, planted: str, **options: Any) -> None:
     """Check for false positives on this host: compare a setting with itself (A/A), and show the noise floor.
 
-    Runs the workloads of STUDY under its baseline, or without STUDY a loop in the first-level cache. Writes a record
-    that a study can require. Exit status 1 where the check does not pass.
+    Runs the workloads of STUDY under its baseline, or without STUDY a loop in the first-level cache; of a study with
+    interleaved arms also each arm in both designs. Exit status 1 where the check does not pass.
     """
     from hugewise.cli import progress  # noqa: PLC0415
     from hugewise.cli.plan import lines  # noqa: PLC0415
@@ -225,11 +224,11 @@ def calibrate(study: Path | None, pairs: int, planted: str, **options: Any) -> N
     asked = request.part_of(study, {name: options.pop(name) for name in ("scale", "only", "arms")})
     options |= {"seed": request.seed(options["seed"]), "command": request.this_call()}
     with progress.show_progress(sys.stderr) as listener:
-        record, path = measure(asked, pairs=pairs, planted=share, listener=listener, **options)
-    for line in lines(record):
+        found = measure(asked, pairs=pairs, planted=share, listener=listener, **options)
+    for line in lines(found):
         say(line)
-    say(f"Record: {path}")
-    if not record.passed:
+    say(f"Runs: {found.runs[0].parent.parent}")
+    if not found.passed:
         sys.exit(1)
 
 

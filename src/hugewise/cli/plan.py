@@ -7,10 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hugewise import published
 from hugewise.analysis import forecast
-from hugewise.analysis.calibration import Agreement, Calibrated, CalibrationRecord, Stream
-from hugewise.analysis.forecast import Reread, replan
+from hugewise.analysis.calibration import Agreement, Stream
 from hugewise.cli import progress
 from hugewise.errors import UserError
 from hugewise.quantity import parse_share
@@ -18,6 +16,7 @@ from hugewise.report import forecast as told
 from hugewise.report.reasons import worded
 from hugewise.report.terminal import show
 from hugewise.session import feasibility, session
+from hugewise.session.calibrate import CalibratedMetric, Calibration
 from hugewise.store.folder import RunFolder
 from hugewise.study import load as studies
 from hugewise.study.study import Study
@@ -35,7 +34,6 @@ class PlanOptions:
     runs: Sequence[Path] = ()
     pilot: int | None = None
     anyway: bool = False
-    published: str | None = None
     effect: str | None = None
     as_json: bool = False
     results: Path = Path("results")
@@ -48,18 +46,11 @@ def main(asked: PlanOptions) -> None:
     if asked.as_json:
         say_json(worded(found))
     else:
-        show(told.study(found) if isinstance(found, forecast.Forecast) else told.published(found), width=80)
+        show(told.study(found), width=80)
 
 
-def answer(asked: PlanOptions) -> forecast.Forecast | Reread:
+def answer(asked: PlanOptions) -> forecast.Forecast:
     """Return the forecast that was asked for; runs the pilot where one was. Raises UserError."""
-    if asked.published is not None:
-        if asked.study is not None or asked.runs or asked.pilot is not None or asked.effect is not None:
-            raise UserError(
-                "a published comparison is planned from its own figures",
-                hint=f"alone: hugewise plan --published {asked.published}",
-            )
-        return replan(published.load(asked.published))
     effect = None if asked.effect is None else _value("--effect", asked.effect, _effect)
     study = _study(asked)
     runs = list(asked.runs)
@@ -76,9 +67,7 @@ def _study(asked: PlanOptions) -> Study:
     if asked.study is not None:
         return studies.part(studies.load(asked.study, asked.scale), asked.only, asked.arms)
     if not asked.runs:
-        raise UserError(
-            "name a study, or a published one", hint="hugewise plan studies/demo.toml   or   --published redhat-2021"
-        )
+        raise UserError("name a study, or a run of one", hint="hugewise plan studies/demo.toml   or   --from RUN")
     folder = RunFolder(asked.runs[0])
     return folder.study(folder.opened())
 
@@ -110,19 +99,19 @@ def _effect(text: str) -> float:
 _NOTHING = "-"
 
 
-def lines(record: CalibrationRecord) -> Iterator[str]:
-    """Yield the record, a line at a time."""
-    planted = f"; {100 * record.planted:g}% more work planted under one label" if record.planted else ""
-    yield f"Calibration of {record.host}, kernel {record.kernel}{planted}"
-    for cell in record.cells:
+def lines(found: Calibration) -> Iterator[str]:
+    """Yield the calibration, a line at a time."""
+    planted = f"; {100 * found.planted:g}% more work planted under one label" if found.planted else ""
+    yield f"Calibration of {found.host}{planted}"
+    for metric in found.metrics:
         yield ""
-        yield f"{cell.cell}: {cell.metric} under {cell.policy}, twice"
-        yield from _cell(cell)
+        yield f"{metric.cell}: {metric.metric} under {metric.policy}, twice"
+        yield from _metric(metric)
     yield ""
-    yield f"{'passed' if record.passed else 'FAILED'}"
+    yield f"{'passed' if found.passed else 'FAILED'}"
 
 
-def _cell(cell: Calibrated) -> Iterator[str]:
+def _metric(cell: CalibratedMetric) -> Iterator[str]:
     found = cell.relabelled
     for stream in cell.streams:
         yield from _stream(stream)
@@ -134,14 +123,7 @@ def _cell(cell: Calibrated) -> Iterator[str]:
         f"  {found.campaigns} campaigns of {cell.streams[0].pairs} pairs at {100 * found.campaign_alpha:g}%:"
         f" {found.campaign_verdicts} verdicts (at most {found.most_verdicts})"
     )
-    if cell.purchases:
-        yield "  what a design buys (variance of the effect, blocked AAAA..BBBB = 1; larger is better)"
-    for bought in cell.purchases:
-        how = "measured" if bought.measured else "by relabelling"
-        gains = f"{_times(bought.for_pairs):>9} a pair {_times(bought.for_time):>9} a second"
-        yield f"    {bought.design:12} {gains}  {how}"
-    for agreement in cell.agreements:
-        yield f"  {agreement.kind} against sequential pairs, {agreement.arm}: {_agreement(agreement)}"
+    yield from map(_agreement, cell.agreements)
     yield f"  {'passed' if cell.passed else 'FAILED'}: {cell.reason}"
 
 
@@ -160,8 +142,10 @@ def _stream(stream: Stream) -> Iterator[str]:
 
 
 def _agreement(one: Agreement) -> str:
-    span = f"{_percent(one.low)} to {_percent(one.high)}"
-    return f"effects differ by {span}: {'believed' if one.agrees else 'NOT believed'}: {one.reason}"
+    return (
+        f"  {one.arm}: effect {_percent(one.other)} {one.kind}, {_percent(one.sequential)} sequential; they differ by"
+        f" {_percent(one.low)} to {_percent(one.high)} (95%)"
+    )
 
 
 def _percent(value: float | None) -> str:
@@ -170,7 +154,3 @@ def _percent(value: float | None) -> str:
 
 def _plain(value: float | None) -> str:
     return _NOTHING if value is None else f"{value:.2f}"
-
-
-def _times(value: float | None) -> str:
-    return _NOTHING if value is None else f"{value:.3g}x"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from hugewise.errors import UserError
 from hugewise.guests import counted, debian, disks, hypervisor, image, kernels, nfs, qemu
@@ -24,7 +24,6 @@ from hugewise.model.guest import (
     HARDWARE,
     PAGE_OF,
     Architecture,
-    Backing,
     Disk,
     GuestsRecord,
     Image,
@@ -116,18 +115,6 @@ class GuestResources:
         if self.image.drive:
             versions["image"] = self.image.digest[:16]
         return versions
-
-    def identity(self, kernel: str, backing: Backing) -> Mapping[str, Any]:
-        had = self.kernels[kernel]
-        return {
-            "accelerator": self.choice.accelerator,
-            "backing": backing.said(),
-            "counting": self.counting,
-            "cpu": self.cpu,
-            "cpus": self.use.cpus,
-            "kernel": had.digest if isinstance(had, Kernel) else "",
-            "memory": self.memory,
-        }
 
     def record(self, study: Study) -> GuestsRecord:
         """Return the guests' record for the run's folder. The configurations of the kernels are compared now."""

@@ -1,11 +1,11 @@
 """Designs: what each can lay out at once, and the question that it answers. Pure.
 
 sequential   the arms of a block one after the other, in the coin's order (and on the coin's CPU)
-duet         all arms of a block at the same time, each on a CPU of its own (Bulej et al., ICPE 2020): noise that
-             hits all CPUs alike cancels, and the arms compete with each other, which changes the question
 interleaved  the processes of all arms are there at once, and one arm at a time works for a slice of 50 ms while all
              others are frozen: drift that is slower than a round of turns cancels, and each arm finds the caches as the
              others left them
+duet         in stored runs alone, and guests that run together: all arms of a block at the same time, each on a CPU of
+             its own (Bulej et al., ICPE 2020)
 crossover    in stored runs alone: one process held the memory of all arms, and worked on them in turns
 resident     in stored runs alone: interleaved, when this design had to be calibrated
 """
@@ -134,11 +134,6 @@ def interleaved(kind: Kind) -> bool:
     return kind in ("resident", "interleaved")
 
 
-def must_agree(kind: Kind) -> bool:
-    """Return whether the design gives verdicts only where a calibration showed agreement with sequential pairs."""
-    return kind in ("duet", "resident")
-
-
 def beside_its_own(cell: str, metric: str) -> str:
     """Return the key of a metric beside the cell's own, where reasons are kept by cell (no cell's name has a colon)."""
     return f"{cell}:{metric}"
@@ -169,30 +164,13 @@ def refusal(
     values: Mapping[str, ParameterValue],
     *,
     taken: int,
-    slots: int,
 ) -> str | None:
-    """Return why `arm` cannot be laid out beside its baseline, or None when it can.
-
-    `taken` is how many arms (the baseline among them) have a place already, `slots` how many CPUs there are.
+    """Return why `arm` cannot be laid out beside its baseline, or None when it can. `taken`: how many arms (the
+    baseline among them) have a place already.
     """
     if kind == "sequential":
         return None
-    if interleaved(kind):
-        return _not_in_turns(arm, baseline, workload, {**values, **arm.parameters}, taken)
-    if differing := _differing(arm.knobs, baseline.knobs):
-        return f"a duet has one machine-wide setting at a time, and {differing}"
-    if taken >= slots:
-        return f"a duet runs every arm on a CPU of its own, and slots names {slots}"
-    if not isinstance(workload, Direct):
-        return f"{workload.name} has servers or data of its own, and a duet runs single commands"
-    if workload.launch(arm, {**values, **arm.parameters}).proof == "counters":
-        return "in a duet the kernel's fault counters cannot tell the arms apart"
-    return None
-
-
-def _not_in_turns(
-    arm: Treatment, baseline: Treatment, workload: Workload, values: Mapping[str, ParameterValue], taken: int
-) -> str | None:
+    values = {**values, **arm.parameters}
     if not isinstance(workload, TakingTurns):
         return f"{workload.name} is no workload whose arms can take turns ({SEQUENTIAL})"
     if (refused := workload.turns_refused(values)) is not None:

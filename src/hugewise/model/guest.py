@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -91,11 +91,6 @@ class Backing(msgspec.Struct, frozen=True, kw_only=True):
             for place, node in enumerate(nodes):
                 found[size, node] = found.get((size, node), 0) + each + (place < more)
         return {where: pages for where, pages in found.items() if pages}
-
-    def said(self) -> dict[str, Any]:
-        """Return the keys as JSON has them, without empty keys of later versions."""
-        found: dict[str, Any] = msgspec.to_builtins(self)
-        return {key: value for key, value in found.items() if value or key not in ("share", "by_node", "cells")}
 
 
 class Kernel(msgspec.Struct, frozen=True, kw_only=True):

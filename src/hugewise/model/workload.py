@@ -58,7 +58,7 @@ GONE: Mapping[str, Mapping[str, ParameterValue]] = {
     "tpcc": {"seed": 1, "sysbench_tpcc": ""},
     "x264": {"clips": "", "preset": "medium", "copy_binary": True},
 }
-"""Parameters that workloads had, with their defaults: stored runs and calibrations have them. Where another workload
+"""Parameters that workloads had, with their defaults: stored runs have them. Where another workload
 has a parameter of that name, its default is the same.
 """
 

@@ -159,7 +159,7 @@ def plan(  # noqa: PLR0917 (the study, the two registries, and the machine's thr
     in_turns: Mapping[str, TakesTurns] = NO_TURNS,
 ) -> Plan:
     """Plan `study` on this machine, or in `guests` of it. `in_turns`: see `cells.resolve`. Raises StudyError."""
-    if study.design.kind == "crossover":
+    if study.design.kind in ("crossover", "duet"):
         raise (
             Place(study.file)
             .at("design")
@@ -324,7 +324,6 @@ def _refusal(arm: Arm, cell: Cell, study: Study, taken: list[Arm], venue: Venue)
         cell.workload,
         cell.values,
         taken=len(taken),
-        slots=len(study.design.slots),
     )
 
 

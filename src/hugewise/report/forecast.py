@@ -1,10 +1,10 @@
-"""A forecast as a document: of a study from its pilot, or of a published comparison; for a terminal of 80 columns."""
+"""A forecast of a study as a document, for a terminal of 80 columns."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from hugewise.analysis.forecast import Forecast, Replanned, Reread, Row
+from hugewise.analysis.forecast import Forecast, Row
 from hugewise.quantity import format_duration
 from hugewise.report import numbers
 from hugewise.report.document import Document, Line, Section, Table, table
@@ -27,25 +27,6 @@ def study(forecast: Forecast) -> Document:
         title=f"{forecast.study}: what it takes to show a change of {effect}",
         lead=(Line(f"from {', '.join(forecast.runs)}: {many} pairs of each comparison"),),
         sections=(*sections, Section("", tuple(map(Line, _whole(forecast))))),
-    )
-
-
-def published(reread: Reread) -> Document:
-    """Return a table for each published comparison, and what is missing."""
-    texts = (
-        [] if reread.comparisons else ["No pairs can be forecast: the source gives no mean and deviation of any arm."]
-    )
-    texts += [f"Note: {remark}." for remark in reread.remarks]
-    texts += [f"Not published: {missing}." for missing in reread.missing]
-    if reread.comparisons:
-        texts.append(
-            "Correlations are assumptions: they cannot be got from the figures of each arm. A pilot measures yours:"
-            " hugewise plan STUDY --pilot 40"
-        )
-    return Document(
-        title=reread.title,
-        lead=(Line(f"{reread.publisher}, {reread.date}"),),
-        sections=(*map(_comparison, reread.comparisons), Section("", tuple(map(Line, texts)))),
     )
 
 
@@ -125,51 +106,6 @@ def _whole(forecast: Forecast) -> Iterator[str]:
         most = max(row.needed or 0 for row in forecast.rows)
         more = f"; declare {_brief(most)} blocks" if most > forecast.blocks else ""
         yield f"The whole study at these pairs: {_duration(forecast.seconds)}{more}."
-
-
-def _comparison(comparison: Replanned) -> Section:
-    samples = {comparison.baseline: comparison.baseline_sample, comparison.arm: comparison.arm_sample}
-    unit = numbers.scale(comparison.unit, [sample.mean for sample in samples.values()])
-    margin = "" if comparison.margin is None else f" +- {_percent(comparison.margin)}"
-    took = "" if comparison.hours is None else f"; the published samples took {_duration(comparison.hours * 3600)}"
-    fewest = min((sample.n or 0 for sample in samples.values()), default=0)
-    assumed = [
-        (
-            *(f"{row.correlation:g}", _percent(row.sd)),
-            *(numbers.given(count, ",") for count in (row.median, row.pairs)),
-            numbers.NOTHING if row.hours is None else _duration(row.hours * 3600),
-            numbers.NOTHING if row.median is None or fewest < row.median else f"{fewest / row.median:.3g}x",
-        )
-        for row in comparison.assumed
-    ]
-    published = [
-        (
-            *(name, numbers.given(sample.n, ",")),
-            *(
-                numbers.given(None if value is None else value * unit.factor, ",.6g")
-                for value in (sample.mean, sample.sd, sample.min, sample.max, sample.margin_of_error)
-            ),
-        )
-        for name, sample in samples.items()
-    ]
-    least = "" if comparison.least is None else f", at least {comparison.least} pairs"
-    remarks = (
-        f"at an error of {_level(1 - comparison.confidence)}, looking after every pair{least}; time is that of 90%, one"
-        " attempt at a time; fewer is published n to the half's pairs",
-        f"the layout: {comparison.cannot}",
-        *comparison.remarks,
-    )
-    published_head = ("arm", "n", "mean", "sd", "min", "max", "margin of error")
-    assumed_head = ("correlation (assumed)", "sd of a pair", "half by pair", "90% by pair", "time", "fewer")
-    return Section(
-        f"{comparison.name}: {comparison.metric} in {unit.unit}, {comparison.schedule}",
-        (
-            table("", published_head, published),
-            Line(f"{comparison.arm} against {comparison.baseline}: {comparison.change * 100:+.2f}%{margin}{took}"),
-            table("", assumed_head, assumed, 0),
-            *(Line(remark, quiet=True) for remark in remarks),
-        ),
-    )
 
 
 def _brief(count: int) -> str:

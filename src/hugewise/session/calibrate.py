@@ -1,12 +1,10 @@
-"""`hugewise calibrate`: A/A streams on this host, in every design that it can have, and the record of what they show.
+"""`hugewise calibrate`: A/A streams on this host, in every design that it can have, and what they show.
 
 Every stream is a run like any other (results/calibration/runs/...): the same conductor, coin and proofs.
 """
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,11 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from hugewise.analysis import calibration
-from hugewise.analysis.calibration import Calibrated, CalibrationRecord, calibration_key, identity, save, turns_of
+from hugewise.analysis.calibration import Agreement, Relabelled, Stream
 from hugewise.errors import HugewiseError, UserError
 from hugewise.host.local_host import LocalHost
 from hugewise.host.lock import HostLock
-from hugewise.machine import fingerprint
 from hugewise.model import trial
 from hugewise.model.design import Kind
 from hugewise.model.host import Host
@@ -28,8 +25,6 @@ from hugewise.model.metric import Metric
 from hugewise.plan.arms import Arm
 from hugewise.plan.plan import Cell, Plan
 from hugewise.session import feasibility, progress, session
-from hugewise.session import guests as guest_session
-from hugewise.session.identity import versions
 from hugewise.stats.method import Contrast
 from hugewise.stats.pairs import Pairs
 from hugewise.store.records import Run
@@ -76,6 +71,33 @@ class _Pairing(NamedTuple):
     baseline: str
 
 
+class CalibratedMetric(msgspec.Struct, frozen=True, kw_only=True):
+    """Figures of one metric of a cell, `policy` under both labels, and whether they pass, with the reason."""
+
+    cell: str
+    metric: str
+    policy: str
+    streams: tuple[Stream, ...]
+    relabelled: Relabelled
+    agreements: tuple[Agreement, ...]
+    passed: bool
+    reason: str
+
+
+class Calibration(msgspec.Struct, frozen=True, kw_only=True):
+    """A calibration of this host. `planted`: the share by which one label's work was larger; `runs`: their folders."""
+
+    host: str
+    planted: float
+    runs: tuple[Path, ...]
+    metrics: tuple[CalibratedMetric, ...]
+
+    @property
+    def passed(self) -> bool:
+        """True if every metric passed."""
+        return all(metric.passed for metric in self.metrics)
+
+
 @dataclass
 class _Measured:
     """All streams of a cell: of the baseline under both labels by design, and of every arm beside it by design.
@@ -98,13 +120,13 @@ def calibrate(
     listener: progress.Listener = lambda _: None,
     anyway: bool = False,
     command: Sequence[str] = (),
-) -> tuple[CalibrationRecord, Path]:
-    """Measure A/A streams of every cell of `study` (or of a loop in the first cache), and write the record: what they
-    show of each metric that is judged.
+) -> Calibration:
+    """Measure A/A streams of every cell of `study` (or of a loop in the first cache); return what they show of each
+    metric that is judged.
 
     The baseline's policy stands under both labels. `planted` (a share) makes the second label's work larger by as much:
     really, where the workload is `spin`; by its measured values where it is another. `command`: the command line that
-    asked, which the record and its runs keep. Raises UserError, HugewiseError.
+    asked, which the runs keep. Raises UserError, HugewiseError.
     """
     if pairs < _FEWEST:
         raise UserError(f"{pairs} pairs are too few to calibrate with", hint=f"take {_FEWEST} or more")
@@ -116,24 +138,10 @@ def calibrate(
     lock = session.host_lock(listener, anyway=anyway)
     bench = _Bench(asked, folder, pairs, planted, seed, listener, LocalHost(), guests, lock, tuple(command))
     with lock:  # no other run between two streams
-        cells = tuple(one for cell in bench.plan(asked).cells for one in _calibrated(bench, cell))
-    if not cells:
+        metrics = tuple(one for cell in bench.plan(asked).cells for one in _calibrated(bench, cell))
+    if not metrics:
         raise UserError(f"nothing of {asked.name} can run here", hint="see: hugewise doctor")
-    facts = fingerprint.fingerprint(bench.host)
-    record = CalibrationRecord(
-        made=time.time(),
-        host=bench.host.name,
-        machine=facts["machine"],
-        kernel=facts["kernel"]["release"],
-        versions=versions(),
-        study=asked.name,
-        seed=seed.hex(),
-        planted=planted,
-        runs=tuple(str(run) for run in bench.runs),
-        cells=cells,
-        command=bench.command,
-    )
-    return record, save(record, results / FOLDER)
+    return Calibration(host=bench.host.name, planted=planted, runs=tuple(bench.runs), metrics=metrics)
 
 
 @dataclass
@@ -149,11 +157,6 @@ class _Bench:
     lock: HostLock
     command: tuple[str, ...] = ()
     runs: list[Path] = field(default_factory=list)
-
-    @property
-    def cpus(self) -> tuple[int, ...]:
-        """Two CPUs that this process may use, for a duet; fewer where there are fewer."""
-        return tuple(sorted(os.sched_getaffinity(0))[:2])
 
     def plan(self, study: Study) -> Plan:
         """Plan the study as the calibrated study runs."""
@@ -175,10 +178,10 @@ class _Bench:
         return folder.read()
 
 
-def _calibrated(bench: _Bench, cell: Cell) -> Iterator[Calibrated]:
+def _calibrated(bench: _Bench, cell: Cell) -> Iterator[CalibratedMetric]:
     study = bench.study
     # The design that verdicts would use: the study's own, or the one that a study may choose by itself.
-    design: Kind = "interleaved" if study.design.kind == "auto" else study.design.kind
+    design: Kind = "sequential" if study.design.kind == "sequential" else "interleaved"
     first = _aa(bench, cell, "sequential")
     if first is None or _values(first, cell.metric) is None:
         raise HugewiseError(
@@ -186,13 +189,12 @@ def _calibrated(bench: _Bench, cell: Cell) -> Iterator[Calibrated]:
             hint=f"see the attempts in {bench.runs[-1]}",
         )
     measured = _Measured(design, {"sequential": first})
-    kinds: tuple[Kind, ...] = ("duet", "interleaved") if study.guest is None else ()  # one machine's
-    for kind in kinds:
-        found = _aa(bench, cell, kind) if bench.planted == 0 or kind == design == "interleaved" else None
+    if study.guest is None and (bench.planted == 0 or design == "interleaved"):
+        found = _aa(bench, cell, "interleaved")
         if found is not None:
-            measured.streams[kind] = found
-    if design in ("duet", "interleaved") and bench.planted == 0:
-        measured.arms.extend(_beside_the_baseline(bench, cell, design))
+            measured.streams["interleaved"] = found
+    if design == "interleaved" and bench.planted == 0:
+        measured.arms.extend(_beside_the_baseline(bench, cell))
     for metric in (cell.metric, *cell.also):
         if _values(first, metric) is None:
             bench.listener(progress.Message(f"{cell.id}: {metric.name} has too few values to be calibrated"))
@@ -200,7 +202,7 @@ def _calibrated(bench: _Bench, cell: Cell) -> Iterator[Calibrated]:
             yield _of_metric(bench, cell, metric, measured)
 
 
-def _of_metric(bench: _Bench, cell: Cell, metric: Metric, measured: _Measured) -> Calibrated:
+def _of_metric(bench: _Bench, cell: Cell, metric: Metric, measured: _Measured) -> CalibratedMetric:
     really = cell.workload.name == "spin"
     factor = 1.0 if really else 1 + bench.planted
     values = {kind: found for kind, one in measured.streams.items() if (found := _values(one, metric)) is not None}
@@ -208,32 +210,22 @@ def _of_metric(bench: _Bench, cell: Cell, metric: Metric, measured: _Measured) -
         calibration.stream(kind, one.first, [value * factor for value in one.second], one.in_time, one.seconds)
         for kind, one in values.items()
     ]
-    agreements = tuple(_agreements(bench, cell, metric, measured))
-    # The design that gives verdicts is judged; a duet's arms are compared with sequential ones separately.
     judged = next((each for each in streams if each.kind == measured.design == "interleaved"), streams[0])
     relabelled = calibration.relabelled(judged.differences, int.from_bytes(bench.seed[:8]))
     passed, reason = _judge(judged, relabelled, bench.planted)
-    in_time = values["sequential"].in_time
-    return Calibrated(
-        key=calibration_key(
-            cell.workload.name,
-            cell.values,
-            metric.name,
-            guest_session.machine(cell.arm(cell.baseline), bench.guests),
-        ),
+    return CalibratedMetric(
         cell=cell.id,
         metric=metric.name,
         policy=cell.baseline,
         streams=tuple(streams),
         relabelled=relabelled,
-        purchases=calibration.purchases(in_time, streams) if bench.planted == 0 else (),
-        agreements=agreements,
+        agreements=tuple(_agreements(metric, measured)),
         passed=passed,
         reason=reason,
     )
 
 
-def _judge(stream: calibration.Stream, relabelled: calibration.Relabelled, planted: float) -> tuple[bool, str]:
+def _judge(stream: Stream, relabelled: Relabelled, planted: float) -> tuple[bool, str]:
     if relabelled.rate > relabelled.limit:
         return False, f"{100 * relabelled.rate:.2g}% of relabelled streams end in a verdict at 5%"
     if relabelled.campaign_verdicts > relabelled.most_verdicts:
@@ -269,17 +261,16 @@ def _aa(bench: _Bench, cell: Cell, kind: Kind) -> _Pairing | None:
     return _stream(bench, cell, first, second, kind)
 
 
-def _beside_the_baseline(bench: _Bench, cell: Cell, design: Kind) -> Iterator[tuple[Arm, Mapping[Kind, _Pairing]]]:
+def _beside_the_baseline(bench: _Bench, cell: Cell) -> Iterator[tuple[Arm, Mapping[Kind, _Pairing]]]:
     uses = {use.name: use for use in bench.study.policies}
-    kinds: tuple[Kind, Kind] = ("sequential", design)
+    kinds: tuple[Kind, Kind] = ("sequential", "interleaved")
     for arm in cell.arms:
         if arm.name != cell.baseline:
             made = {kind: _stream(bench, cell, uses[cell.baseline], uses[arm.name], kind) for kind in kinds}
             yield arm, {kind: one for kind, one in made.items() if one is not None}
 
 
-def _agreements(bench: _Bench, cell: Cell, metric: Metric, measured: _Measured) -> Iterator[calibration.Agreement]:
-    baseline = cell.arm(cell.baseline)
+def _agreements(metric: Metric, measured: _Measured) -> Iterator[Agreement]:
     for arm, streams in measured.arms:
         found = {
             kind: calibration.stream(kind, *values)
@@ -287,16 +278,11 @@ def _agreements(bench: _Bench, cell: Cell, metric: Metric, measured: _Measured) 
             if (values := _values(one, metric)) is not None
         }
         if len(found) == 2:
-            identities = identity(arm.treatment), identity(baseline.treatment)
-            within = bench.study.calibration.agreement
-            held = calibration.agreement(arm.name, identities, found["sequential"], found[measured.design], within)
-            length, wash_out = turns_of(bench.study)
-            yield msgspec.structs.replace(held, slice=length, wash_out=wash_out)
+            yield calibration.agreement(arm.name, found["sequential"], found["interleaved"])
 
 
 def _stream(bench: _Bench, cell: Cell, baseline: PolicyUse, arm: PolicyUse, kind: Kind) -> _Pairing | None:
     study = bench.study
-    slots = study.design.slots or (bench.cpus if kind == "duet" else ())
     use = cell_of([use.called for use in study.workload], cell.id)
     assert use is not None
     ways: dict[str, Any] = {"memory_age": (cell.memory_age,)}  # a factor of the study has the cell's own level
@@ -309,14 +295,13 @@ def _stream(bench: _Bench, cell: Cell, baseline: PolicyUse, arm: PolicyUse, kind
         method="fixed-n",
         end_points=(),
         budget=msgspec.structs.replace(study.budget, blocks=bench.pairs, time=None, width=None),
-        design=msgspec.structs.replace(study.design, kind=kind, slots=slots),
-        calibration=msgspec.structs.replace(study.calibration, required=False),
+        design=msgspec.structs.replace(study.design, kind=kind),
         workload=(msgspec.structs.replace(study.workload[use], policies=None, parameters=dict(cell.values), **ways),),
         cells=(),
         whole=None if study.guest is None else study.whole or study,  # all streams in one image
         file="",
     )
-    if (kind == "duet" and len(slots) < 2) or not bench.plan(study).cells:
+    if not bench.plan(study).cells:
         return None
     return _Pairing(bench.run(study), arm.name, baseline.name)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hugewise.deployment.program import UnitFacts, unit_facts
 from hugewise.errors import RunError
@@ -40,13 +40,6 @@ def _deployment(cell: Cell, arm: Arm, pool: int, guests: GuestResources | None, 
     assert not isinstance(machine, str)
     inside = GuestMemory(arm.kernel, machine.sizes.base, arm.backing, guests.memory, guests.emulated)
     return made(planned, arm.policy, machine.sizes, UnitFacts(), inside)
-
-
-def machine(arm: Arm, guests: GuestResources | None) -> Mapping[str, Any] | None:
-    """Return the identity of the guest that an arm runs in; None where the arm runs on the host."""
-    if guests is None or arm.kernel is None or arm.backing is None:
-        return None
-    return guests.identity(arm.kernel, arm.backing)
 
 
 def check(folder: Path, before: Mapping[str, str], guests: GuestResources | None) -> None:

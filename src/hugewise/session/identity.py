@@ -1,4 +1,4 @@
-"""First record of a run: cells and treatments, the programs that take part, and reasons to withhold verdicts.
+"""First record of a run: cells and treatments, and the programs that take part.
 
 A resumed run is compared with it. The cells that take turns, where the study leaves the design open, are recorded here
 too.
@@ -7,18 +7,16 @@ too.
 from __future__ import annotations
 
 import platform
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from hugewise.errors import RunError
 from hugewise.machine import fingerprint, probe
 from hugewise.model import pages
-from hugewise.model.design import Kind, TakingTurns, beside_its_own, interleaved, must_agree
+from hugewise.model.design import Kind, TakingTurns, interleaved
 from hugewise.model.host import Host
 from hugewise.model.policy import Deployment, mechanism
 from hugewise.model.workload import without_defaults
@@ -79,37 +77,6 @@ def compared(cells: Iterable[CellRecord]) -> list[CellRecord]:
         )
         for cell in cells
     ]
-
-
-def withheld(
-    study: Study, plan: Plan, records: Path, host: Host, machine: Callable[[Arm], Mapping[str, Any] | None]
-) -> Mapping[str, str]:
-    """Return why cells get no verdict: the calibration that the study or its design needs is missing, or not good.
-
-    `machine`: the guest that an arm runs in, None for this host.
-    """
-    if not must_agree(study.design.first) and not study.calibration.required:
-        return {}
-    from hugewise.analysis import calibration  # noqa: PLC0415  (numpy and the tests behind it)
-
-    facts = fingerprint.fingerprint(host)
-    known = calibration.load(records)
-    here = calibration.HostNow(facts["machine"], host.name, facts["kernel"]["release"], time.time())
-
-    def planned(cell: Cell, metric: str, called: str) -> calibration.Planned:
-        return calibration.Planned(
-            called,
-            calibration.calibration_key(cell.workload.name, cell.values, metric, machine(cell.arm(cell.baseline))),
-            cell.arm(cell.baseline).treatment,
-            {arm.name: arm.treatment for arm in cell.arms if arm.name != cell.baseline},
-        )
-
-    own = [planned(cell, cell.metric.name, cell.id) for cell in plan.cells]
-    found = calibration.withheld(study, own, known, here)
-    for cell in plan.cells:
-        further = [planned(cell, one.name, beside_its_own(cell.id, one.name)) for one in cell.also]
-        found |= calibration.withheld(study, further, known, here)
-    return found
 
 
 def versions() -> dict[str, str]:

@@ -244,7 +244,6 @@ class Session:
     boot_id: str = ""
     remarks: tuple[str, ...] = ()
     ended: bool = False
-    withheld: Mapping[str, str] = field(default_factory=dict)
     scratch: dict[str, Scratch] = field(default_factory=dict)
     boarding: Boarding | None = None
     results: Path | None = None
@@ -386,17 +385,6 @@ class Session:
         time_of_run = self.study.budget.time
         if self.study.blocks_open and time_of_run is not None and found.seconds:
             self.declared = declared(int(time_of_run / (found.seconds * len(cell.arms))))
-
-    def withhold_verdicts(self) -> None:
-        """Find the cells of a new run that lack the calibration of the metric that is judged, and say so."""
-        if self.results is None or self.run is not None:
-            return
-        records, guests = self.results / "calibration", self.guests
-        self.withheld = identity.withheld(
-            self.study, self.plan, records, self.host, lambda arm: guest_session.machine(arm, guests)
-        )
-        for cell, reason in self.withheld.items():
-            self.say(f"no verdicts on {cell}: {reason}")
 
     def _suitability(self, cell: Cell, uncontained: HugewiseError | None, cells: int) -> suitability.Suitability:
         """Return whether a cell, of so many `cells`, can take turns. `uncontained`: why there are no cgroups."""
@@ -541,7 +529,6 @@ class Session:
             cells=cells,
             left_out=self.plan.left_out,
             pools=self.pools,
-            withheld=self.withheld,
             cwd=str(Path.cwd()),
             guests=kept,
             study_json=self.folder.study_json(),
@@ -631,7 +618,6 @@ OPENING: tuple[Callable[[Session], None], ...] = (
     Session.make_scratch,
     Session.hold_settings,
     Session.choose_designs,
-    Session.withhold_verdicts,
     Session.fill_pools,
     Session.prepare_ageing,
     Session.make_cgroups,

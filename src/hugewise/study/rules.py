@@ -109,18 +109,13 @@ def _check_ages(study: Study, place: Place) -> None:
 
 
 def _check_design(layout: Design, here: Place) -> None:
-    if layout.kind in ("resident", "crossover"):
+    if layout.kind in ("resident", "crossover", "duet"):
         raise here.at("kind").wrong("is a design of earlier versions", layout.kind, hint='write kind = "interleaved"')
     taken: set[int] = set()
     for (there, slot), cpus in zip(here.items("slots", layout.slots), layout.places, strict=True):
         if twice := taken & set(cpus):
             raise there.wrong(f"CPU {min(twice)} is in two slots", slot, hint="remove it from one of them")
         taken |= set(cpus)
-    if layout.kind == "duet" and len(layout.slots) < 2:
-        raise here.at("slots").wrong(
-            "a duet needs a CPU for each arm", list(layout.slots), hint="write for example slots = [0, 1]"
-        )
-
     if layout.kind == "interleaved" and layout.slots:
         raise here.at("slots").wrong(
             "all arms that take turns have the same CPUs", list(layout.slots), hint="remove it"
@@ -201,9 +196,8 @@ def _check_host(study: Study, place: Place) -> None:
             raise place.at("scales").at(scale).at("guest").wrong("changes guests, and the study has none", hint=cure)
     for here, used in place.items("workload", study.workload):
         if used.concurrency != ("alone",):
-            hint = 'remove it; processes at once are a design: [design] kind = "duet"'
             raise here.at("concurrency").wrong(
-                "is of guests, and the study has none", list(used.concurrency), hint=hint
+                "is of guests, and the study has none", list(used.concurrency), hint=cure
             )
         if used.counted is not None:
             raise here.at("counted").wrong(

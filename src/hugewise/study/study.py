@@ -19,7 +19,6 @@ from hugewise.study.tables import (
     POLICY,
     Between,
     Budget,
-    CalibrationRule,
     Design,
     PolicyUse,
     Retries,
@@ -65,8 +64,8 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     Durations are in seconds, sizes in bytes, shares of one. `scale` is the one that was chosen (`at_scale`), `cells`
     those that were chosen by name of their workloads (`part`), `whole` the study with guests that this is a part of,
-    `file` where the study came from; none is a key. `not_worse` and `covariate` were keys of earlier versions: stored
-    studies have them, and no verdict rests on them.
+    `file` where the study came from; none is a key. `not_worse`, `covariate` and `calibration` were keys of earlier
+    versions: stored studies have them, and no verdict rests on them.
     """
 
     format: Annotated[int, keys.integer(1)]
@@ -88,7 +87,9 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     budget: Budget = Budget()
     scales: Annotated[Mapping[str, StudyScale], scales(keys.table(StudyScale))] = {}
     design: Design = Design()
-    calibration: CalibrationRule = CalibrationRule()
+    calibration: Mapping[str, bool | float] = msgspec.field(
+        default_factory=lambda: {"required": False, "agreement": 0.05, "age": 604_800.0}
+    )
     workload: tuple[WorkloadUse, ...]
     between: Between = Between()
     validity: Validity = Validity()

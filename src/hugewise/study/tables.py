@@ -294,14 +294,6 @@ class Design(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return tuple((slot,) if isinstance(slot, int) else parse_cpus(slot) for slot in self.slots)
 
 
-class CalibrationRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Calibration by `hugewise calibrate` that a verdict requires on this host."""
-
-    required: bool = False
-    agreement: Annotated[float, keys.share(above=0, below=0.5)] = 0.05
-    age: Annotated[float, keys.duration(1.0)] = 7 * 86_400.0
-
-
 class Between(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Carry-over control: what happens between two attempts, the same for all arms."""
 
