@@ -443,7 +443,7 @@ def test_the_time_decides_how_many_candidates_are_screened(
 
     monkeypatch.setattr(pilots, "needed", needed)
     fits: Any = phases._candidates_that_fit
-    assert [fits(seen, 3, left, 0.01) for left in (99, 100, 151, 179, 181, 239, 241)] == [0, 1, 1, 1, 2, 2, 3]
+    assert [fits(seen, 3, left, 0.01, 2) for left in (99, 100, 151, 179, 181, 239, 241)] == [0, 1, 1, 1, 2, 2, 3]
 
 
 def test_an_undecided_answer_names_the_time_and_the_metric_that_decide(
@@ -586,6 +586,14 @@ def advice(runner_up: str) -> Advice:
 def test_the_runner_up_is_measured_where_the_time_allows(seconds: float, who: str) -> None:
     """Of 2 s a block of two: 60 s hold 20 pairs of three attempts, and a verdict at 99% takes 8 to 10 pairs."""
     assert runner_up_of(advice("pool-2m"), PILOT, seconds) == who
+
+
+def test_the_runner_up_is_planned_with_the_copies_of_the_design() -> None:
+    """50 s hold 16 pairs of three attempts; twice the fewest are 16 with two copies and 20 with one."""
+    for copies, who in ((None, "pool-2m"), (1, "")):
+        asked = advice("pool-2m")
+        asked.question = msgspec.structs.replace(asked.question, design=Design(kind="auto", copies=copies))
+        assert runner_up_of(asked, PILOT, 50.0) == who
 
 
 def test_where_there_is_no_runner_up_nobody_is() -> None:

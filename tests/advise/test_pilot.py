@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hugewise.advise.pilot import COPIES, ProgramAsIs, judge_pilot, needed, never_ran, remarks, time_option, time_remark
+from hugewise.advise.pilot import ProgramAsIs, judge_pilot, needed, never_ran, remarks, time_option, time_remark
 from hugewise.errors import UserError
 from hugewise.model.trial import Attempt, Block
 from hugewise.quantity import parse_duration
@@ -106,12 +106,12 @@ def test_a_command_that_fails_is_an_error_with_its_reason(tmp_path: Path) -> Non
 
 
 def test_it_says_at_once_what_the_time_can_show() -> None:
-    said = time_remark(SEEN, 600.0, 0.01)
+    said = time_remark(SEEN, 600.0, 0.01, 2)
     assert said.endswith("or more would be found 4 times in 5 in 10 min 00 s (240 pairs of runs)")
-    shown = SEEN.shown_in(600.0, 0.01)
+    shown = SEEN.shown_in(600.0, 0.01, 2)
     assert shown is not None
     assert 0.002 < shown < 0.02
-    wider = msgspec.structs.replace(SEEN, sd=0.2).shown_in(600.0, 0.01)
+    wider = msgspec.structs.replace(SEEN, sd=0.2).shown_in(600.0, 0.01, 2)
     assert wider is not None
     assert wider > 5 * shown
 
@@ -119,17 +119,15 @@ def test_it_says_at_once_what_the_time_can_show() -> None:
 def test_what_it_says_is_shown_by_the_test_that_is_declared() -> None:
     """It spoke of a test that was declared for the very pairs that fit, and another one was run."""
     few = msgspec.structs.replace(SEEN, block_s=40.0)
-    pairs, declared, shown = few.pairs_in(600.0), few.declared(600.0), few.shown_in(600.0, 0.01)
+    pairs, declared, shown = few.pairs_in(600.0), few.declared(600.0), few.shown_in(600.0, 0.01, 2)
     assert (pairs, declared) == (15, 30)
     assert shown is not None
     assert few.sd is not None
     shift = math.log1p(shown) / few.sd
-    chance = power.averaged(
-        lambda factor: power.power(shift * factor, pairs, 0.01, declared, COPIES), few.runs // 2 - 1
-    )
+    chance = power.averaged(lambda factor: power.power(shift * factor, pairs, 0.01, declared, 2), few.runs // 2 - 1)
     assert chance == pytest.approx(0.8, abs=0.05)
-    assert power.power(shift, pairs, 0.01, declared, COPIES) > 0.9, "its spread was taken for known"
-    assert msgspec.structs.replace(SEEN, block_s=90.0).shown_in(600.0, 0.01) is None
+    assert power.power(shift, pairs, 0.01, declared, 2) > 0.9, "its spread was taken for known"
+    assert msgspec.structs.replace(SEEN, block_s=90.0).shown_in(600.0, 0.01, 2) is None
 
 
 def test_the_spread_is_that_of_the_judged_metric(tmp_path: Path) -> None:
@@ -142,16 +140,16 @@ def test_the_spread_is_that_of_the_judged_metric(tmp_path: Path) -> None:
     assert judge_pilot(run, tmp_path, 600.0, "absent").sd is None
 
 
-def test_too_little_time_is_said_with_what_is_needed() -> None:
+@pytest.mark.parametrize(("copies", "least"), [(1, 10), (2, 8)])
+def test_too_little_time_is_said_with_what_is_needed(copies: int, least: int) -> None:
     slow = msgspec.structs.replace(SEEN, block_s=90.0)
-    assert time_remark(slow, 600.0, 0.01) == ""
-    least = known(power.least_pairs(0.01, 24, COPIES))
+    assert time_remark(slow, 600.0, 0.01, copies) == ""
     minutes = math.ceil((100.0 + least * 1.5 * 90.0) / 60)  # the pilot, and a screening, come before it
-    assert needed(slow, 600.0, 0.01, 100.0) == f"{minutes}m"
-    assert needed(msgspec.structs.replace(SEEN, block_s=5.0), 10.0, 0.01, 3.0).endswith("s"), (
+    assert needed(slow, 600.0, 0.01, 100.0, copies) == f"{minutes}m"
+    assert needed(msgspec.structs.replace(SEEN, block_s=5.0), 10.0, 0.01, 3.0, copies).endswith("s"), (
         "seconds below two minutes"
     )
-    assert needed(SEEN, 600.0, 0.01, 100.0) == ""
+    assert needed(SEEN, 600.0, 0.01, 100.0, copies) == ""
 
 
 def test_the_share_in_huge_pages() -> None:

@@ -232,6 +232,21 @@ def test_a_treatment_that_is_another_and_another_unit_are_no_one_question(tmp_pa
     assert "process: madvise(huge)" in only.unlike[1]
 
 
+def test_runs_of_one_copy_and_of_two_have_one_direction_and_not_one_ratio(tmp_path: Path) -> None:
+    """End points are made of pairs, whatever the copies."""
+    once, of = cell("chase", "thp"), the_study(end_points=["mean"])
+    runs = [
+        a_run(tmp_path, seed, of=of, cells=(msgspec.structs.replace(once, copies=copies),))
+        for seed, copies in ((1, 1), (2, 2))
+    ]
+    typical, mean = compared(*runs).effects
+    assert (typical.relation, typical.unlike) == ("not comparable", ("attempts of each policy in a block: 1 / 2",))
+    assert mean.unlike == ()
+    together = combining.answer(runs).comparisons[0]
+    assert together.direction != "refused"
+    assert together.smaller == pytest.approx(np.prod([known(part.smaller) for part in together.parts]))
+
+
 def test_other_studies_are_told_of_and_what_only_one_has_is_listed(tmp_path: Path) -> None:
     one = a_run(tmp_path, 1, cells=(cell("chase", "thp", "mthp"),))
     other = a_run(tmp_path, 2, cells=(cell("chase", "thp", "pool"),), of=the_study(name="yours"))

@@ -153,7 +153,8 @@ def runner_up_of(advice: Advice, pilot: ProgramAsIs, seconds: float) -> str:
     """Return the setting measured beside the chosen one; empty where its longer blocks would cost the verdict."""
     if advice.screen is None or not advice.screen.runner_up:
         return ""
-    least = power.least_pairs(1 - advice.question.confidence, pilot.declared(seconds), pilots.COPIES)
+    asked = advice.question
+    least = power.least_pairs(1 - asked.confidence, pilot.declared(seconds), asked.copies)
     if least is None or pilot.pairs_in(seconds / _MORE) < _ROOM * least:
         return ""
     return advice.screen.runner_up
@@ -235,15 +236,15 @@ def _phases(asking: Asking) -> tuple[Advice, Path]:
     return advice, asking.folder
 
 
-def _candidates_that_fit(found: pilots.ProgramAsIs, most: int, seconds: float, alpha: float) -> int:
+def _candidates_that_fit(found: pilots.ProgramAsIs, most: int, seconds: float, alpha: float, copies: int) -> int:
     """Return how many candidates, of `most`, can be screened by a few blocks so that the time left has room for a
     verdict; 1: the time has room for a verdict without a screening; 0: for none.
     """
-    if not pilots.needed(found, seconds * (1 - _SCREENED), alpha, 0.0):
+    if not pilots.needed(found, seconds * (1 - _SCREENED), alpha, 0.0, copies):
         for count in range(most, 1, -1):
             if questions.FEWEST_SCREENED * found.block_s * (count + 1) / 2 <= seconds * _SCREENED:
                 return count
-    return 0 if pilots.needed(found, seconds, alpha, 0.0) else 1
+    return 0 if pilots.needed(found, seconds, alpha, 0.0, copies) else 1
 
 
 def _run_pilot(asking: Asking) -> None:
@@ -269,7 +270,7 @@ def _run_pilot(asking: Asking) -> None:
     if not tried:
         return
     alpha, spent = 1 - asked.confidence, asking.spent
-    fit = _candidates_that_fit(found, len(tried), asking.left, alpha)
+    fit = _candidates_that_fit(found, len(tried), asking.left, alpha, asked.copies)
     for_it = asking.left * (1 - _SCREENED if fit > 1 else 1)  # what a screening leaves of the time
     if fit < len(tried):
         several = f"{fit} candidate{'' if fit == 1 else 's'}: those of the narrowest reach are tried"
@@ -277,11 +278,11 @@ def _run_pilot(asking: Asking) -> None:
         gone = [LeftOutCandidate(name=one.name, reason=room) for one in tried[fit:]]
         advice.tried, advice.left_out = tuple(tried[:fit]), (*left, *gone)
     if not fit:
-        advice.more_time = pilots.needed(found, asking.left, alpha, spent)
+        advice.more_time = pilots.needed(found, asking.left, alpha, spent, asked.copies)
         return
     loaded = asked.of_service and metric == "wall_s"
     uncounted = loaded and not questions.counted(asked)
-    advice.time_remark = pilots.time_remark(found, for_it, alpha)
+    advice.time_remark = pilots.time_remark(found, for_it, alpha, asked.copies)
     advice.remarks = tuple(pilots.remarks(found, service=asked.of_service, loaded=loaded, uncounted=uncounted))
     for remark in filter(None, (advice.time_remark, *advice.remarks)):
         asking.say(remark)

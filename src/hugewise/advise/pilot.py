@@ -25,8 +25,6 @@ _SHORT_S = 0.02  # runs so short that starting a process is a large part
 _MOST_SAID = 4 << 20  # bytes of an output that are compared
 _LAST_SAID = 200  # characters of the last line of a program that failed
 _POWER = 0.8
-COPIES = 2
-"""Attempts of each setting in a block of the confirmation, where the memory has room."""
 _ROOM = 1.5  # factor on the time of the fewest pairs
 _FOLLOWED = 200  # pairs; more are said to show as much
 _CLOCKED = 0.002  # pairs of a program that runs for a fixed time differ by less
@@ -98,18 +96,18 @@ class ProgramAsIs(msgspec.Struct, frozen=True, kw_only=True):
         """Return the pairs that a test of so much time is declared for: more than fit in, as the pilot is short."""
         return power.declared(self.pairs_in(seconds))
 
-    def shown_in(self, seconds: float, alpha: float) -> float | None:
+    def shown_in(self, seconds: float, alpha: float, copies: int) -> float | None:
         """Return the smallest change that so much time shows four times in five, averaged over the deviations that the
-        pilot leaves possible; or None.
+        pilot leaves possible; or None. `copies`: attempts of each setting in a block.
         """
         pairs, declared = min(self.pairs_in(seconds), _FOLLOWED), min(self.declared(seconds), 2 * _FOLLOWED)
-        least = power.least_pairs(alpha, declared, COPIES)
+        least = power.least_pairs(alpha, declared, copies)
         if self.sd is None or least is None or pairs < least:
             return None
         freedom = self.runs // 2 - 1
 
         def chance(shift: float) -> float:
-            return power.averaged(lambda factor: power.power(shift * factor, pairs, alpha, declared, COPIES), freedom)
+            return power.averaged(lambda factor: power.power(shift * factor, pairs, alpha, declared, copies), freedom)
 
         low, high = math.log(_SMALLEST), math.log(_LARGEST)  # in standard deviations
         for _ in range(_STEPS):
@@ -218,12 +216,12 @@ def _outputs(folder: Path, ended: Sequence[Attempt]) -> Iterator[str | None]:
             yield None
 
 
-def needed(found: ProgramAsIs, seconds: float, alpha: float, spent: float) -> str:
+def needed(found: ProgramAsIs, seconds: float, alpha: float, spent: float, copies: int) -> str:
     """Return the `--time` that any verdict needs where `seconds` of confirmation are too few; else empty."""
-    least = power.least_pairs(alpha, found.declared(seconds), COPIES)
+    least = power.least_pairs(alpha, found.declared(seconds), copies)
     if least is not None and found.pairs_in(seconds) >= least:
         return ""
-    fewest = least or power.least_pairs(alpha, power.MOST_DECLARED, COPIES) or 0
+    fewest = least or power.least_pairs(alpha, power.MOST_DECLARED, copies) or 0
     return time_option(spent + fewest * _ROOM * found.block_s)
 
 
@@ -235,9 +233,9 @@ def time_option(seconds: float) -> str:
     return f"{math.ceil(whole / 60)}m" if whole <= 3 * 3600 else f"{math.ceil(whole / 3600)}h"
 
 
-def time_remark(found: ProgramAsIs, seconds: float, alpha: float) -> str:
+def time_remark(found: ProgramAsIs, seconds: float, alpha: float, copies: int) -> str:
     """Return a sentence on the change that `seconds` of confirmation show; empty where the pilot does not tell."""
-    shown = found.shown_in(seconds, alpha)
+    shown = found.shown_in(seconds, alpha, copies)
     if shown is None:
         return ""
     change = f"a change of {numbers.times(100 * shown)}% or more would be found 4 times in 5"

@@ -65,6 +65,11 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         """True if the question is about a server of the user's under a load of theirs."""
         return self.workload.get("name") == _SERVICE
 
+    @property
+    def copies(self) -> int:
+        """Attempts of each setting in a block of the confirmation, where the memory has room."""
+        return (self.design or Design(kind="auto")).copies_each
+
 
 def command(
     argv: Sequence[str],

@@ -1,7 +1,8 @@
 """Runs of one question judged together by e-values, and two runs compared: what differs, and each effect of both.
 
 Together (`answer`): only e-values are combined (`hugewise.stats.evidence`); a common effect or interval would need a
-model of how hosts and sessions differ.
+model of how hosts and sessions differ. Runs of one copy and of two are judged together: the null, that labels change
+nothing, is the same, and only a direction is claimed.
 
 Differences: both runs are flattened to `key.key` -> text. Entries of a list that have a name go by it.
 
@@ -17,6 +18,9 @@ varies from run to run (a boot, an allocation, another day) does not, and no int
   Welch's t with the degrees of freedom of the smaller side, which is conservative (Mickey and Brown 1966, Ann. Math.
   Statist. 37:639); Bonferroni over the comparisons.
 - Levels (medians of each arm) are told as they are, without an interval.
+- Copies. The typical ratio of pairs and that of the means of two attempts are one where log-ratios are symmetric. Where
+  they are skewed, the second is nearer to the mean (-1% in 72% of pairs and +10% in the others: 4.1% and 3.6%, mean
+  2.0%). So typical ratios of runs with other numbers of copies are not compared. End points are always made of pairs.
 """
 
 from __future__ import annotations
@@ -499,6 +503,9 @@ def _open(low: float | None, high: float | None, margin: float) -> str:
 
 
 def _unlike(first: _Side, second: _Side, one: Comparison, other: Comparison, cell: str) -> Iterator[str]:
+    copies = [side.records[cell].copies for side in (first, second)]
+    if copies[0] != copies[1] and end_point(one) == TYPICAL:
+        yield f"attempts of each policy in a block: {copies[0]} / {copies[1]}"
     here = identities(first.records[cell], one, first.run.study.design)
     there = identities(second.records[cell], other, second.run.study.design)
     for name, value in here.items():

@@ -55,7 +55,7 @@ import numpy as np
 from hugewise.model.reason import Differ, EValue, NoEValue, Reason
 from hugewise.model.results import Verdict
 from hugewise.stats.method import Numbers
-from hugewise.stats.signflip import COPIES, UNIT, Drawn, Scores
+from hugewise.stats.signflip import COPIES_BY_PLACINGS, UNIT, Drawn, Scores
 
 GRID: tuple[float, ...] = tuple(float(rate) for rate in np.geomspace(0.02, 3.0, 16))
 """The rates l, per unit of the amounts: a standard normal score, or the largest difference."""
@@ -79,7 +79,7 @@ class _Mixture:
         placed = [np.logaddexp(self._rates * each, -self._rates * each) for each in (amount, *others)]
         self._walk += amount
         self._drift += (np.logaddexp.reduce(placed) - math.log(len(placed)) if others else placed[0]) - math.log(2)
-        self.pairs += COPIES[len(placed)]
+        self.pairs += COPIES_BY_PLACINGS[len(placed)]
         # The value is a mean over rates and sides, and so no larger than the largest of them: most are not worked out.
         most = float((self._rates * abs(self._walk) - self._drift).max())
         if most + 1e-9 > self._log_largest:  # rounding

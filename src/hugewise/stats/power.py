@@ -12,8 +12,9 @@ pairs is within 8% (or one pair) of simulations (`tests/stats/test_power.py`).
 
 With two copies of each side in a block, the differences of its three placings are independent: that of the drawn one is
 normal with mean `shift` times sqrt(2), those of the two others with mean 0, in units of their deviation, which is that
-of a pair over sqrt(2). The score of the drawn placing is then random by its size too, as its rank among the others
-tells of the effect.
+of a pair over sqrt(2). Given the three magnitudes x, a placing was drawn with sign +-1 with a chance in proportion to
+exp(+-shift x). Chances are averaged over 1 to 8 typical sequences: Halton's points (1960, Numer. Math. 2:84), shifted
+at random (Cranley and Patterson 1976, SIAM J. Numer. Anal. 13:904). Pairs are within a block or a tenth of simulations.
 
 Assurance. A pilot gives the deviation s of a pair, not sigma, so chances are averaged over sigma = s / sqrt(chi^2_f/f),
 f the pilot's degrees of freedom (O'Hagan, Stevens and Campbell 2005, Pharm. Stat. 4:187), by Gauss-Hermite quadrature
@@ -24,14 +25,13 @@ units of s; only the spread is averaged.
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache, lru_cache
 
 import numpy as np
 
 from hugewise.stats.method import Numbers
-from hugewise.stats.signflip import STEPS, Boundary, first_crossing, log_spending, magnitudes
+from hugewise.stats.signflip import Boundary, Placings, Scores, first_crossing, magnitudes
 
 MOST = 1_000_000
 """More pairs than this are not forecast."""
@@ -41,7 +41,7 @@ _LEAST_DECLARED = 24
 
 WALKED = 2_000
 """Up to here the walk is followed exactly; beyond it is taken for a Brownian motion."""
-PIECES = (250, WALKED)
+PIECES = (50, 250, WALKED)
 """Numbers of pairs that are followed first, as these often suffice."""
 _SHORT = 400  # pairs up to which walks cost nothing
 
@@ -133,14 +133,28 @@ def least_own_budget(
     return first_enough(lambda n: near(n) >= target, least, MOST)
 
 
+_LARGEST = 700.0  # of what has a finite exponential
+_BASES = (2, 3, 5)  # of the van der Corput sequences, one for each placing
+_SEQUENCES = 8  # of blocks with copies, at most
+_BLOCKS = 600  # of all sequences together: long ones are fewer, as they differ less
+
+
 @cache
-def _quantiles() -> Numbers:
-    quantiles = np.zeros(WALKED)
+def _quantiles(placings: int) -> Numbers:
+    """Return points in the unit cube, shape (sequences, blocks, placings). The one sequence of pairs is not shifted."""
+    shifts = np.zeros((1, 1, 1)) if placings == 1 else np.random.default_rng(0).random((_SEQUENCES, 1, placings))
+    points: Numbers = np.array([_corput(base) for base in _BASES[:placings]]).T
+    return (points + shifts) % 1
+
+
+def _corput(base: int) -> list[float]:
+    quantiles = []
     for index in range(1, WALKED + 1):
-        rest, step = index, 0.5
+        rest, step, quantile = index, 1 / base, 0.0
         while rest:
-            quantiles[index - 1] += step * (rest & 1)
-            rest, step = rest >> 1, step / 2
+            quantile += step * (rest % base)
+            rest, step = rest // base, step / base
+        quantiles.append(quantile)
     return quantiles
 
 
@@ -148,60 +162,45 @@ def _quantiles() -> Numbers:
 def typical(alpha: float, budget: int, pairs: int) -> tuple[tuple[int, int | None], ...]:
     """Score and boundary of each pair of the typical sequence."""
     boundary = Boundary(alpha, budget)
-    return tuple((int(score), boundary.step(int(score))) for score in magnitudes(_quantiles()[:pairs]))
+    return tuple((int(score), boundary.step(int(score))) for score in magnitudes(_quantiles(1)[0, :pairs, 0]))
 
 
-def highest_score(blocks: int) -> int:
-    """Return the highest score that a placing can have among those of so many blocks with two copies."""
-    return bisect_right(STEPS, 1 - 1 / (6 * blocks))
-
-
-@lru_cache(maxsize=64)
-def block_levels(alpha: float, budget: int, blocks: int) -> Numbers:
-    """Return the boundary after each block with two copies, on average: of a walk by any placing, with either sign.
-
-    Infinite while nothing can cross.
-    """
-    ranks = np.diff(np.append(STEPS, 1.0)) / 2
-    spending, spent = log_spending(alpha, budget, 2), 0.0
-    null, levels = np.ones(1), np.full(blocks, math.inf)  # the walk's law at -reach, ..., reach
-    for index in range(blocks):
-        null = np.convolve(null, _signed(ranks, ranks, highest_score(index + 1)))
-        reach = len(null) // 2
-        tail = np.cumsum(null[:reach:-1])
-        level = reach + 1 - int(np.searchsorted(2 * tail, alpha * spending(2 * index + 2) - spent, "right"))
-        if level <= reach:
-            spent += 2 * float(tail[reach - level])
-            null, levels[index] = null[reach - level + 1 : reach + level], level
-    return levels
-
-
-def block_edges(shift: float) -> Numbers:
-    """Return the least |D| of each score where D of the drawn placing is normal about `shift`, and those of the two
-    others about 0, in units of their deviation; then infinity.
-    """
+def _typical_sizes(shift: float, blocks: int, placings: int) -> Numbers:
+    """Return |D| of the placings of typical blocks, the drawn one's first, in the shape of `_quantiles`."""
     (grid, moved), (at_rest, resting) = sizes(shift), sizes(0.0)
-    every = (moved + 2 * np.interp(grid, at_rest, resting, right=1.0)) / 3
-    return np.append(np.interp(STEPS, every, grid), math.inf)
+    found: Numbers = _quantiles(placings)[: max(1, _BLOCKS // blocks), :blocks].copy()
+    found[..., 0] = np.interp(found[..., 0], moved, grid)
+    found[..., 1:] = np.interp(found[..., 1:], resting, at_rest)
+    return found
 
 
-def _followed_blocks(shift: float, alpha: float, budget: int, blocks: int) -> Numbers:
-    """Return the chance after each block with two copies; `shift` is that of the drawn placing.
+@lru_cache(maxsize=256)
+def _walked(shift: float, alpha: float, budget: int, pairs: int, copies: int = 1) -> Numbers:
+    blocks, effect = pairs // copies, shift * math.sqrt(copies)
+    if not blocks:
+        return np.zeros(pairs)
+    every = _typical_sizes(effect, blocks, 2 * copies - 1)
+    curves = [_followed(effect, each, Boundary(alpha, budget, copies=copies)) for each in every]
+    return np.concatenate((np.zeros(copies - 1), np.repeat(np.mean(curves, axis=0), copies)))[:pairs]
 
-    Its score has the law that its rank among all placings has in the end, but for the highest ranks, which come with
-    the blocks.
-    """
-    from scipy.special import ndtr  # noqa: PLC0415  (slow to load)
 
-    edges = block_edges(shift)
-    above, below = np.diff(ndtr(edges - shift)), -np.diff(ndtr(-edges - shift))
-    mass, crossed, chances = np.ones(1), 0.0, np.empty(blocks)
-    for index, level in enumerate(block_levels(alpha, budget, blocks).tolist()):
-        mass = np.convolve(mass, _signed(above, below, highest_score(index + 1)))
-        reach = len(mass) // 2
-        if level <= reach:
-            crossed += float(mass[reach + int(level) :].sum())
-            mass = mass[reach - int(level) + 1 : reach + int(level)]
+def _followed(shift: float, magnitudes_: Numbers, boundary: Boundary) -> Numbers:
+    """Return the chance of having crossed upwards after each of these blocks, given all magnitudes."""
+    chances, scored = np.empty(len(magnitudes_)), Scores()
+    mass, crossed = np.ones(1), 0.0  # of the walk at -reach, ..., reach
+    upward = _upward(shift, magnitudes_)
+    downward = upward * np.exp(-2 * shift * magnitudes_)
+    for index, block in enumerate(magnitudes_.tolist()):
+        scores = scored.add(Placings(tuple(block)))
+        most, width = max(scores), len(mass)
+        moved = np.zeros(width + 2 * most)
+        for score, up, down in zip(scores, upward[index], downward[index], strict=True):
+            moved[most + score : most + score + width] += up * mass
+            moved[most - score : most - score + width] += down * mass
+        mass, reach, level = moved, len(moved) // 2, boundary.step(*scores)
+        if level is not None:
+            crossed += float(mass[reach + level :].sum())
+            mass = mass[max(0, reach - level + 1) : reach + level]
         chances[index] = crossed
         if crossed > 1 - 1e-9:
             chances[index:] = crossed
@@ -209,51 +208,12 @@ def _followed_blocks(shift: float, alpha: float, budget: int, blocks: int) -> Nu
     return chances
 
 
-def _signed(above: Numbers, below: Numbers, most: int) -> Numbers:
-    """Return the law of a score at -most, ..., most from the chances of 1, ..., 31 and of -1, ..., -31."""
-    law = np.concatenate((below[most - 1 :: -1], [0.0], above[:most]))
-    law[0] += below[most:].sum()
-    law[-1] += above[most:].sum()
-    return law
-
-
-@lru_cache(maxsize=256)
-def _walked(shift: float, alpha: float, budget: int, pairs: int, copies: int = 1) -> Numbers:
-    if copies == 2:
-        if pairs < 2:
-            return np.zeros(pairs)
-        of_blocks = _followed_blocks(shift * math.sqrt(2), alpha, budget, pairs // 2)
-        return np.concatenate(([0.0], np.repeat(of_blocks, 2)))[:pairs]
-    return _followed(shift, typical(alpha, budget, pairs))
-
-
-def _followed(shift: float, steps: Sequence[tuple[int, int | None]]) -> Numbers:
-    pairs = len(steps)
-    grid, below = sizes(shift)
-    lean = 1 / (1 + np.exp(-2 * shift * np.interp(_quantiles()[:pairs], below, grid)))
-    middle = sum(score for score, _ in steps) + 1
-    mass = np.zeros(2 * middle + 1)
-    mass[middle] = 1.0
-    low = high = middle
-    crossed, chances = 0.0, np.empty(pairs)
-    for index, ((score, boundary), up) in enumerate(zip(steps, lean, strict=True)):
-        if score:
-            before = mass[low : high + 1].copy()
-            mass[low : high + 1] = 0.0
-            mass[low + score : high + score + 1] += up * before
-            mass[low - score : high - score + 1] += (1 - up) * before
-            low, high = low - score, high + score
-        if boundary is not None:
-            top, bottom = middle + boundary, middle - boundary
-            crossed += float(mass[top : high + 1].sum())
-            mass[top : high + 1] = 0.0
-            mass[low : bottom + 1] = 0.0
-            low, high = max(low, bottom + 1), min(high, top - 1)
-        chances[index] = crossed
-        if low > high or crossed > 1 - 1e-9:
-            chances[index:] = crossed
-            break
-    return chances
+def _upward(shift: float, magnitudes_: Numbers) -> Numbers:
+    """Return the chance that each placing was the drawn one with the sign +1, given the magnitudes of its block."""
+    apart = magnitudes_[:, None, :] - magnitudes_[:, :, None]  # of the others from each
+    together = magnitudes_[:, None, :] + magnitudes_[:, :, None]
+    total: Numbers = (np.exp(np.minimum(shift * apart, _LARGEST)) + np.exp(-shift * together)).sum(axis=2)
+    return 1 / total
 
 
 def sizes(shift: float) -> tuple[Numbers, Numbers]:

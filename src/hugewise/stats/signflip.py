@@ -110,7 +110,7 @@ class Placings(NamedTuple):
 Drawn = float | Placings
 """What a block shows of arm and baseline: the difference of its only pair, or those of all placings."""
 
-COPIES = {math.comb(2 * copies, copies) // 2: copies for copies in (1, 2)}
+COPIES_BY_PLACINGS = {math.comb(2 * copies, copies) // 2: copies for copies in (1, 2)}
 """Copies of each side, by the number of placings up to their signs."""
 
 
@@ -122,7 +122,7 @@ def placings(arm: Sequence[float], baseline: Sequence[float]) -> Drawn:
     of copies, and for more than one failure.
     """
     values, copies = [*arm, *baseline], len(arm)
-    if len(baseline) != copies or copies not in COPIES.values():
+    if len(baseline) != copies or copies not in COPIES_BY_PLACINGS.values():
         raise ValueError(f"a block has one or two copies of either side, not {len(arm)} and {len(baseline)}")
     if sum(map(math.isinf, values)) > 1:
         raise ValueError("more than one failure: show the block pair by pair")
@@ -190,7 +190,7 @@ def rows(drawn: Iterable[Drawn], weights: Iterable[float] | None = None) -> Rows
     """Return a table of these blocks. Raises ValueError on a NaN among them."""
     given = list(drawn)
     if any(isinstance(one, Placings) for one in given):
-        differences = np.full((len(given), max(COPIES)), math.nan)
+        differences = np.full((len(given), max(COPIES_BY_PLACINGS)), math.nan)
         for at, one in enumerate(given):
             several = one.differences if isinstance(one, Placings) else (one,)
             differences[at, : len(several)] = several
@@ -363,7 +363,7 @@ class Boundary:
         """
         if not all(0 <= magnitude <= CAP for magnitude in magnitudes):
             raise ValueError("the magnitude of a score is between 0 and 31")
-        self.pairs += COPIES[len(magnitudes)]
+        self.pairs += COPIES_BY_PLACINGS[len(magnitudes)]
         if any(magnitudes):
             self._walk(magnitudes)
         if self._placings <= _EXACT:
