@@ -17,7 +17,6 @@ pub type Regions = Arc<RwLock<Vec<u64>>>;
 
 /// Of the key of a huge page, which is no page's number.
 const HUGE: u64 = 1 << 36;
-/// Of a page outside of all regions.
 const OUTSIDE: u64 = u64::MAX;
 
 /// All TLBs under all layouts.
@@ -88,17 +87,14 @@ impl Tlb {
         }
     }
 
-    #[inline(always)]
     fn is_huge(&self, place: u64) -> usize {
         usize::from(self.huge.iter().any(|range| (range[0]..range[1]).contains(&place)))
     }
 
-    #[inline(always)]
     fn key(&self, page: u64, huge: usize) -> u64 {
         (page >> self.shifts[huge]) | (HUGE * huge as u64)
     }
 
-    #[inline(always)]
     fn take(&mut self, moves: &[Move], places: &[[u64; 2]]) {
         for (each, &[arriving, leaving]) in moves.iter().zip(places) {
             let (came, left) = (self.is_huge(arriving), self.is_huge(leaving));

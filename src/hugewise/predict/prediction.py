@@ -117,11 +117,8 @@ def predict(
             hint="name fewer machines with --machine, or pages with --policy",
         )
     sizes = sorted({page.bytes.bit_length() - 1 for _, page in chosen if page.bytes >> _REGION})
-    asked: dict[str, Any] = {
-        "configurations": [described[name].configuration(page) for name, page in chosen],
-        "sizes": sizes,
-    }
-    timed: timing.Timing | None
+    asked: dict[str, Any] = {"sizes": sizes}
+    asked["configurations"] = [described[name].configuration(page) for name, page in chosen]
     timed: timing.Timing | None
     if isinstance(runs, timing.Runs) and host is not None:
         traced = trace.run(command, asked | {"laid": runs.asked(described[host[0]])}, begin, runs.environment())

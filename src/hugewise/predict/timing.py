@@ -231,7 +231,9 @@ def judge(
     )
     times: dict[Key, line.Interval] = {}
     own = [each for each in zip(chosen, answer.configurations, strict=True) if each[0][0] == host[0]]
-    for (_, page), counts in own if timing.why is None and fitted is not None else ():
+    if timing.why is not None or fitted is None:
+        return timing, times
+    for (_, page), counts in own:
         seen = own[0][1] if kind == "split" else counts
         walks, hits = seen.lru.misses, seen.l1_misses - seen.lru.misses
         here = (walks, hits, 0) if page.policy == "base" else (0, hits, walks)
