@@ -84,12 +84,13 @@ def test_no_time_where_one_layout_alone_has_misses() -> None:
     assert told.why == "without the layout base no layouts differ in misses"
 
 
-def test_entries_are_what_predicts_better() -> None:
-    # With entries of base pages hits do not change, and a huge page's miss costs less.
+def test_entries_are_what_predicts_better_and_of_base_pages_huge_pages_miss_as_often() -> None:
     skewed = tuple((base**2 // MISSES[0], 1000, 0) for base in MISSES)
-    told, times = judged(*(1 + 5e-8 * each for each in MISSES), laid=(*skewed, *laid(split=True)))
+    split = tuple(zip(MISSES, (1000,) * 5, (0, 1_000_000, 5_000_000, 5_500_000, 8_000_000), strict=True))
+    told, times = judged(*(1 + 5e-8 * base + 1e-8 * huge for base, _, huge in split), laid=(*skewed, *split))
     assert told.entries == "split"
-    assert times == [1.4, 1.0, 1.0]
+    assert told.costs_ns == (50.0, None, 10.0)
+    assert times == [1.4, 1.08, 1.08]  # 2M and 1G: 8 million misses of 10 ns
 
 
 @pytest.mark.parametrize(
