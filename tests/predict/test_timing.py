@@ -74,6 +74,8 @@ def test_no_time_where_a_layout_held_out_lies_outside() -> None:
 def test_no_time_where_intervals_are_wide() -> None:
     told, times = judged(1.4, 1.0, 1.9, 0.8, 1.6)
     assert told.why is not None
+    short, _ = timing.judge(timing.Runs(8 << 20, np.zeros((5, 3))), traced(), HOST, CHOSEN)
+    assert "base too coarsely (0 to 0 s)" in str(short.why)
     assert "too coarsely" in told.why
     assert times == [None, None, None]
 
@@ -95,7 +97,11 @@ def test_entries_are_what_predicts_better_and_of_base_pages_huge_pages_miss_as_o
 
 @pytest.mark.parametrize(
     ("other", "why"),
-    [({"forks": 1}, "it forked, and its children were not traced"), ({"regions": 0}, "its heap could not be laid out")],
+    [
+        ({"forks": 1}, "it forked, and its children were not traced"),
+        ({"regions": 0}, "its heap could not be laid out"),
+        ({"laid": ((1, 2, 3),)}, "its heap could not be laid out"),
+    ],
 )
 def test_no_time_where_the_trace_is_not_of_the_runs(other: dict[str, object], why: str) -> None:
     told, times = judged(1.4, 1.3, 1.2, 1.1, 1.0, **other)

@@ -100,7 +100,8 @@ def predict(
     """
     described = {name: machines.load(name) for name in dict.fromkeys(names or machines.DEFAULT)}
     _check(policies, described.values())
-    trace.emulator(trace.target(command)), trace.plugin()
+    trace.emulator(trace.target(command))  # before the timed runs
+    trace.plugin()
     runs = None if seconds is None else timing.run(command, seconds)
     host = timing.here() if isinstance(runs, timing.Runs) else None
     if host is not None:

@@ -202,9 +202,9 @@ def judge(
     answer, fastest, fits = traced.answer, runs.seconds.min(axis=1), []
     if answer.forks:
         return Timing(why="it forked, and its children were not traced"), {}
-    if traced.status or not answer.regions:
-        return Timing(why="its heap could not be laid out under QEMU"), {}
     kinds: tuple[Entries, ...] = get_args(Entries)
+    if traced.status or not answer.regions or len(answer.laid) != len(kinds) * len(_QUARTERS):
+        return Timing(why="its heap could not be laid out under QEMU"), {}
     for kind, events in zip(kinds, np.array(answer.laid, float).reshape(len(kinds), len(_QUARTERS), 3), strict=True):
         columns = line.columns(events, answer.instructions)
         held = line.held_out(events, runs.seconds, columns)
@@ -250,11 +250,12 @@ def _doubt(layouts: Sequence[Layout]) -> str | None:
         if held is None:
             other.append(f"without the layout {layout.layout} no layouts differ in misses")
             continue
-        ends, off = f"{held.low:.4g} to {held.high:.4g} s", abs(took / held.value - 1)
-        if not held.low <= took <= held.high:
+        ends = f"{held.low:.4g} to {held.high:.4g} s"
+        if held.value > 0 and not held.low <= took <= held.high:
+            off = abs(took / held.value - 1)
             told = f"the layout {layout.layout} took {took:.4g} s, {off:.1%} off what the others predict ({ends})"
             outside.append((off, told))
-        if held.high - held.low > 2 * _WIDEST * held.value:
+        if held.value <= 0 or held.high - held.low > 2 * _WIDEST * held.value:
             told = f"the other layouts predict {layout.layout} too coarsely ({ends})"
             other.append(f"{told}: give more --time, or less other load")
     return max(outside)[1] if outside else next(iter(other), None)
