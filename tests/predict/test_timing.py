@@ -156,7 +156,7 @@ def test_a_run_counts_its_own_time_and_memory_and_leaves_its_input_where_it_was(
             os.close(held)
         assert file.tell() == 10
     assert isinstance(ran, tuple)
-    assert 0 < ran[1] < parse_size("64m")  # less than this process has
+    assert 0 < ran[2] < parse_size("64m")  # less than this process has
     assert ended == "a timed run ended with status 3"
     assert late == "the runs do not end in time: give more --time"
 
@@ -170,7 +170,7 @@ def test_no_time_without_huge_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_no_time_where_the_kernel_refuses_a_layout(monkeypatch: pytest.MonkeyPatch) -> None:
     def once(_: object, layout: str, *others: object) -> object:
-        return (1.0, 1 << 20) if layout == "base" else "the kernel refused the advice, in 1 of 1 processes"
+        return (1.0, 1.0, 1 << 20) if layout == "base" else "the kernel refused the advice, in 1 of 1 processes"
 
     monkeypatch.setattr(timing, "obstacle", lambda _: None)
     monkeypatch.setattr(timing, "_once", once)
@@ -181,13 +181,19 @@ def test_no_time_where_the_kernel_refuses_a_layout(monkeypatch: pytest.MonkeyPat
 def test_the_runs_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     began: list[str] = []
 
-    def once(_: object, layout: str, *others: object) -> tuple[float, int]:
+    def once(_: object, layout: str, *others: object) -> tuple[float, float, int]:
         began.append(layout)
-        return (1.0, 30 << 20)
+        return (0.2 * (len(began) % 2), 1.0 + len(began), 30 << 20)
 
     monkeypatch.setattr(timing, "obstacle", lambda _: None)
     monkeypatch.setattr(timing, "_once", once)
     found = timing.run(["true"], 3600)
     assert isinstance(found, timing.Runs)
     assert (found.heap, found.seconds.shape) == (32 << 20, (5, 20))
+    both = [sum(1.0 + at for at, one in enumerate(began, 1) if at > 1 and one == name) for name in timing._QUARTERS]
+    user = [
+        sum(0.2 * (at % 2) for at, one in enumerate(began, 1) if at > 1 and one == name) for name in timing._QUARTERS
+    ]
+    assert found.seconds.sum(axis=1) == pytest.approx(user)  # the share of all runs
+    assert found.seconds[0, 0] == pytest.approx(3 * user[0] / both[0])
     assert began[1] == began[6 + 4] == "base"  # the second round begins with the second layout

@@ -49,7 +49,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     misses_pki      misses of the second level: page walks
     steps_pki       entries of the page table that walks read
     memory          None for base pages below 64 KiB
-    seconds         CPU time of a run on this host; None: none is predicted
+    seconds         user CPU time of a run on this host; None: none is predicted
     """
 
     machine: str

@@ -60,7 +60,7 @@ def _timed(found: Prediction) -> str:
         return f"No time is predicted: {found.timing.why}."
     errors = [abs(min(each.seconds) / each.predicted.value - 1) for each in found.timing.layouts if each.predicted]
     return (
-        f"CPU time is predicted for this host from {len(errors)} layouts of the heap, each timed "
+        f"User CPU time is predicted for this host from {len(errors)} layouts of the heap, each timed "
         f"{len(found.timing.layouts[0].seconds)} times: each lies in the interval that the others predict, "
         f"{percent(round(max(errors), 3))} off at most."
     )
@@ -72,7 +72,7 @@ def _time(found: Prediction) -> Iterator[doc.Section]:
         return
     title, timed = found.machines[timing.host].title, [row for row in found.rows if row.seconds is not None]
     times = doc.table(
-        "CPU seconds of a run, with all memory in such pages, and the 90% interval",
+        "User CPU seconds of a run, with all memory in such pages, and the 90% interval",
         ("pages", "seconds", "90% interval"),
         [(called(row), *_seconds(row.seconds)) for row in timed],
     )

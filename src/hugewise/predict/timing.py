@@ -1,7 +1,9 @@
-"""CPU time of a program by the pages of its heap: timed runs on layouts, a line through them, and whether it holds.
+"""User CPU time of a program by the pages of its heap: timed runs on layouts, a line through them, and if it holds.
 
 The layouts are base pages, three shares of the heap in huge pages, and all of it. Their runs take turns, so that a
-drift of the machine reaches all of them. A time is given only where the others predict each layout.
+drift of the machine reaches all of them. A time is given only where the others predict each layout. System time is left
+out: huge pages save page faults too. The kernel tells user from system time by ticks, so that the share of all runs of
+a layout counts.
 """
 
 from __future__ import annotations
@@ -53,8 +55,8 @@ Key = tuple[str, str, str]
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """A layout of the heap: CPU seconds of its runs, simulated events, and the time that the others predict (None: they
-    do not tell).
+    """A layout of the heap: user CPU seconds of its runs, simulated events, and the time that the others predict (None:
+    they do not tell).
 
     hits     in the second level of the TLB
     misses   of it: of base pages, and of huge ones
@@ -143,12 +145,12 @@ def run(command: Sequence[str], seconds: float) -> Runs | str:
         first = _once(command, "base", 0, Path(made), end)
         if isinstance(first, str):
             return first
-        heap = _UNIT * -(-first[1] // _UNIT)
+        heap = _UNIT * -(-first[2] // _UNIT)
         layouts, took = list(_QUARTERS), time.monotonic() - begun
         if (_LEAST + 1) * len(layouts) * took > seconds:
             wanted = format_duration((_LEAST + 2) * len(layouts) * took)
             return f"{_LEAST} runs of {len(layouts)} layouts take longer: give some {wanted} (--time)"
-        taken: dict[str, list[float]] = {layout: [] for layout in layouts}
+        taken: dict[str, list[tuple[float, float]]] = {layout: [] for layout in layouts}
         for turn in range(_MOST):
             done = time.monotonic()
             if turn >= _LEAST and end - done < 2 * (done - begun) / turn:
@@ -158,12 +160,15 @@ def run(command: Sequence[str], seconds: float) -> Runs | str:
                 ran = _once(command, layout, heap, Path(made), end)
                 if isinstance(ran, str):
                     return f"{layout}: {ran}"
-                taken[layout].append(ran[0])
-    return Runs(heap, np.array(list(taken.values())))
+                taken[layout].append(ran[:2])
+    user, both = np.moveaxis(np.array(list(taken.values())), 2, 0)
+    return Runs(heap, both * (user.sum(axis=1) / np.maximum(both.sum(axis=1), 1e-9))[:, np.newaxis])
 
 
-def _once(command: Sequence[str], layout: str, heap: int, folder: Path, end: float) -> tuple[float, int] | str:
-    """Run it once, and return CPU seconds and the peak of its memory in bytes; or why the run does not count."""
+def _once(command: Sequence[str], layout: str, heap: int, folder: Path, end: float) -> tuple[float, float, int] | str:
+    """Run it once, and return seconds of user time and of all CPU time, and the peak of its memory in bytes; or why the
+    run does not count.
+    """
     report, treatment = folder / "report", _treatment(layout)
     report.write_bytes(b"")
     given = {**os.environ, **loader.environment(treatment, heap), loader.REPORT: str(report)}
@@ -186,7 +191,8 @@ def _once(command: Sequence[str], layout: str, heap: int, folder: Path, end: flo
     if (why := undelivered(reported(folder), treatment)) is not None:
         return why
     # The peak is never below this process's own, as a child begins as a copy. Pages that were touched bound it too.
-    return used.ru_utime + used.ru_stime, min(used.ru_maxrss << 10, used.ru_minflt * resource.getpagesize())
+    peak = min(used.ru_maxrss << 10, used.ru_minflt * resource.getpagesize())
+    return used.ru_utime, used.ru_utime + used.ru_stime, peak
 
 
 def _treatment(layout: str) -> Treatment:
