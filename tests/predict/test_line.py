@@ -36,6 +36,8 @@ def test_planted_costs_are_found() -> None:
         ((NONE + 7e6, HITS, NONE), (1,)),
         ((MISSES / 1e4, HITS / 1e4, NONE), ()),  # too few to take time
         ((MISSES, MISSES + HITS / 1e4, NONE), (0,)),
+        ((MISSES, HITS / 4, NONE), (0,)),  # hits take less time than misses
+        ((MISSES, NONE, HITS / 4), (0, 2)),
     ],
 )
 def test_only_events_that_change_by_themselves_are_fitted(

@@ -23,6 +23,7 @@ from scipy import stats
 
 LEVEL = 0.9
 _LEAST_CHANGE = 0.02  # of the events that change most between the layouts
+_WEIGHTS = (1.0, 0.1, 1.0)  # a hit in the second level takes some 7 cycles, a walk several times as long
 _LEAST_RATE = 1e-5  # events for each instruction: 100 cycles each would be a thousandth of the time
 
 Numbers = NDArray[np.float64]
@@ -64,7 +65,7 @@ def columns(events: Numbers, instructions: int) -> tuple[int, ...]:
     """Return the events to fit: those that change between the layouts (rows), not as others do, in the order in which
     they stand; so few that lines without one layout have an interval.
     """
-    centred = events - events.mean(axis=0)
+    centred = (events - events.mean(axis=0)) * _WEIGHTS
     largest = float(np.linalg.norm(centred, axis=0).max())
     least = max(_LEAST_CHANGE * largest, _LEAST_RATE * instructions)
     chosen: list[int] = []
