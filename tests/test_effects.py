@@ -79,6 +79,7 @@ BY_PATH = {
     "a new folder of mode 0700 by mkdtemp(3), below the one where that is safe": (
         "clients/host",
         "inspection/verify",
+        "predict/timing",
         "predict/trace",
     ),
     "a device of this host, opened and closed": (
@@ -123,7 +124,10 @@ PROGRAMS = {
         "host/memory_state",
         "host/network",
     ),
-    "the command of the caller under QEMU, with the rights of the caller and by its PATH": ("predict/trace",),
+    "the command of the caller, also under QEMU, with the rights of the caller and by its PATH": (
+        "predict/timing",
+        "predict/trace",
+    ),
     "ssh, of root's own PATH": ("clients/host",),
     "as nobody": (
         "unprivileged",

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hugewise.errors import HugewiseError, UserError
-from hugewise.predict import trace
+from hugewise.predict import timing, trace
 from tests.cli.conftest import Call
 from tests.requirements import need, need_program
 
@@ -21,9 +21,9 @@ SWEEP = """
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
-/* Touches each of 4096 pages of 4 KiB, of two regions of 8 MiB, in turn, ROUNDS times. */
+/* Touches each of 4096 pages of 4 KiB (large: 12288), of two regions of 8 MiB, in turn, ROUNDS times. */
 int main(int argc, char **argv) {
-    long rounds = atol(argv[1]), pages = 4096;
+    long rounds = atol(argv[1]), pages = argc > 2 && argv[2][0] == 'l' ? 12288 : 4096;
     char *at = aligned_alloc(2 << 20, pages << 12);
     if (argc > 2 && argv[2][0] == 'f' && fork() == 0) _exit(0);
     if (argc > 2 && argv[2][0] == 'f') wait(NULL);
@@ -103,6 +103,37 @@ def test_a_file_says_when_counting_begins(sweep: Path, tmp_path: Path, call: Cal
     assert "it is there already" in err
 
 
+def test_timed_runs_and_the_trace_have_the_same_layouts(
+    sweep: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call
+) -> None:
+    monkeypatch.setattr(timing, "text_of", lambda *_: "always [madvise] never")
+    monkeypatch.setattr(timing, "here", lambda: ("zen-3", True))
+    program = tmp_path / "dynamic"
+    subprocess.run([need_program("cc", "gcc"), "-O1", "-o", program, sweep.with_suffix(".c")], check=True)
+    status, out, _ = call(
+        "predict", "--time", "30s", "--machine", "neoverse-n1", "--json", "--", program, "100", "large"
+    )
+    told = json.loads(out)
+    found = told["timing"]
+    assert (status, found["heap_bytes"]) == (0, 56 << 20)  # of 48 MiB and the C library's
+    assert all(len(layout["seconds"]) >= 3 and min(layout["seconds"]) > 0 for layout in found["layouts"])
+    base, quarter, half, most, thp = (layout["misses"][0] for layout in found["layouts"])
+    # 48 MiB from the begin of 56, more than QEMU has room for: a quarter has 14 of these, the second half 20.
+    assert base > 10**6
+    assert [round(48 * (1 - part / base)) for part in (quarter, half, most, thp)] == [14, 20, 34, 48]
+    assert found["host"] in told["machines"]
+    assert found["why"] is None or any(word in found["why"] for word in ("off what the others predict", "coarsely"))
+
+
+def test_a_static_program_has_misses_and_no_time(sweep: Path, call: Call) -> None:
+    status, out, _ = call("predict", "--time", "30s", "--json", "--", sweep, "1")
+    told = json.loads(out)
+    assert (status, told["timing"]["layouts"]) == (0, [])
+    assert "statically linked" in told["timing"]["why"]
+    assert told["rows"][0]["seconds"] is None
+    assert told["rows"][0]["l1_misses_pki"]["low"] > 0
+
+
 def test_children_are_a_told_limit(sweep: Path, call: Call) -> None:
     status, out, _ = call("predict", "--json", "--", sweep, "1", "fork")
     assert status == 0
@@ -137,6 +168,8 @@ def programs(tmp_path: Path) -> Path:
         (("--", "no-such-program"), ("no-such-program: no such program", "name a program on PATH")),
         (("--machine", "zen-9", "--", "true"), ("--machine zen-9: no such machine", "name one of golden-cove")),
         (("--policy", "thp,huge", "--", "true"), ("--policy huge: no page of these machines", "name some of base")),
+        (("--time", "soon", "--", "true"), ("--time soon: not a duration", "write for example 2m")),
+        (("--time", "2m", "--count-from", "x", "--", "true"), ("--time and --count-from", "give one of them")),
         (("--", "./setuid"), ("it is setuid", "trace a copy")),
         (("--", "./old"), ("it is of 32 bits", "trace a program of 64 bits")),
         (("--", "./script"), ("it is a script of /bin/sh", "name its interpreter: /bin/sh ./script")),

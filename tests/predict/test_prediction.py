@@ -5,10 +5,13 @@ from __future__ import annotations
 import io
 
 import pytest
+from msgspec import structs
 
 from hugewise.console import TextConsole
 from hugewise.predict import machines, text
+from hugewise.predict.line import Interval
 from hugewise.predict.prediction import FORMAT, Band, Prediction, limits, rows
+from hugewise.predict.timing import Layout, Timing
 from hugewise.predict.trace import Answer, Counts, Size, Traced, Walks
 from hugewise.report.document import Figure, figures
 from hugewise.report.terminal import show
@@ -112,6 +115,34 @@ def test_a_terminal_of_80_columns_has_the_table_without_escapes() -> None:
     assert "[bold]" in told
     assert told.replace("\n", "").isprintable()
     assert max(map(len, told.splitlines())) <= 80
+
+
+def timed(why: str | None, predicted: Interval | None) -> Prediction:
+    rows = tuple(structs.replace(row, seconds=predicted) for row in prediction().rows)
+    layouts = tuple(Layout(name, (1.05, 1.25), 7, (6, 5), predicted) for name in ("base", "mosaic:0-25%=thp", "thp"))
+    timing = Timing(why=why, host="zen-5", known=False, heap_bytes=8 << 20, entries="split", layouts=layouts)
+    return structs.replace(prediction(), rows=rows, timing=timing)
+
+
+def test_times_are_shown_with_their_intervals_and_the_layouts_behind_them() -> None:
+    out = io.StringIO()
+    console = TextConsole(out)
+    console.width = 80
+    show(text.document(timed(None, Interval(1.0, 0.94, 1.1))), console=console)
+    told = " ".join(out.getvalue().split())
+    assert "from 3 layouts of the heap, each timed 2 times" in told
+    assert "5% off at most" in told
+    assert "2M on 4K 1 0.94 to 1.1" in told
+    assert "AMD Zen 5: not this host's processor" in told
+    assert "entries of huge pages of base pages" in told
+    assert max(map(len, out.getvalue().splitlines())) <= 80
+
+
+def test_without_times_the_reason_stands_there() -> None:
+    found = text.document(timed("it forked", None))
+    assert "No time is predicted: it forked." in str(found.lead)
+    assert [section.key for section in found.sections if section.key in ("time", "layouts")] == ["layouts"]
+    assert "--time 2m" in str(text.document(prediction()).lead)
 
 
 def test_the_figure_has_a_bar_for_each_row() -> None:

@@ -26,6 +26,8 @@ const GAP: usize = 512 << 10;
 const PAGE: usize = 4096;
 /// Farther from its end than this nothing is in the heap that was just begun.
 const NEAR: usize = 1 << 30;
+/// Where the heap cannot grow, as under QEMU's user mode, malloc is to map another one.
+const ELSEWHERE: &[u8] = b"HUGEWISE_LAYOUT_ELSEWHERE";
 const OVERCOMMIT: &core::ffi::CStr = c"/proc/sys/vm/overcommit_memory";
 /// Where the kernel promises no more memory than there is, so much of it is asked for, unless the layout says it.
 const PROMISED: u64 = 1 << 30;
@@ -90,12 +92,14 @@ pub unsafe fn lay_out(libc: &Libc, layout: &Layout, envp: *const *const c_char) 
         let least = size as usize + alignment + GAP;
         let whole = (first as usize + least).next_multiple_of(HUGE as usize) + HUGE as usize / 2 - first as usize;
         // malloc would take another region where the heap cannot grow, and keep to it: so it is tried first.
-        if sbrk(whole as isize) as usize != end {
+        let is_grown = sbrk(whole as isize) as usize == end;
+        if is_grown {
+            sbrk(-(whole as isize));
+        } else if text::variable(envp, ELSEWHERE).is_none() {
             return not(
                 "the heap cannot be made so large: a limit (ulimit -d, -v), overcommit_memory=2, or something in its way",
             );
         }
-        sbrk(-(whole as isize));
         let perturbed = perturbation(envp);
         if perturbed.is_some() {
             mallopt(M_PERTURB, 0); // else it would write to all of the region
@@ -104,7 +108,7 @@ pub unsafe fn lay_out(libc: &Libc, layout: &Layout, envp: *const *const c_char) 
         if let Some(value) = perturbed {
             mallopt(M_PERTURB, value);
         }
-        let Some(from) = made.filter(|from| from + size as usize <= sbrk(0) as usize) else {
+        let Some(from) = made.filter(|from| !is_grown || from + size as usize <= sbrk(0) as usize) else {
             return not("malloc did not let its heap grow");
         };
         hold(sbrk);

@@ -6,12 +6,35 @@ use crate::filter::{BASE, SLOTS};
 use crate::lru::MOST;
 
 /// The configurations to simulate, and the sizes of pages to count memory in.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Default, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ask {
     pub configurations: Vec<Configuration>,
     /// Sizes as powers of two, from 16 (64 KiB).
     pub sizes: Vec<u32>,
+    #[serde(default)]
+    pub laid: Option<Laid>,
+}
+
+/// Layouts of the program's heap, to simulate side by side.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Laid {
+    /// Bytes of a region of the heap.
+    pub heap: u64,
+    /// Of each layout the ranges of a region that are huge pages, in bytes.
+    pub layouts: Vec<Vec<[u64; 2]>>,
+    pub tlbs: Vec<Both>,
+}
+
+/// A TLB for base pages and huge pages.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Both {
+    /// The first level for base pages, and for huge pages; `shared`: it is one.
+    pub l1: [First; 2],
+    pub shared: bool,
+    pub l2: Option<Second>,
 }
 
 /// One TLB for data accesses: two levels of it, and the page walk.
@@ -47,26 +70,45 @@ impl Ask {
     /// Why it cannot be simulated.
     pub fn fault(&self) -> Option<String> {
         let sizes = self.sizes.iter().find(|size| !(16..48).contains(*size));
-        sizes.map(|size| format!("a size of 2^{size} bytes")).or_else(|| {
+        let laid = || Some(format!("a layout: {}", self.laid.as_ref()?.tlbs.iter().find_map(Both::fault)?));
+        sizes.map(|size| format!("a size of 2^{size} bytes")).or_else(laid).or_else(|| {
             self.configurations.iter().enumerate().find_map(|(at, each)| Some(format!("{at}: {}", each.fault()?)))
         })
     }
 }
 
+impl Both {
+    fn fault(&self) -> Option<&'static str> {
+        self.l1.iter().find_map(First::fault).or_else(|| self.l2?.fault())
+    }
+}
+
+fn is_shift(shift: u32) -> bool {
+    (BASE..48).contains(&shift)
+}
+
+impl First {
+    fn fault(&self) -> Option<&'static str> {
+        let good = is_shift(self.shift) && (SLOTS..=MOST).contains(&self.entries);
+        (!good).then_some("the first level has 16 to 250 entries")
+    }
+}
+
+impl Second {
+    fn fault(&self) -> Option<&'static str> {
+        let sets = self.sets.is_power_of_two() && (64..=1 << 16).contains(&self.sets);
+        let good = is_shift(self.shift) && sets && (1..=32).contains(&self.ways);
+        (!good).then_some("the second level has 64 to 65536 sets, a power of two, of 1 to 32 ways")
+    }
+}
+
 impl Configuration {
     fn fault(&self) -> Option<&'static str> {
-        let shift = |shift: u32| (BASE..48).contains(&shift);
-        if !shift(self.l1.shift) || !(SLOTS..=MOST).contains(&self.l1.entries) {
-            return Some("the first level has 16 to 250 entries");
-        }
-        if let Some(l2) = self.l2 {
-            let sets = l2.sets.is_power_of_two() && (64..=1 << 16).contains(&l2.sets);
-            if !shift(l2.shift) || !sets || !(1..=32).contains(&l2.ways) {
-                return Some("the second level has 64 to 65536 sets, a power of two, of 1 to 32 ways");
-            }
+        if let Some(fault) = self.l1.fault().or_else(|| self.l2?.fault()) {
+            return Some(fault);
         }
         let falling = self.walk.windows(2).all(|pair| pair[0] > pair[1]);
-        let walked = (1..=6).contains(&self.walk.len()) && falling && self.walk.iter().all(|&each| shift(each));
+        let walked = (1..=6).contains(&self.walk.len()) && falling && self.walk.iter().all(|&each| is_shift(each));
         let cached = self.cached.len() + 1 == self.walk.len() && self.cached.iter().all(|&each| each <= 4096);
         (!walked || !cached).then_some("a walk has 1 to 6 levels, and a cache for each but the leaf's")
     }
@@ -91,6 +133,10 @@ pub struct Answer {
     pub touched: u64,
     pub sizes: Vec<Size>,
     pub configurations: Vec<Counts>,
+    /// Regions of the heap that were seen.
+    pub regions: usize,
+    /// For each TLB of `Laid`, and each layout: misses of base pages, hits in the second level, misses of huge pages.
+    pub laid: Vec<[u64; 3]>,
 }
 
 /// Memory in pages of one size.

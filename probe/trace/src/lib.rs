@@ -6,6 +6,7 @@
 
 mod ask;
 mod filter;
+mod laid;
 mod lru;
 mod memory;
 #[cfg(not(test))]

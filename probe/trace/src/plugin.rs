@@ -11,10 +11,11 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::ask::{Answer, Ask, Counts};
 use crate::filter::{BASE, Filter, page};
+use crate::laid::Regions;
 use crate::memory::Memory;
 use crate::simulator::Simulator;
 
@@ -28,8 +29,9 @@ const IN_PAGE: u64 = (1 << BASE) - 1;
 const MOST: usize = 1024;
 /// The answer's descriptor: programs look for theirs among the lowest.
 const LOWEST: c_int = 900;
-/// execve and execveat.
-const REPLACING: [(&CStr, [i64; 2]); 2] = [(c"x86_64", [59, 322]), (c"aarch64", [221, 281])];
+/// Of each target execve and execveat, and madvise.
+const CALLS: [(&CStr, [i64; 2], i64); 2] = [(c"x86_64", [59, 322], 28), (c"aarch64", [221, 281], 233)];
+const MADV_HUGEPAGE: u64 = 14;
 
 /// The begin of `qemu_info_t`.
 #[repr(C)]
@@ -86,12 +88,14 @@ struct Given {
     answer: File,
     begin: Option<PathBuf>,
     target: &'static CStr,
+    regions: Regions,
 }
 
 #[derive(Default)]
 struct Sums {
     memory: Memory,
     counts: Vec<Counts>,
+    laid: Vec<[u64; 3]>,
     accesses: u64,
     instructions: u64,
     records: u64,
@@ -161,7 +165,7 @@ fn given(words: Vec<String>, target: &'static CStr) -> Result<Given, String> {
             COUNTING.store(begin.is_none(), Relaxed);
             let path = named("answer=")?;
             let answer = opened(&path).map_err(|error| format!("{path}: {error}"))?;
-            Ok(Given { ask, answer, begin, target })
+            Ok(Given { ask, answer, begin, target, regions: Regions::default() })
         }
     }
 }
@@ -187,7 +191,8 @@ extern "C" fn begins(_: Id, at: c_uint) {
     }
     let Some(given) = GIVEN.get() else { return };
     let before = COUNTING.load(Relaxed).then_some(0);
-    let thread = Thread { filter: Filter::new(), simulator: Simulator::new(&given.ask), instructions: 0, before };
+    let simulator = Simulator::new(&given.ask, given.regions.clone());
+    let thread = Thread { filter: Filter::new(), simulator, instructions: 0, before };
     place.store(Box::into_raw(Box::new(thread)), Relaxed);
 }
 
@@ -205,6 +210,9 @@ extern "C" fn ends(_: Id, at: c_uint) {
     let counts = thread.simulator.counts();
     sums.counts.resize(counts.len(), Counts::default());
     sums.counts.iter_mut().zip(&counts).for_each(|(sum, each)| sum.add(each));
+    let laid = thread.simulator.layouts.counts();
+    sums.laid.resize(laid.len(), [0; 3]);
+    sums.laid.iter_mut().flatten().zip(laid.iter().flatten()).for_each(|(sum, each)| *sum += each);
     sums.memory.add(&thread.simulator.memory);
     sums.accesses += thread.filter.accesses - thread.before.unwrap_or(thread.filter.accesses);
     sums.instructions += thread.instructions;
@@ -284,9 +292,26 @@ extern "C" fn accessed(at: c_uint, info: u32, address: u64, _: *mut c_void) {
     }
 }
 
-extern "C" fn called(_: Id, _: c_uint, number: i64, _: u64, _: u64, _: u64, _: u64, _: u64, _: u64, _: u64, _: u64) {
+extern "C" fn called(
+    _: Id,
+    _: c_uint,
+    call: i64,
+    at: u64,
+    size: u64,
+    what: u64,
+    _: u64,
+    _: u64,
+    _: u64,
+    _: u64,
+    _: u64,
+) {
     let Some(given) = GIVEN.get().filter(|_| !CHILD.load(Relaxed)) else { return };
-    if REPLACING.iter().any(|(target, numbers)| *target == given.target && numbers.contains(&number)) {
+    let Some((_, replacing, madvise)) = CALLS.iter().find(|(target, ..)| *target == given.target) else { return };
+    let is_region = given.ask.laid.as_ref().is_some_and(|laid| laid.heap == size);
+    if call == *madvise && what == MADV_HUGEPAGE && is_region {
+        given.regions.write().unwrap_or_else(PoisonError::into_inner).push(page(at));
+    }
+    if replacing.contains(&call) {
         // Where it succeeds, nothing of this is left; where it fails, the end of the program writes another answer.
         write(given, Answer { replaced: true, ..Answer::default() });
     }
@@ -319,6 +344,8 @@ extern "C" fn leaves(id: Id, _: *mut c_void) {
         touched: sums.memory.touched(),
         sizes: given.ask.sizes.iter().map(|&shift| sums.memory.size(shift)).collect(),
         configurations: sums.counts,
+        regions: given.regions.read().unwrap_or_else(PoisonError::into_inner).len(),
+        laid: sums.laid,
         ..Answer::default()
     };
     write(given, answer);

@@ -51,7 +51,12 @@ impl Sets {
     /// Look a page up, and enter it; true where it was there.
     #[inline(always)]
     pub fn hit(&mut self, page: u64) -> bool {
-        let key = page >> self.shift;
+        self.enter(page >> self.shift)
+    }
+
+    /// The same of an entry by its key.
+    #[inline(always)]
+    pub fn enter(&mut self, key: u64) -> bool {
         let tag = (key >> self.bits) as u32 + 1;
         let from = (key & self.sets) as usize * self.stride;
         let tags = &mut self.tags[from..from + self.stride];

@@ -7,30 +7,32 @@
 
 use crate::ask::{Ask, Counts, First, Walks};
 use crate::filter::{BASE, SLOT_BITS, SLOTS};
+use crate::laid::{Layouts, Regions};
 use crate::lru::Lru;
 use crate::memory::Memory;
 use crate::sets::Sets;
 use crate::walk::Walker;
 
 /// No page: it shares an entry with none, nor with another of its kind.
-const EMPTY: u64 = 1 << 63;
+pub const EMPTY: u64 = 1 << 63;
 
 pub struct Simulator {
     slots: [u64; SLOTS],
     grains: Vec<Grain>,
     seconds: Vec<[Later; 2]>,
     pub memory: Memory,
+    pub layouts: Layouts,
     moves: Vec<Move>,
     feed: fn(&mut Simulator, &[u64]),
 }
 
 /// A page that arrives in the filter, one that leaves it, and the least difference of each to those that stay.
 #[derive(Clone, Copy)]
-struct Move {
-    arrives: u64,
-    leaves: u64,
-    arrives_by: u64,
-    leaves_by: u64,
+pub struct Move {
+    pub arrives: u64,
+    pub leaves: u64,
+    pub arrives_by: u64,
+    pub leaves_by: u64,
 }
 
 struct Grain {
@@ -55,7 +57,7 @@ struct Later {
 }
 
 impl Simulator {
-    pub fn new(asked: &Ask) -> Simulator {
+    pub fn new(asked: &Ask, regions: Regions) -> Simulator {
         let mut grains: Vec<Grain> = Vec::new();
         for (at, each) in asked.configurations.iter().enumerate() {
             grain(&mut grains, each.l1).configurations.push(at);
@@ -68,7 +70,8 @@ impl Simulator {
         };
         let seconds = asked.configurations.iter().map(|each| [later(false)(each), later(true)(each)]).collect();
         let slots = std::array::from_fn(|at| EMPTY | (at as u64) << 40);
-        Simulator { slots, grains, seconds, memory: Memory::default(), moves: Vec::new(), feed: feed() }
+        let layouts = Layouts::new(asked.laid.as_ref(), regions);
+        Simulator { slots, grains, seconds, memory: Memory::default(), layouts, moves: Vec::new(), feed: feed() }
     }
 
     /// Take records in.
@@ -102,6 +105,7 @@ impl Simulator {
             self.memory.touch(moved.arrives);
             self.moves.push(moved);
         }
+        self.layouts.take(&self.moves);
         for grain in &mut self.grains {
             grain.take(&self.moves);
             for level in &grain.firsts {

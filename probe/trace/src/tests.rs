@@ -1,7 +1,8 @@
 //! The filter and the simulator against a reference that looks at every access and uses lists alone.
 
-use crate::ask::{Answer, Ask, Configuration, Counts, First, Second, Walks};
+use crate::ask::{Answer, Ask, Both, Configuration, Counts, First, Laid, Second, Walks};
 use crate::filter::{BASE, Filter, page};
+use crate::laid::Regions;
 use crate::memory::Memory;
 use crate::sets::Random;
 use crate::simulator::Simulator;
@@ -132,7 +133,7 @@ fn trace(random: &mut Random, length: usize) -> Vec<u64> {
 }
 
 fn simulated(asked: &Ask, addresses: &[u64], batch: usize) -> (Simulator, Filter) {
-    let (mut simulator, mut filter) = (Simulator::new(asked), Filter::new());
+    let (mut simulator, mut filter) = (Simulator::new(asked, Regions::default()), Filter::new());
     for &address in addresses {
         if filter.access(page(address)) || filter.records.len() >= batch {
             simulator.feed(&filter.records);
@@ -148,7 +149,7 @@ fn ten_thousand_random_cases_are_as_the_reference_has_them() {
     let mut random = Random::new();
     let (mut misses, mut walks) = (0, 0);
     for case in 0..2500 {
-        let asked = Ask { configurations: (0..4).map(|_| configuration(&mut random)).collect(), sizes: vec![] };
+        let asked = Ask { configurations: (0..4).map(|_| configuration(&mut random)).collect(), ..Ask::default() };
         assert_eq!(asked.fault(), None);
         let length = number(&mut random, 100, 1200);
         let addresses = trace(&mut random, length);
@@ -167,9 +168,68 @@ fn ten_thousand_random_cases_are_as_the_reference_has_them() {
     );
 }
 
+/// Misses by lists alone: base pages outside of what is huge in the region from `from` on.
+fn laid_reference(asked: &Both, from: u64, huge: &[[u64; 2]], addresses: &[u64]) -> [u64; 3] {
+    let mut firsts = [List::default(), List::default()];
+    let mut sets = vec![List::default(); asked.l2.map_or(0, |l2| l2.sets)];
+    let mut counts = [0; 3];
+    for &address in addresses {
+        let place = address.wrapping_sub(from);
+        let kind = usize::from(huge.iter().any(|range| range[0] <= place && place < range[1]));
+        let (shift, list) = (asked.l1[kind].shift, if asked.shared { 0 } else { kind });
+        let key = (address >> shift) | (kind as u64) << 60;
+        if firsts[list].enter(key, asked.l1[list].entries) {
+            continue;
+        }
+        let set = asked.l2.map(|l2| (((address >> shift) % l2.sets as u64) as usize, l2.ways));
+        let hit = set.is_some_and(|(set, ways)| sets[set].enter(key, ways));
+        counts[if hit { 1 } else { 2 * kind }] += 1;
+    }
+    counts
+}
+
+#[test]
+fn layouts_are_as_the_reference_has_them() {
+    let mut random = Random::new();
+    let (mut base, mut large) = (0, 0);
+    for case in 0..1000 {
+        let heap = 8u64 << 20;
+        let quarters: [&[[u64; 2]]; 4] = [&[], &[[0, 1]], &[[2, 4]], &[[0, 1], [3, 4]]];
+        let layouts: Vec<Vec<_>> =
+            quarters.iter().map(|ranges| ranges.iter().map(|r| r.map(|e| e * heap / 4)).collect()).collect();
+        let first = |random: &mut Random, shift| First { shift, entries: number(random, 16, 40) };
+        let tlbs: Vec<Both> = (0..2)
+            .map(|_| Both {
+                l1: [12, [12, 21][random.below(2)]].map(|shift| first(&mut random, shift)),
+                shared: random.below(2) == 0,
+                l2: (random.below(8) > 0).then(|| Second { shift: 12, sets: 64, ways: number(&mut random, 1, 6) }),
+            })
+            .collect();
+        let asked = Ask { laid: Some(Laid { heap, layouts: layouts.clone(), tlbs }), ..Ask::default() };
+        assert_eq!(asked.fault(), None);
+        let length = number(&mut random, 100, 1500);
+        let from = 64u64 << 20;
+        let inside = |(at, address): (usize, u64)| if at % 4 == 0 { address } else { from + address % heap };
+        let addresses: Vec<u64> = trace(&mut random, length).into_iter().enumerate().map(inside).collect();
+        let regions = Regions::default();
+        regions.write().unwrap().push(page(from));
+        let (mut simulator, mut filter) = (Simulator::new(&asked, regions), Filter::new());
+        addresses.iter().for_each(|&address| assert!(!filter.access(page(address))));
+        filter.records.chunks(number(&mut random, 1, 100)).for_each(|some| simulator.feed(some));
+        let tlbs = &asked.laid.as_ref().unwrap().tlbs;
+        let expected =
+            tlbs.iter().flat_map(|tlb| layouts.iter().map(|huge| laid_reference(tlb, from, huge, &addresses)));
+        let expected: Vec<_> = expected.collect();
+        assert_eq!(simulator.layouts.counts(), expected, "case {case}: {tlbs:?}");
+        base += expected.iter().map(|each| each[0]).sum::<u64>();
+        large += expected.iter().map(|each| each[2]).sum::<u64>();
+    }
+    assert!(base > 500_000 && large > 20_000, "{base} and {large} walks: the cases are weak");
+}
+
 fn one(l1: First, l2: Option<Second>, walk: &[u32], cached: &[usize]) -> Ask {
     let configuration = Configuration { l1, l2, walk: walk.to_vec(), cached: cached.to_vec() };
-    Ask { configurations: vec![configuration], sizes: vec![16, 21] }
+    Ask { configurations: vec![configuration], sizes: vec![16, 21], laid: None }
 }
 
 /// 100 pages of 4 KiB, in order, three times.
@@ -297,7 +357,7 @@ fn a_trace_gives_the_counts_that_it_gave() {
         cached: [4, 16, 32][..walk.len() - 1].to_vec(),
         walk,
     });
-    let asked = Ask { configurations: configurations.collect(), sizes: vec![] };
+    let asked = Ask { configurations: configurations.collect(), ..Ask::default() };
     let counts = simulated(&asked, &addresses, 4096).0.counts();
     let told = counts.iter().map(|each| (each.l1_misses, each.lru.misses, each.random.misses, each.lru.steps));
     let expected = [

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from hugewise.errors import UserError
+from hugewise.quantity import parse_duration
 from hugewise.visible import printable, say, say_json
 
 _SUCH = "hugewise predict -- ./prog"
@@ -31,6 +32,11 @@ _SUCH = "hugewise predict -- ./prog"
     help="Count only what comes after FILE is there: of a server, touch FILE when it is filled.",
 )
 @click.option(
+    "--time",
+    "time_",
+    help="Time it too, in runs on layouts of its heap that take so long at most, such as 2m.",
+)
+@click.option(
     "--output",
     type=click.Path(file_okay=False, path_type=Path),
     help="Write the report into this folder: HTML, figure.",
@@ -42,13 +48,14 @@ def predict(
     *,
     policy: str | None,
     begin: Path | None,
+    time_: str | None,
     output: Path | None,
     as_json: bool,
 ) -> None:
     """Predict TLB misses and page-walk steps of a program on machines and with page sizes that are not here.
 
     COMMAND runs once, unmodified, under QEMU's user mode (qemu-user): a program of x86-64 or arm64. Its output goes to
-    stderr. The run takes some tens of times as long as usual.
+    stderr. The run takes some tens of times as long as usual. With --time it runs 16 times or more without QEMU before.
     """
     from hugewise.predict.prediction import predict as trace  # noqa: PLC0415  (each verb pays only for what it uses)
     from hugewise.predict.text import document  # noqa: PLC0415
@@ -59,8 +66,14 @@ def predict(
 
     if not command:
         raise UserError("no program to trace", hint=_SUCH)
+    if begin is not None and time_ is not None:
+        raise UserError("--time and --count-from: a timed run is one from begin to end", hint="give one of them")
+    try:
+        seconds = None if time_ is None else parse_duration(time_)
+    except ValueError as error:
+        raise UserError(f"--time {time_}: {error}", hint="write for example 2m") from None
     policies = [] if policy is None else [name.strip() for name in policy.split(",")]
-    found = trace(command, machines, policies, begin)
+    found = trace(command, machines, policies, begin, seconds)
     told = document(found)
     if as_json:
         say_json(found)

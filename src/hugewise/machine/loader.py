@@ -461,6 +461,9 @@ LAYOUT = "HUGEWISE_LAYOUT"
 REPORT = "HUGEWISE_LAYOUT_REPORT"
 """The variable that names a file to which the library appends a line of JSON for each process."""
 
+ELSEWHERE = "HUGEWISE_LAYOUT_ELSEWHERE"
+"""The variable under which malloc maps another heap where its own (brk) cannot grow: under QEMU's user mode."""
+
 LIBRARY = "HUGEWISE_LAYOUT_LIBRARY"
 """The variable that names another library than the one beside this Python."""
 

@@ -6,13 +6,14 @@ many entries the page-walk caches have (half of what is assumed, up to twice), a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from hugewise.errors import UserError
-from hugewise.predict import machines, trace
+from hugewise.predict import line, machines, timing, trace
 from hugewise.predict.machines import Machine, Page
 
 FORMAT = 1
@@ -48,6 +49,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     misses_pki      misses of the second level: page walks
     steps_pki       entries of the page table that walks read
     memory          None for base pages below 64 KiB
+    seconds         user CPU time of a run on this host; None: none is predicted
     """
 
     machine: str
@@ -58,10 +60,15 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     misses_pki: Band
     steps_pki: Band
     memory: Memory | None
+    seconds: line.Interval | None = None
 
 
 class Prediction(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of one traced run. `limits`: accesses and programs that the trace did not see, in sentences."""
+    """Result of one traced run.
+
+    limits   accesses and programs that the trace did not see, in sentences
+    timing   of runs on this host; None: it was not asked for
+    """
 
     format: int
     command: tuple[str, ...]
@@ -77,17 +84,28 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[Row, ...]
     machines: dict[str, Machine]
     limits: tuple[str, ...]
+    timing: timing.Timing | None = None
 
 
 def predict(
-    command: Sequence[str], names: Sequence[str] = (), policies: Sequence[str] = (), begin: Path | None = None
+    command: Sequence[str],
+    names: Sequence[str] = (),
+    policies: Sequence[str] = (),
+    begin: Path | None = None,
+    seconds: float | None = None,
 ) -> Prediction:
     """Trace the command once, and return misses and steps on the named machines (none: `machines.DEFAULT`) for base
-    pages and those of the policies (none: all); counted from when the file `begin` is there. Raises UserError,
-    HugewiseError.
+    pages and those of the policies (none: all); counted from when the file `begin` is there. With `seconds` for timed
+    runs also times on this host. Raises UserError, HugewiseError.
     """
     described = {name: machines.load(name) for name in dict.fromkeys(names or machines.DEFAULT)}
     _check(policies, described.values())
+    trace.emulator(trace.target(command))  # before the timed runs
+    trace.plugin()
+    runs = None if seconds is None else timing.run(command, seconds)
+    host = timing.here() if isinstance(runs, timing.Runs) else None
+    if host is not None:
+        described.setdefault(host[0], machines.load(host[0]))
     chosen = [
         (name, page)
         for name, machine in described.items()
@@ -100,8 +118,15 @@ def predict(
             hint="name fewer machines with --machine, or pages with --policy",
         )
     sizes = sorted({page.bytes.bit_length() - 1 for _, page in chosen if page.bytes >> _REGION})
-    asked = {"configurations": [described[name].configuration(page) for name, page in chosen], "sizes": sizes}
-    traced = trace.run(command, asked, begin)
+    asked: dict[str, Any] = {"sizes": sizes}
+    asked["configurations"] = [described[name].configuration(page) for name, page in chosen]
+    timed: timing.Timing | None
+    if isinstance(runs, timing.Runs) and host is not None:
+        traced = trace.run(command, asked | {"laid": runs.asked(described[host[0]])}, begin, runs.environment())
+        timed, times = timing.judge(runs, traced, host, chosen)
+    else:
+        traced = trace.run(command, asked, begin)
+        timed, times = timing.Timing(why=runs) if isinstance(runs, str) else None, {}
     answer = traced.answer
     if len(answer.configurations) != len(chosen):
         raise UserError(
@@ -119,9 +144,10 @@ def predict(
         records=answer.records,
         threads=answer.threads,
         touched_bytes=answer.touched << 12,
-        rows=tuple(rows(chosen, answer)),
+        rows=tuple(rows(chosen, answer, times)),
         machines=described,
         limits=limits(traced, described.values()),
+        timing=timed,
     )
 
 
@@ -132,7 +158,9 @@ def _check(policies: Iterable[str], described: Iterable[Machine]) -> None:
             raise UserError(f"--policy {policy}: no page of these machines", hint=f"name some of {', '.join(known)}")
 
 
-def rows(chosen: Sequence[tuple[str, Page]], answer: trace.Answer) -> Iterable[Row]:
+def rows(
+    chosen: Sequence[tuple[str, Page]], answer: trace.Answer, times: Mapping[timing.Key, line.Interval] | None = None
+) -> Iterable[Row]:
     """Yield a row for each machine, base page and name of a page, over its variants; in the order of `chosen`."""
     grouped: dict[tuple[str, str, str], list[tuple[Page, trace.Counts]]] = {}
     for (machine, page), counts in zip(chosen, answer.configurations, strict=True):
@@ -151,6 +179,7 @@ def rows(chosen: Sequence[tuple[str, Page]], answer: trace.Answer) -> Iterable[R
             misses_pki=_band([each.misses for each in walks], answer.instructions),
             steps_pki=_band([step for each in walks for step in each.steps], answer.instructions),
             memory=_memory(page, sizes.get(page.bytes.bit_length() - 1), answer.touched),
+            seconds=(times or {}).get((machine, granule, name)),
         )
 
 

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
+from hugewise.predict.line import Interval
 from hugewise.predict.prediction import Band, Prediction, Row
 from hugewise.report import document as doc
 from hugewise.report.figures.theme import WIDTH, chart
@@ -23,10 +24,11 @@ def document(found: Prediction) -> doc.Document:
         title=f"Prediction: {told}",
         lead=(
             doc.Line(f"One traced run: {seen}. Rates are per thousand instructions."),
-            doc.Line("No time is predicted: walks overlap with other work. hugewise advise measures time.", quiet=True),
+            doc.Line(_timed(found), quiet=True),
         ),
         sections=(
             *(_machine(found, name) for name in found.machines),
+            *_time(found),
             doc.Section("Walk steps", (_figure(found),), key="steps", nav="steps"),
             doc.Section(
                 "What the trace did not see", (doc.Points(found.limits),), key="limits", nav="limits", brief=True
@@ -49,6 +51,51 @@ def _machine(found: Prediction, name: str) -> doc.Section:
         [_cells(row) for row in rows],
     )
     return doc.Section(found.machines[name].title, (table,), key=name, nav=name, brief=True)
+
+
+def _timed(found: Prediction) -> str:
+    if found.timing is None:
+        return "No time is predicted: walks overlap with other work. Runs on this host tell (--time 2m)."
+    if found.timing.why is not None:
+        return f"No time is predicted: {found.timing.why}."
+    errors = [abs(min(each.seconds) / each.predicted.value - 1) for each in found.timing.layouts if each.predicted]
+    return (
+        f"User CPU time is predicted for this host from {len(errors)} layouts of the heap, each timed "
+        f"{len(found.timing.layouts[0].seconds)} times: each lies in the interval that the others predict, "
+        f"{percent(round(max(errors), 3))} off at most."
+    )
+
+
+def _time(found: Prediction) -> Iterator[doc.Section]:
+    timing = found.timing
+    if timing is None or timing.host is None:
+        return
+    title, timed = found.machines[timing.host].title, [row for row in found.rows if row.seconds is not None]
+    times = doc.table(
+        "User CPU seconds of a run, with all memory in such pages, and the 90% interval",
+        ("pages", "seconds", "90% interval"),
+        [(called(row), *_seconds(row.seconds)) for row in timed],
+    )
+    layouts = doc.table(
+        "Layouts of the heap: seconds of the fastest run; what the other layouts predict; simulated hits in the "
+        "second level, and its misses of base pages and of huge pages",
+        ("layout", "seconds", "predicted", "90% interval", "hits", "4K misses", "2M misses"),
+        [
+            (each.layout, f"{min(each.seconds):.4g}", *_seconds(each.predicted), each.hits, *each.misses)
+            for each in timing.layouts
+        ],
+    )
+    stands = "this host's processor" if timing.known else "not this host's processor, and the nearest that is described"
+    reach = "of their own size" if timing.entries == "whole" else "of base pages, as under a hypervisor without them"
+    told = f"Simulated is {title}: {stands}. What predicts better: entries of huge pages {reach}."
+    if timed:
+        blocks = (times, doc.Line(told, quiet=True))
+        yield doc.Section("CPU time on this host", blocks, key="time", nav="time", brief=True)
+    yield doc.Section("Layouts that were run", (layouts,), key="layouts", nav="layouts")
+
+
+def _seconds(found: Interval | None) -> tuple[str, str]:
+    return (NOTHING, NOTHING) if found is None else (f"{found.value:.4g}", f"{found.low:.4g} to {found.high:.4g}")
 
 
 def _cells(row: Row) -> tuple[str, ...]:

@@ -68,6 +68,8 @@ class Answer(msgspec.Struct, frozen=True):
     touched: int
     sizes: tuple[Size, ...]
     configurations: tuple[Counts, ...]
+    regions: int = 0
+    laid: tuple[tuple[int, int, int], ...] = ()
 
 
 class Traced(NamedTuple):
@@ -139,9 +141,14 @@ def emulator(machine: str) -> str:
     return found
 
 
-def run(command: Sequence[str], asked: Mapping[str, Any], begin: Path | None = None) -> Traced:
+def run(
+    command: Sequence[str],
+    asked: Mapping[str, Any],
+    begin: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Traced:
     """Run the command once under QEMU, and return what the plugin says; with `begin` only of what comes after that file
-    is there. Raises UserError, HugewiseError.
+    is there. `environment` is that of the layout library, for the program. Raises UserError, HugewiseError.
     """
     if begin is not None and begin.exists():
         raise UserError(f"--count-from {begin}: it is there already", hint="remove it; make it when the load begins")
@@ -150,8 +157,16 @@ def run(command: Sequence[str], asked: Mapping[str, Any], begin: Path | None = N
     assert path is not None
     with tempfile.TemporaryDirectory(prefix="hugewise-predict-") as folder:
         given = words(library, Path(folder), asked, begin)
+        # QEMU itself does not load the library. It has little room for a heap (brk).
+        own = dict(environment or {})
+        preload = ["-E", f"LD_PRELOAD={own.pop('LD_PRELOAD')}", "-E", f"{loader.ELSEWHERE}=1"] if own else []
         begun = time.monotonic()
-        done = subprocess.run([qemu, "-0", command[0], "-plugin", given, path, *command[1:]], check=False, stdout=2)
+        done = subprocess.run(
+            [qemu, *preload, "-0", command[0], "-plugin", given, path, *command[1:]],
+            check=False,
+            stdout=2,
+            env={**os.environ, **own},
+        )
         seconds = time.monotonic() - begun
         return Traced(_read(Path(folder, _ANSWER), command[0], done.returncode), done.returncode, seconds, qemu)
 
