@@ -60,9 +60,9 @@ bench: .venv/ready
 torture: .venv/ready
 	.venv/bin/python -m tools.torture
 
-# Simulates the promises that verdicts rest on: some 25 minutes of CPU.
+# Simulates the promises that verdicts rest on: some 25 minutes of CPU, hours with LONG=1.
 verify-statistics: .venv/ready
-	.venv/bin/python -m tools.verification
+	.venv/bin/python -m tools.verification $(if $(LONG),--long)
 
 docs: .venv/ready
 	.venv/bin/python -m tools.reference

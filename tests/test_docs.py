@@ -1,8 +1,5 @@
 """The documents hold: links lead somewhere, studies, policies and figures of statistics are those that there are."""
 
-import contextlib
-import io
-import math
 import re
 import shlex
 from pathlib import Path
@@ -126,20 +123,6 @@ def test_every_reason_why_pages_are_missing_is_explained() -> None:
 
 
 CONCEPTS = Path(__file__).parents[1] / "docs/concepts"
-
-
-def test_the_example_prints_what_the_page_shows() -> None:
-    page = (CONCEPTS / "sequential.md").read_text(encoding="utf-8")
-    code, shown = re.findall(r"```(?:python|text)\n(.*?)```", page, re.DOTALL)
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        exec(compile(code, "sequential.md", "exec"), {})  # noqa: S102  (our own page)
-    assert printed.getvalue() == shown
-    shift = math.log(1.01) / math.hypot(0.01, 0.01)
-    half, most = (
-        power.pairs_for_assurance(shift, power.KNOWN, 0.01, chance=chance, budget=150) for chance in (0.5, 0.9)
-    )
-    assert f"by pair {half}, nine in ten by pair {most}" in page.replace("\n", " ")
 
 
 def test_the_floor_of_pairs_on_the_page() -> None:

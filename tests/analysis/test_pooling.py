@@ -91,6 +91,22 @@ def test_classes_are_weighed_by_the_fleet_and_judged_together(summaries: list[Ho
     assert {one.verdict for one in fleet.evidence} == {"better"}
 
 
+@pytest.mark.parametrize(("product", "verdict"), [(199.0, "undecided"), (201.0, "better")])
+def test_the_product_of_e_values_is_held_against_the_error_rate(
+    product: float, verdict: str, summaries: list[HostSummary]
+) -> None:
+    """Two nulls at 1%, one of them with the value 0: the adjusted value is half of the product."""
+    hosts = []
+    for one in summaries[:2]:
+        evidence = known(one.evidence)
+        comparisons = [
+            msgspec.structs.replace(each, larger=0.0, smaller=math.sqrt(product)) for each in evidence.comparisons
+        ]
+        evidence = msgspec.structs.replace(evidence, comparisons=tuple(comparisons))
+        hosts.append(msgspec.structs.replace(one, evidence=evidence))
+    assert pooled(hosts, "aa").strata[0].evidence[0].verdict == verdict
+
+
 def test_one_host_of_a_class_speaks_for_itself(summaries: list[HostSummary]) -> None:
     found = pooled(summaries, "aab")
     first, alone = found.strata

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ville import AsymptoticCS
 
 from hugewise.report.reasons import in_words
-from hugewise.stats.campaign import Campaign, interval, ratio_of_means
+from hugewise.stats.campaign import Campaign, bound, interval, ratio_of_means
 from tests.build import known
 
 Row = npt.NDArray[np.float64]
@@ -118,6 +118,7 @@ def test_ratio_of_means_ends_where_the_linearised_differences_meet_the_bound() -
     found = known(ratio_of_means(arm.tolist(), baseline.tolist(), 0.05))
     for end in found[1:]:
         linear = arm - end * baseline
+        assert linear.sum() ** 2 == pytest.approx(bound(400, 0.05) * (linear**2).sum(), rel=1e-9)
         theirs = AsymptoticCS(alpha=0.05, t_opt=500, min_samples=100, intersect=False).fit(linear)
         low, high = theirs.interval()
         sd_free = (high - low) / 2 / np.std(linear, ddof=1)

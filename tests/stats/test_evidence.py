@@ -166,6 +166,13 @@ def test_values_multiply_within_strata_and_over_all() -> None:
     assert found[ALL][0].adjusted == pytest.approx((2400 + 2 + 0.5 + 0.01 + 0.005) / 5)
 
 
+@pytest.mark.parametrize(("smaller", "verdict"), [(119.0, "undecided"), (121.0, "better")])
+def test_over_strata_the_value_that_decides_is_that_of_the_whole_family(smaller: float, verdict: str) -> None:
+    """Six nulls at 5%, all other values 0: the adjusted value is a sixth, and 20 decides."""
+    found = over_strata({"a": [run(1, 0.0, smaller)], "b": [run(2, 0.0, 0.0)]}, 0.05)
+    assert found["a"][0].verdict == verdict
+
+
 def test_one_stratum_is_not_counted_twice() -> None:
     found = over_strata({"a": [run(1, 0.1, 30)]}, 0.05)
     assert found["a"] == found[ALL]

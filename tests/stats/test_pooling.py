@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy.stats import chi2, norm
 
 from hugewise.stats import pooling, stopping
 from hugewise.stats.pooling import FEWEST, HostEstimate, Hosts, OverHosts, TypicalEffect
@@ -168,6 +169,17 @@ def test_chances_and_ends_say_the_same() -> None:
     assert known(hosts.chance_below(low)) == pytest.approx(0.05, abs=1e-6)
     assert known(hosts.chance_below(high)) == pytest.approx(0.95, abs=1e-6)
     assert known(hosts.chance_below(-9)) < 1e-4
+
+
+def test_a_spread_of_zero_counts_a_quarter() -> None:
+    """With equal errors the spread at which Q is q has a closed form: tau^2 = squares / q - error^2, or 0."""
+    estimates, error = np.array([0.0, 0.01, 0.02, -0.005, 0.025]), 0.013
+    squares = float(((estimates - estimates.mean()) ** 2).sum())
+    variances = np.maximum(0.0, squares / chi2.isf((np.arange(100_000) + 0.5) / 100_000, 4) - error**2)
+    assert 0.3 < np.mean(variances == 0) < 0.7
+    chances = norm.cdf((0.02 - estimates.mean()) / np.sqrt(variances + (variances + error**2) / 5))
+    expected = np.average(chances, weights=np.where(variances > 0, 1.0, 0.25))
+    assert Hosts(estimates.tolist(), [error] * 5).chance_below(0.02) == pytest.approx(expected, abs=2e-3)
 
 
 def test_few_hosts_say_little() -> None:

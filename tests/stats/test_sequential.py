@@ -499,6 +499,19 @@ def test_an_arm_that_never_gets_its_pages_is_not_measured_to_the_end() -> None:
     assert made.comparison().ratio is None
 
 
+def test_it_takes_no_pair_beyond_the_budget_though_what_is_judged_goes_on() -> None:
+    made = methods(unjudged=["mthp-64k"], budget={"blocks": 20})
+    for each in drawn({"base": 0.0, "thp": 0.0, "mthp-64k": 0.0}, 3, 24):
+        lacking = [
+            attempt("thp", 1.0, block=each.number, delivered=False) if one.arm == "thp" and each.number == 3 else one
+            for one in each.attempts
+        ]
+        for method in made:
+            method.observe(block(each.number, *lacking))
+    assert (of(made, "thp").n, of(made, "mthp-64k").n) == (20, 20)
+    assert made[1].decision().status == "stop"
+
+
 def played(blocks: Iterable[Block], *, planned: int = 200, alpha: float = 0.01, margin: float = 0.005) -> Sequential:
     made = Sequential(STREAM_CONTRAST, planned=planned, alpha=alpha, margin=margin)
     for played_block in blocks:

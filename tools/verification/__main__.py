@@ -18,7 +18,7 @@ from tools.verification import suite
 @click.option("--check", "checks", multiple=True, metavar="NAME", help="Only this check (can be repeated).")
 @click.option("--power", is_flag=True, help="Only the power replay, as --check power.")
 @click.option("--seed", type=int, help="Seed of all random streams (default: 1).")
-@click.option("--streams", type=int, help="Null streams of each noise family (default: 2000).")
+@click.option("--streams", type=int, help="Null streams of each noise family (default: 1000).")
 @click.option("--replays", type=int, help="Replays of each published benchmark (default: 400).")
 @click.option("--repeats", type=int, help="Repeats of each coverage case (default: 1000).")
 @click.option("--blocks", type=int, help="Streams of blocks of each case through the whole method (default: 200).")

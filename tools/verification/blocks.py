@@ -241,9 +241,12 @@ NULLS: tuple[Null, ...] = (
 def nulls(number: int, seed: int, streams: int) -> Sequence[CheckResult]:
     """Verdicts where no attempt's time hangs on its label, of the method and of its fault on the same streams."""
     case = (*NULLS, LONG)[number]
-    randoms = (generator(seed, "blocks", case.what, stream) for stream in range(max(20, round(streams * case.of))))
+    of = max(20, round(streams * case.of))
+    randoms = (generator(seed, "blocks", case.what, stream) for stream in range(of))
     played = (list(case.scene.blocks(random, case.pairs)) for random in randoms)
-    return _held(case.what, "wrong verdicts", DIRECTIONS, played, case.fault, planned=max(BUDGET, case.pairs))
+    return _held(
+        case.what, "wrong verdicts", DIRECTIONS, played, of=of, fault=case.fault, planned=max(BUDGET, case.pairs)
+    )
 
 
 def equivalence(seed: int, streams: int) -> Sequence[CheckResult]:
@@ -255,7 +258,7 @@ def equivalence(seed: int, streams: int) -> Sequence[CheckResult]:
     ):
         random = generator(seed, "equivalence", what)
         played = (list(draw(random, 300)) for _ in range(streams))
-        findings += _held(what, "called equivalent", ("equivalent",), played, fault)
+        findings += _held(what, "called equivalent", ("equivalent",), played, of=streams, fault=fault)
     return findings
 
 
@@ -383,17 +386,26 @@ def _held(
     said: str,
     wrong: Sequence[Verdict],
     streams: Iterable[Sequence[Block]],
+    *,
+    of: int,
     fault: Made | None,
     **more: Any,
 ) -> list[CheckResult]:
-    """Check how many streams end in wrong verdicts: at most alpha of them, and more than that by the fault."""
-    of = count = planted = 0
+    """Check how many `of` the streams end in wrong verdicts: at most alpha of them, and more than that by the fault,
+    which plays them until it is seen.
+    """
+    most = limit(ALPHA, of)
+    count = planted = played = 0
     for blocks in streams:
-        of += 1
         count += _ran(Sequential, blocks, **more).decision().verdict in wrong
-        planted += fault is not None and _ran(fault, blocks, **more).decision().verdict in wrong
-    found = [_share(f"{what}: {said}", count, of, limit(ALPHA, of))]
-    return found if fault is None else [*found, _caught(f"{what}: {fault.name}", planted, of, limit(ALPHA, of))]
+        if fault is not None and planted <= most * of:
+            played += 1
+            planted += _ran(fault, blocks, **more).decision().verdict in wrong
+    found = [_share(f"{what}: {said}", count, of, most)]
+    if fault is not None:
+        seen, required = f"{planted} of the first {played}", f"> {math.floor(most * of)} of {of}"
+        found.append(CheckResult("blocks", f"{what}: {fault.name} (planted)", seen, required, planted > most * of))
+    return found
 
 
 def _share(case: str, count: int, of: int, most: float) -> CheckResult:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 from unittest import mock
@@ -33,7 +33,7 @@ from tools.verification import studies
 from tools.verification.block_streams import CONTRAST, pair
 from tools.verification.blocks import limit, play
 from tools.verification.candidate import CheckResult, Task
-from tools.verification.generators import generator
+from tools.verification.generators import autoregression, generator
 from tools.verification.studies import Edge, comparisons, run_of, study_of
 
 
@@ -69,10 +69,13 @@ def _of_places(method: str, count: int, noise: float, alpha: float = 0.01) -> Ca
     return lambda random: comparisons(run_of(study, _places(random, count, noise)))[0].verdict in DIRECTIONS
 
 
-def _equivalent(random: Generator) -> bool:
-    made = Sequential(CONTRAST, planned=2000, alpha=0.01, margin=0.02)
-    found = play(made, _closed(*_stalls(random, 300, 0.05, 0.8))).decision()
-    return found.verdict == "equivalent" and _of_mean(found.reason)
+def _equivalent(share: float, longer: float, margin: float) -> Callable[[Generator], bool]:
+    def wrong(random: Generator) -> bool:
+        made = Sequential(CONTRAST, planned=2000, alpha=0.01, margin=margin)
+        found = play(made, _closed(*_stalls(random, 300, share, longer))).decision()
+        return found.verdict == "equivalent" and _of_mean(found.reason)
+
+    return wrong
 
 
 def _mean(random: Generator) -> bool:
@@ -89,8 +92,11 @@ def _analyzed(random: Generator, arm: Numbers, baseline: Numbers, *, coin: bool 
     place, block = 2.0 * np.arange(count), np.arange(count)
     over = Series("arm", CONTRAST.metric, np.exp(arm), "file", order=place + ~first, block=block)
     under = replace(over, arm="base", values=np.exp(baseline), order=place + first)
-    plan = AnalysisPlan(margin=0.02, randomised=True)
-    return comparing.compare(over, under, (arm_figures(over, 0.99), arm_figures(under, 0.99)), plan, 0.01)
+    return _compared(over, under, AnalysisPlan(margin=0.02, randomised=True), 0.01)
+
+
+def _compared(over: Series, under: Series, plan: AnalysisPlan, alpha: float) -> ExternalComparison:
+    return comparing.compare(over, under, (arm_figures(over, 0.99), arm_figures(under, 0.99)), plan, alpha)
 
 
 def _elsewhere(random: Generator) -> bool:
@@ -101,6 +107,19 @@ def _elsewhere(random: Generator) -> bool:
 def _always_second(random: Generator) -> bool:
     times = 0.001 * random.standard_normal((2, 60))
     return _analyzed(random, times[0] + 0.01, times[1], coin=False).verdict != "none"
+
+
+def _turned(random: Generator) -> bool:
+    times = 0.002 * random.standard_normal((2, 90))
+    return studies.astray(_analyzed(random, times[0] + np.where(np.arange(90) < 30, -0.01, 0.01), times[1]))
+
+
+def _one_after_the_other(random: Generator) -> bool:
+    """All values of the arm before all of the baseline, on a host that drifts."""
+    drift = np.exp(0.02 * autoregression(random, 1, 400, 0.99)[0])
+    over = Series("arm", CONTRAST.metric, drift[:200], "file", order=np.arange(200.0))
+    under = replace(over, arm="base", values=drift[200:], order=np.arange(200.0, 400.0))
+    return _compared(over, under, AnalysisPlan(margin=0.02), 0.05).verdict != "none"
 
 
 def _half_the_boots() -> AbstractContextManager[Any]:
@@ -124,37 +143,76 @@ def _no_look_at_the_order() -> AbstractContextManager[Any]:
     return mock.patch.object(comparing, "_coin", lambda *_: iter(()))
 
 
+def _welch_claims() -> AbstractContextManager[Any]:
+    welch = comparing._welch
+
+    def claiming(*given: Any) -> dict[str, Any]:
+        own = welch(*given)
+        return own if own["low"] < 1 < own["high"] else own | {"verdict": "better"}
+
+    return mock.patch.object(comparing, "_welch", claiming)
+
+
 EDGES: tuple[Edge, ...] = (
     Edge("exact: a count that hangs on its place", _of_places("exact", 12, 0.0), _half_the_boots, "half the boots"),
     Edge(
         "exact, alpha 0.0011: the same", _of_places("exact", 14, 0.0, 0.0011), _half_the_boots, "half the boots", 0.0011
     ),
-    Edge("fixed-n, 3 blocks: the second place is slower", _of_places("fixed-n", 3, 0.0001), _no_coins, "no coins"),
-    Edge("fixed-n, 5 blocks: the same", _of_places("fixed-n", 5, 0.0001), _no_coins, "no coins"),
-    Edge("equivalent within 2%: +80% in 5% of runs, of the mean", _equivalent, _no_tail, "no tail"),
+    *(
+        Edge(
+            f"fixed-n, {count} blocks, noise {noise:.2%}: the second place is slower",
+            _of_places("fixed-n", count, noise),
+            _no_coins,
+            "no coins",
+        )
+        for count, noise in ((3, 0.0001), (3, 0.001), (5, 0.0001))
+    ),
+    Edge("equivalent within 2%: +80% in 5% of runs, of the mean", _equivalent(0.05, 0.8, 0.02), _no_tail, "no tail"),
+    Edge("equivalent within 0.5%: +50% in 2% of runs, of the mean", _equivalent(0.02, 0.5, 0.005), _no_tail, "no tail"),
     Edge("end point mean within 0.5%: +50% in 1.5% of runs", _mean, _nothing_unseen, "nothing unseen"),
     Edge("analyze, equivalent within 2%: +300% in 2% of runs, of the mean", _elsewhere, _no_tail, "no tail"),
     Edge("analyze: always second, which is slower", _always_second, _no_look_at_the_order, "no look at the order"),
+    Edge(
+        "analyze: an effect that turns, estimate outside its interval", _turned, studies.no_fit, "no look at it", of=0.1
+    ),
+    Edge("analyze: AAAA..BBBB, which drifts", _one_after_the_other, _welch_claims, "Welch's interval claims", of=0.2),
     *studies.EDGES,
 )
 
 
 def edge(number: int, seed: int, streams: int) -> Sequence[CheckResult]:
-    """Play a case, and its fault on the same streams."""
+    """Play a case, and its fault on the same streams until it is seen."""
     case = EDGES[number]
     streams = max(20, round(case.of * streams))
-    counts = []
-    for changed in (nullcontext, case.fault):
-        with changed():
-            counts.append(sum(case.wrong(generator(seed, "edges", case.what, stream)) for stream in range(streams)))
     most = limit(case.alpha, streams)
-    seen = [f"{count} of {streams} ({count / streams:.4f})" for count in counts]
+    wrong, _ = _count(case, seed, streams)
+    with case.fault():
+        caught, played = _count(case, seed, streams, most * streams)
     return [
-        CheckResult("edges", case.what, seen[0], f"<= {most:.4f}", counts[0] / streams <= most),
         CheckResult(
-            "edges", f"{case.what}: {case.planted} (planted)", seen[1], f"> {most:.4f}", counts[1] / streams > most
+            "edges",
+            case.what,
+            f"{wrong} of {streams} ({wrong / streams:.4f})",
+            f"<= {most:.4f}",
+            wrong / streams <= most,
+        ),
+        CheckResult(
+            "edges",
+            f"{case.what}: {case.planted} (planted)",
+            f"{caught} of the first {played}",
+            f"> {math.floor(most * streams)} of {streams}",
+            caught > most * streams,
         ),
     ]
+
+
+def _count(case: Edge, seed: int, streams: int, enough: float = math.inf) -> tuple[int, int]:
+    """Return how many streams are wrong, and how many were played until more than `enough` were."""
+    wrong = stream = 0
+    while stream < streams and wrong <= enough:
+        wrong += case.wrong(generator(seed, "edges", case.what, stream))
+        stream += 1
+    return wrong, stream
 
 
 def tasks(seed: int, streams: int) -> list[Task]:

@@ -22,7 +22,7 @@ from numpy.random import Generator
 
 from hugewise.analysis import analysis, calibration, combining, pooling
 from hugewise.external import analyze
-from hugewise.external.compare import AnalysisPlan
+from hugewise.external.compare import AnalysisPlan, ExternalComparison
 from hugewise.external.reader import Ask
 from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Deployment, Treatment
@@ -213,6 +213,11 @@ def _effect_turns(random: Generator) -> bool:
     study = study_of(blocks=90, budget='width = "0.1%"')
     arms, baselines = 0.1 * _nulls(random, 90, 1)[0], 0.1 * _nulls(random, 90, 1)[1]
     (one,) = comparisons(many(study, arms + np.where(np.arange(90) < 30, -0.01, 0.01), baselines))
+    return astray(one)
+
+
+def astray(one: Comparison | ExternalComparison) -> bool:
+    """Return whether there is a verdict with an estimate outside its interval."""
     inside = one.ratio is not None and (one.low or 0.0) <= one.ratio <= (one.high or math.inf)
     return one.verdict in DECIDED and not inside
 
@@ -269,7 +274,7 @@ def _loose_end_points() -> AbstractContextManager[Any]:
     return mock.patch.object(family, "EndPoint", _LooseEndPoint)
 
 
-def _no_fit() -> AbstractContextManager[Any]:
+def no_fit() -> AbstractContextManager[Any]:
     return mock.patch.object(PairTests, "fits", lambda *_: True)
 
 
@@ -318,6 +323,6 @@ EDGES: tuple[Edge, ...] = (
         _LOOSE,
         of=0.4,
     ),
-    Edge("an effect that turns: estimate outside its interval", _effect_turns, _no_fit, "no look at it", of=0.1),
+    Edge("an effect that turns: estimate outside its interval", _effect_turns, no_fit, "no look at it", of=0.1),
     Edge("calibration: turns read an effect 1.5% larger", _calibrated, _overlooked, "difference ignored", of=0.4),
 )

@@ -44,7 +44,7 @@ _TASKS: dict[str, Callable[[Options, Candidate], list[Task]]] = {
     "size": lambda of, candidate: enumeration.size_tasks(candidate, of.seed, of.lengths),
     "ledger": lambda of, candidate: enumeration.ledger_tasks(candidate, of.seed, of.ledger),
     "e-process": lambda of, _: enumeration.e_process_tasks(of.seed, 10),
-    "replay": lambda of, candidate: replay.tasks(candidate, of.seed, of.streams, of.pairs),
+    "replay": lambda of, candidate: replay.tasks(candidate, of.seed, of.streams * (2 if of.long else 1), of.pairs),
     "coverage": lambda of, _: coverage.tasks(of.seed, of.repeats),
     "metamorphic": lambda of, candidate: metamorphic.tasks(candidate, of.seed, of.relations),
     "coins": lambda of, _: orders.tasks(of.seed, of.run),
@@ -82,7 +82,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     pilots    simulated pilots of each case of planning
     fleets    simulated fleets of 10 hosts of each case of pooling
     reruns    sequences of runs begun anew, and overviews, of each case; a third as many couples of runs compared
-    long      five times the blocks and reruns, four times the spreads, 1,000 pilots, ten times the fleets and what
+    long      twice the streams, five times the blocks and reruns, four times the spreads, 1,000 pilots, ten times the fleets and what
               needs 20,000 pairs: hours of CPU
     run       a finished run's folder, for the coins
     jobs      processes; 1: this one
@@ -90,7 +90,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     checks: tuple[str, ...] = CHECKS
     seed: int = 1
-    streams: int = 2000
+    streams: int = 1000
     pairs: int = replay.PAIRS
     replays: int = 400
     repeats: int = 1000
