@@ -45,17 +45,17 @@ _TASKS: dict[str, Callable[[Options, Candidate], list[Task]]] = {
     "ledger": lambda of, candidate: enumeration.ledger_tasks(candidate, of.seed, of.ledger),
     "e-process": lambda of, _: enumeration.e_process_tasks(of.seed, 10),
     "replay": lambda of, candidate: replay.tasks(candidate, of.seed, of.streams * (2 if of.long else 1), of.pairs),
-    "coverage": lambda of, _: coverage.tasks(of.seed, of.repeats),
+    "coverage": lambda of, _: coverage.tasks(of.seed, max(of.repeats, 1000) if of.long else of.repeats),
     "metamorphic": lambda of, candidate: metamorphic.tasks(candidate, of.seed, of.relations),
     "coins": lambda of, _: orders.tasks(of.seed, of.run),
     "self-test": lambda of, candidate: selftest.tasks(candidate, of.seed),
     "blocks": lambda of, _: blocks.tasks(of.seed, of.blocks * (5 if of.long else 1), long=of.long),
-    "copies": lambda of, _: copies.tasks(of.seed, 3 * of.blocks // 2 * (5 if of.long else 1)),
-    "edges": lambda of, _: edges.tasks(of.seed, 3 * of.blocks // 2 * (5 if of.long else 1)),
+    "copies": lambda of, _: copies.tasks(of.seed, 3 * of.blocks * (5 if of.long else 1)),
+    "edges": lambda of, _: edges.tasks(of.seed, 3 * of.blocks * (5 if of.long else 1)),
     "stopping": lambda of, _: stopping.tasks(of.seed, of.stops),
     "spread": lambda of, _: dispersion.tasks(of.seed, of.spreads * (4 if of.long else 1)),
     "planning": lambda of, _: planning.tasks(of.seed, max(of.pilots, 1000) if of.long else of.pilots),
-    "screening": lambda of, _: screenings.tasks(of.seed, 2 * of.blocks * (5 if of.long else 1)),
+    "screening": lambda of, _: screenings.tasks(of.seed, 4 * of.blocks * (5 if of.long else 1)),
     "fleet": lambda of, _: fleets.tasks(of.seed, of.fleets * (10 if of.long else 1)),
     "reruns": lambda of, _: reruns.tasks(of.seed, of.reruns * (5 if of.long else 1)),
     "power": lambda of, candidate: power.tasks(candidate, of.seed, of.replays),
@@ -76,14 +76,15 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     lengths   of the vectors whose sign vectors are all tried
     ledger    pairs of the vectors whose ledger is recomputed
     relations streams of each family for the metamorphic checks
-    blocks    streams of closed blocks of each case that are played through the whole method; twice as many screenings
+    blocks    streams of closed blocks of each case that are played through the whole method; three times as many of copies
+              and edges, four times as many screenings
     stops     streams of each case of the correction for stopping
     spreads   streams of each case of the test of spread
     pilots    simulated pilots of each case of planning
     fleets    simulated fleets of 10 hosts of each case of pooling
     reruns    sequences of runs begun anew, and overviews, of each case; a third as many couples of runs compared
-    long      twice the streams, five times the blocks and reruns, four times the spreads, 1,000 pilots, ten times the fleets and what
-              needs 20,000 pairs: hours of CPU
+    long      twice the streams, five times the blocks and reruns, four times the spreads, 1,000 pilots and repeats, ten times
+              the fleets, and what needs 20,000 pairs: hours of CPU
     run       a finished run's folder, for the coins
     jobs      processes; 1: this one
     """
@@ -93,11 +94,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     streams: int = 1000
     pairs: int = replay.PAIRS
     replays: int = 400
-    repeats: int = 1000
+    repeats: int = 300
     lengths: tuple[int, ...] = (8, 12, 16)
     ledger: int = 1000
     relations: int = 20
-    blocks: int = 200
+    blocks: int = 100
     stops: int = 1000
     spreads: int = 100
     pilots: int = 300

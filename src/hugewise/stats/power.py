@@ -14,7 +14,8 @@ With two copies of each side in a block, the differences of its three placings a
 normal with mean `shift` times sqrt(2), those of the two others with mean 0, in units of their deviation, which is that
 of a pair over sqrt(2). Given the three magnitudes x, a placing was drawn with sign +-1 with a chance in proportion to
 exp(+-shift x). Chances are averaged over 1 to 8 typical sequences: Halton's points (1960, Numer. Math. 2:84), shifted
-at random (Cranley and Patterson 1976, SIAM J. Numer. Anal. 13:904). Pairs are within a block or a tenth of simulations.
+at random (Cranley and Patterson 1976, SIAM J. Numer. Anal. 13:904). Pairs are within a tenth or two blocks of
+simulations.
 
 Assurance. A pilot gives the deviation s of a pair, not sigma, so chances are averaged over sigma = s / sqrt(chi^2_f/f),
 f the pilot's degrees of freedom (O'Hagan, Stevens and Campbell 2005, Pharm. Stat. 4:187), by Gauss-Hermite quadrature
