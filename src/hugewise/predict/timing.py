@@ -11,10 +11,10 @@ from __future__ import annotations
 import math
 import os
 import resource
+import select
 import signal
 import subprocess
 import tempfile
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -175,13 +175,14 @@ def _once(command: Sequence[str], layout: str, heap: int, folder: Path, end: flo
     null, path = subprocess.DEVNULL, programs.which(command[0])
     at = os.lseek(0, 0, os.SEEK_CUR) if _INPUT.is_file() else None
     started = subprocess.Popen(command, executable=path, env=given, stdout=null, stderr=null)
-    timer = threading.Timer(max(end - time.monotonic(), 0), os.kill, (started.pid, signal.SIGKILL))
-    timer.start()
+    handle = os.pidfd_open(started.pid)
     try:
+        select.select([handle], [], [], max(end - time.monotonic(), 0))
+    finally:  # also after Ctrl-C
+        signal.pidfd_send_signal(handle, signal.SIGKILL)  # to a process that has ended this does nothing
+        os.close(handle)
         _, status, used = os.wait4(started.pid, 0)
-    finally:
-        timer.cancel()
-    started.returncode = os.waitstatus_to_exitcode(status)
+        started.returncode = os.waitstatus_to_exitcode(status)
     if at is not None:
         os.lseek(0, at, os.SEEK_SET)  # for the next run
     if time.monotonic() > end:
