@@ -896,6 +896,21 @@ def test_cells_share_the_time(stage: ProcedureRunner) -> None:
     assert (cells.count("one"), cells.count("two")) == (LEAST, 1)
 
 
+@pytest.mark.parametrize("stage", [TIMED.replace("TIME", f"{2 * LEAST + 4}s")], indirect=True)
+def test_arms_in_turns_share_the_time(stage: ProcedureRunner) -> None:
+    """A block of arms that take turns is shorter without one of them: the last arm waits, and the first is decided."""
+    one = cell("one", "thp", "mthp-64k", together=True, kind="interleaved")
+    judging = [
+        Sequential(Contrast("one", arm, "base", LOWER), planned=40, alpha=0.01, margin=0.01)
+        for arm in ("thp", "mthp-64k")
+    ]
+    stage.conduct([one], {("one", "thp"): 0, ("one", "mthp-64k"): 0}, beside=judging)
+    attempts = Counter(len(block.attempts) for block in stage.folder.read().blocks)
+    assert attempts == {3: 1, 2: LEAST}
+    (told,) = (event.text for event in stage.events if isinstance(event, progress.BudgetMessage))
+    assert "one (mthp-64k) waits until the others are decided" in told
+
+
 @pytest.mark.parametrize("stage", [TIMED.replace("TIME", f"{2 * LEAST + 8}s")], indirect=True)
 def test_what_waits_has_the_time_of_a_cell_that_is_given_up(stage: ProcedureRunner) -> None:
     stage.script = all_failing(stage, "one")

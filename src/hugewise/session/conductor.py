@@ -106,7 +106,7 @@ class BudgetCheck:
         if not known:
             return 0.0
         total = sum(one.seconds for one in known)
-        if cell.together:  # all arms run at once
+        if cell.together and not interleaved(cell.kind):  # all arms run at once
             return total / len(known)
         attempts = cell.copies * (1 + arms if cell.at_most is None else min(1 + arms, cell.at_most))
         return total / sum(one.attempts for one in known) * attempts
