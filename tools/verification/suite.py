@@ -76,15 +76,15 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     lengths   of the vectors whose sign vectors are all tried
     ledger    pairs of the vectors whose ledger is recomputed
     relations streams of each family for the metamorphic checks
-    blocks    streams of closed blocks of each case that are played through the whole method; three times as many of copies
-              and edges, four times as many screenings
+    blocks    streams of closed blocks of each case that are played through the whole method; three times as many
+              of copies and edges, four times as many screenings
     stops     streams of each case of the correction for stopping
     spreads   streams of each case of the test of spread
     pilots    simulated pilots of each case of planning
     fleets    simulated fleets of 10 hosts of each case of pooling
     reruns    sequences of runs begun anew, and overviews, of each case; a third as many couples of runs compared
-    long      twice the streams, five times the blocks and reruns, four times the spreads, 1,000 pilots and repeats, ten times
-              the fleets, and what needs 20,000 pairs: hours of CPU
+    long      twice the streams, five times the blocks and reruns, four times the spreads, 1,000 pilots and repeats,
+              ten times the fleets, and what needs 20,000 pairs: hours of CPU
     run       a finished run's folder, for the coins
     jobs      processes; 1: this one
     """
