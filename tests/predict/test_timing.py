@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import resource
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +18,14 @@ from hugewise.predict.prediction import rows
 from hugewise.predict.trace import Traced
 from hugewise.quantity import parse_size
 from tests.predict.test_prediction import CHOSEN, answer, counts
+from tests.wait import until
 
 MISSES = (8_000_000, 6_000_000, 4_000_000, 2_000_000, 0)
 NOISE = np.array([0.0, 0.002, 0.004, 0.01])
 HOST = ("zen-5", True)
+
+
+RAN = timing._Ran(1.0, 1.0, 1 << 20, 9000)
 
 
 def runs(*seconds: float) -> timing.Runs:
@@ -95,6 +101,24 @@ def test_entries_are_what_predicts_better_and_of_base_pages_huge_pages_miss_as_o
     assert times == [1.4, 1.08, 1.08]  # 2M and 1G: 8 million misses of 10 ns
 
 
+def test_a_time_below_zero_is_not_given() -> None:
+    """The program has more misses than its heap: without all of them nothing of its time would be left."""
+    _, times = judged(*(1 + 5e-8 * each - 0.999 for each in MISSES))
+    assert times[1:] == [None, None]
+
+
+def test_pages_that_no_layout_has_get_no_time() -> None:
+    """What a walk of 64K pages costs is not known."""
+    chosen = [("neoverse-n1", page) for page in machines.load("neoverse-n1").page]
+    found = traced(configurations=tuple(counts(8_001_000, 8_000_000, 9) for _ in chosen))
+    _, times = timing.judge(runs(*(1 + 5e-8 * each for each in MISSES)), found, ("neoverse-n1", True), chosen)
+    named = {page.name: page for _, page in chosen if page.granule == "4k"}
+    assert "64K" in named
+    assert {name for _, _, name in times} == {
+        name for name, page in named.items() if name == "4K" or page.bytes >= 2 << 20
+    }
+
+
 @pytest.mark.parametrize(
     ("other", "why"),
     [
@@ -151,12 +175,24 @@ def test_a_run_counts_its_own_time_and_memory_and_leaves_its_input_where_it_was(
             ran = timing._once(["cat"], "base", 0, tmp_path, time.monotonic() + 60)
             ended = timing._once(["sh", "-c", "exit 3"], "base", 0, tmp_path, time.monotonic() + 60)
             late = timing._once(["sleep", "60"], "base", 0, tmp_path, 0)
+            orphan = ["sh", "-c", "sleep 600 & echo $! > child; yes | head -c 1000000"]
+            monkeypatch.chdir(tmp_path)
+            told = timing._once(orphan, "base", 0, tmp_path, time.monotonic() + 60)
         finally:
             os.dup2(held, 0)
             os.close(held)
         assert file.tell() == 10
     assert isinstance(ran, tuple)
-    assert 0 < ran[2] < parse_size("64m")  # less than this process has
+    assert isinstance(told, tuple)  # its output was read, more than a pipe holds
+    stat = Path("/proc", (tmp_path / "child").read_text().strip(), "stat")
+
+    def ended_too() -> bool:
+        with suppress(OSError):
+            return stat.read_text().rpartition(")")[2].split()[0] == "Z"
+        return True
+
+    until(ended_too, "its child ends")
+    assert 0 < ran.peak < parse_size("64m")  # less than this process has
     assert ended == "a timed run ended with status 3"
     assert late == "the runs do not end in time: give more --time"
 
@@ -166,11 +202,16 @@ def test_no_time_without_huge_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loader, "unreached", lambda *_: None)
     monkeypatch.setattr(timing, "text_of", lambda *_: "always madvise [never]")
     assert timing.run(["true"], 60) == "transparent huge pages are off (enabled=never): all layouts would be base pages"
+    monkeypatch.setattr(timing, "text_of", lambda *_: "[always] madvise never")
+    assert str(timing.run(["true"], 60)).startswith("memory outside of its heap is in huge pages, too (enabled=always)")
+    monkeypatch.setattr(timing, "text_of", lambda *_: "always [madvise] never")
+    monkeypatch.setattr(loader, "environment", lambda *_: {"LD_PRELOAD": "/a,b/lib.so"})
+    assert timing.run(["true"], 60) == "QEMU cannot be given an LD_PRELOAD with a comma"
 
 
 def test_no_time_where_the_kernel_refuses_a_layout(monkeypatch: pytest.MonkeyPatch) -> None:
     def once(_: object, layout: str, *others: object) -> object:
-        return (1.0, 1.0, 1 << 20) if layout == "base" else "the kernel refused the advice, in 1 of 1 processes"
+        return RAN if layout == "base" else "the kernel refused the advice, in 1 of 1 processes"
 
     monkeypatch.setattr(timing, "obstacle", lambda _: None)
     monkeypatch.setattr(timing, "_once", once)
@@ -178,12 +219,16 @@ def test_no_time_where_the_kernel_refuses_a_layout(monkeypatch: pytest.MonkeyPat
     assert str(timing.run(["true"], 0)).startswith("3 runs of 5 layouts take longer: give some")
 
 
+FAULTS = 9000 - (32 << 20) // resource.getpagesize() // 4  # huge pages save a quarter of the heap's, the least
+
+
 def test_the_runs_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     began: list[str] = []
 
-    def once(_: object, layout: str, *others: object) -> tuple[float, float, int]:
+    def once(_: object, layout: str, *others: object) -> timing._Ran:
         began.append(layout)
-        return (0.2 * (len(began) % 2), 1.0 + len(began), 30 << 20)
+        faults = 9000 if layout != "thp" else FAULTS
+        return timing._Ran(0.2 * (len(began) % 2), 1.0 + len(began), 30 << 20, faults)
 
     monkeypatch.setattr(timing, "obstacle", lambda _: None)
     monkeypatch.setattr(timing, "_once", once)
@@ -197,3 +242,5 @@ def test_the_runs_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.seconds.sum(axis=1) == pytest.approx(user)  # the share of all runs
     assert found.seconds[0, 0] == pytest.approx(3 * user[0] / both[0])
     assert began[1] == began[6 + 4] == "base"  # the second round begins with the second layout
+    monkeypatch.setattr(timing, "_LEAST_SAVED", 0.26)
+    assert str(timing.run(["true"], 3600)).startswith("its heap was not in huge pages: they saved 2,048 page faults")

@@ -120,8 +120,6 @@ def write(path: Path, data: PageData) -> list[Path]:
     page = path.with_suffix(".md")
     if path.exists():
         read(path)  # only a page's data are replaced
-    if path.with_suffix("").exists() and not made_here(page):
-        raise UserError(f"{path.with_suffix('')} is there, and not a page's", hint="choose another name for the page")
     refuse_others(page)
     try:
         with held_folder(path.parent, "the page") as held:
@@ -147,8 +145,12 @@ def made_here(page: Path) -> bool:
 
 
 def refuse_others(page: Path) -> None:
-    """Raises UserError where a file is there that was not made here: it is somebody's."""
-    if os.path.lexists(page) and not made_here(page):
+    """Raises UserError where the page or the folder of its figures is there and was not made here: it is somebody's."""
+    if made_here(page):
+        return
+    if page.with_suffix("").exists():
+        raise UserError(f"{page.with_suffix('')} is there, and not a page's", hint="choose another name for the page")
+    if os.path.lexists(page):
         raise UserError(
             f"{page} is there, and was not made by hugewise: it is left as it is", hint="write the page elsewhere"
         )

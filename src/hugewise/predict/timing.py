@@ -45,6 +45,8 @@ _QUARTERS: Mapping[str, tuple[int, int]] = {
 _UNIT = 8 << 20  # bytes, of which the heap is a multiple: four huge pages
 _LEAST, _MOST = 3, 20  # runs of a layout
 _WIDEST = 0.25
+_LEAST_SAVED = 0.25  # of the faults that a heap of base pages has
+_HUGE, _READ = 2 << 20, 1 << 16  # bytes
 _ENABLED = "/sys/kernel/mm/transparent_hugepage/enabled"
 _INPUT = Path("/dev/stdin")
 _CORES = {"sapphire-rapids": "golden-cove"}
@@ -55,9 +57,10 @@ Key = tuple[str, str, str]
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """A layout of the heap: user CPU seconds of its runs, simulated events, and the time that the others predict (None:
+    """A layout of the heap: user time of its runs, simulated events, and the time that the others predict (None:
     they do not tell).
 
+    seconds  of each run: its CPU time, times the share of user time in all runs of the layout
     hits     in the second level of the TLB
     misses   of it: of base pages, and of huge ones
     """
@@ -128,8 +131,13 @@ def obstacle(command: Sequence[str]) -> str | None:
         return f"the program is for {target}, and this machine is {machine}"
     if (unreached := loader.unreached(command, _treatment("thp"))) is not None:
         return unreached
-    if "[never]" in (text_of(LocalHost(), _ENABLED) or "[never]"):
+    enabled = text_of(LocalHost(), _ENABLED) or "[never]"
+    if "[never]" in enabled:
         return "transparent huge pages are off (enabled=never): all layouts would be base pages"
+    if "[always]" in enabled:
+        return "memory outside of its heap is in huge pages, too (enabled=always): set enabled to madvise"
+    if "," in loader.environment(_treatment("thp"), _UNIT)["LD_PRELOAD"]:
+        return "QEMU cannot be given an LD_PRELOAD with a comma"
     if _INPUT.is_fifo() or _INPUT.is_socket():
         return "its input is a pipe, which can be read once: give it a file, or < /dev/null"
     return None
@@ -145,12 +153,12 @@ def run(command: Sequence[str], seconds: float) -> Runs | str:
         first = _once(command, "base", 0, Path(made), end)
         if isinstance(first, str):
             return first
-        heap = _UNIT * -(-first[2] // _UNIT)
+        heap = _UNIT * -(-first.peak // _UNIT)
         layouts, took = list(_QUARTERS), time.monotonic() - begun
         if (_LEAST + 1) * len(layouts) * took > seconds:
             wanted = format_duration((_LEAST + 2) * len(layouts) * took)
             return f"{_LEAST} runs of {len(layouts)} layouts take longer: give some {wanted} (--time)"
-        taken: dict[str, list[tuple[float, float]]] = {layout: [] for layout in layouts}
+        taken: dict[str, list[_Ran]] = {layout: [] for layout in layouts}
         for turn in range(_MOST):
             done = time.monotonic()
             if turn >= _LEAST and end - done < 2 * (done - begun) / turn:
@@ -160,27 +168,58 @@ def run(command: Sequence[str], seconds: float) -> Runs | str:
                 ran = _once(command, layout, heap, Path(made), end)
                 if isinstance(ran, str):
                     return f"{layout}: {ran}"
-                taken[layout].append(ran[:2])
-    user, both = np.moveaxis(np.array(list(taken.values())), 2, 0)
+                taken[layout].append(ran)
+    if (why := _not_huge(heap, taken)) is not None:
+        return why
+    user, both = (np.array([[ran[at] for ran in runs] for runs in taken.values()]) for at in (0, 1))
     return Runs(heap, both * (user.sum(axis=1) / np.maximum(both.sum(axis=1), 1e-9))[:, np.newaxis])
 
 
-def _once(command: Sequence[str], layout: str, heap: int, folder: Path, end: float) -> tuple[float, float, int] | str:
-    """Run it once, and return seconds of user time and of all CPU time, and the peak of its memory in bytes; or why the
-    run does not count.
-    """
+class _Ran(NamedTuple):
+    user: float  # seconds
+    both: float  # user and system time
+    peak: int  # bytes
+    faults: int  # pages that were touched
+
+
+def _not_huge(heap: int, taken: Mapping[str, Sequence[_Ran]]) -> str | None:
+    """Return that the heap was no huge pages under `thp`, or None: these save most faults of a heap."""
+    base, huge = (min(ran.faults for ran in taken[layout]) for layout in ("base", "thp"))
+    pages = heap // resource.getpagesize()
+    if base - huge >= _LEAST_SAVED * pages:
+        return None
+    saved = max(base - huge, 0)
+    return f"its heap was not in huge pages: they saved {saved:,} page faults, and its memory has {pages:,} pages"
+
+
+def _once(command: Sequence[str], layout: str, heap: int, folder: Path, end: float) -> _Ran | str:
+    """Run it once, and return what it took; or why the run does not count. It has the input of the traced run."""
     report, treatment = folder / "report", _treatment(layout)
     report.write_bytes(b"")
     given = {**os.environ, **loader.environment(treatment, heap), loader.REPORT: str(report)}
-    null, path = subprocess.DEVNULL, programs.which(command[0])
-    at = os.lseek(0, 0, os.SEEK_CUR) if _INPUT.is_file() else None
-    started = subprocess.Popen(command, executable=path, env=given, stdout=null, stderr=null)
-    handle = os.pidfd_open(started.pid)
+    path, at = programs.which(command[0]), os.lseek(0, 0, os.SEEK_CUR) if _INPUT.is_file() else None
+    # Its output is read, as programs do less where it is /dev/null. Its session ends with it.
+    started = subprocess.Popen(
+        command,
+        executable=path,
+        env=given,
+        stdin=trace.no_terminal(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    assert started.stdout is not None
+    handle, output = os.pidfd_open(started.pid), started.stdout.fileno()
     try:
-        select.select([handle], [], [], max(end - time.monotonic(), 0))
-    finally:  # also after Ctrl-C
-        signal.pidfd_send_signal(handle, signal.SIGKILL)  # to a process that has ended this does nothing
+        waited = [handle, output]
+        while handle in waited and (left := end - time.monotonic()) > 0:
+            ready = select.select(waited, [], [], left)[0]
+            if handle in ready or (output in ready and not os.read(output, _READ)):
+                waited.remove(handle if handle in ready else output)
+    finally:  # also after Ctrl-C; a process that has ended is not gone before it is waited for
+        os.killpg(started.pid, signal.SIGKILL)
         os.close(handle)
+        started.stdout.close()
         _, status, used = os.wait4(started.pid, 0)
         started.returncode = os.waitstatus_to_exitcode(status)
     if at is not None:
@@ -193,7 +232,7 @@ def _once(command: Sequence[str], layout: str, heap: int, folder: Path, end: flo
         return why
     # The peak is never below this process's own, as a child begins as a copy. Pages that were touched bound it too.
     peak = min(used.ru_maxrss << 10, used.ru_minflt * resource.getpagesize())
-    return used.ru_utime, used.ru_utime + used.ru_stime, peak
+    return _Ran(used.ru_utime, used.ru_utime + used.ru_stime, peak, used.ru_minflt)
 
 
 def _treatment(layout: str) -> Treatment:
@@ -209,8 +248,10 @@ def judge(
     answer, fastest, fits = traced.answer, runs.seconds.min(axis=1), []
     if answer.forks:
         return Timing(why="it forked, and its children were not traced"), {}
+    if traced.status:
+        return Timing(why=f"the traced run ended with status {traced.status}"), {}
     kinds: tuple[Entries, ...] = get_args(Entries)
-    if traced.status or not answer.regions or len(answer.laid) != len(kinds) * len(_QUARTERS):
+    if not answer.regions or len(answer.laid) != len(kinds) * len(_QUARTERS):
         return Timing(why="its heap could not be laid out under QEMU"), {}
     for kind, events in zip(kinds, np.array(answer.laid, float).reshape(len(kinds), len(_QUARTERS), 3), strict=True):
         columns = line.columns(events, answer.instructions)
@@ -244,8 +285,12 @@ def judge(
         seen = own[0][1] if kind == "split" else counts
         walks, hits = seen.lru.misses, seen.l1_misses - seen.lru.misses
         here = (walks, hits, 0) if page.policy == "base" else (0, hits, walks)
-        if page.granule == "4k":  # of variants the first is the plain one
-            times.setdefault((host[0], page.granule, page.name), fitted.at(here))
+        found = fitted.at(here)
+        # The layouts have base pages and pages of 2 MiB: what a walk of 64K pages costs is not known. Of variants the
+        # first is the plain one.
+        laid = page.granule == "4k" and (page.policy == "base" or page.bytes >= _HUGE)
+        if laid and found.low > 0 and found.high - found.low <= 2 * _WIDEST * found.value:
+            times.setdefault((host[0], page.granule, page.name), found)
     return timing, times
 
 

@@ -141,6 +141,11 @@ def emulator(machine: str) -> str:
     return found
 
 
+def no_terminal() -> int | None:
+    """Return /dev/null in place of a terminal, for a program that runs more than once."""
+    return subprocess.DEVNULL if os.isatty(0) else None
+
+
 def run(
     command: Sequence[str],
     asked: Mapping[str, Any],
@@ -164,6 +169,7 @@ def run(
         done = subprocess.run(
             [qemu, *preload, "-0", command[0], "-plugin", given, path, *command[1:]],
             check=False,
+            stdin=no_terminal() if environment else None,
             stdout=2,
             env={**os.environ, **own},
         )
