@@ -5,10 +5,11 @@ that (Chernoff and Savage 1958, Ann. Math. Statist. 29:972). `paired.scale` is t
 
 Up to 2,000 pairs: the law of the walk by dynamic programming against the real boundary, with coins that lean (a
 magnitude x has sign +1 with chance 1/(1 + exp(-2 shift x))) over the magnitudes of a typical sequence (quantiles by the
-van der Corput sequence). Beyond: a Brownian motion against b sqrt(n), with b phi(b) exp(-0.583 b/sqrt(n)) = alpha /
-log((N + 1)/n0) (Siegmund 1985, Sequential Analysis, ch. 4 and 10.5), crossed by n with the chance of the boundary's
-tangent, Phi(r - b) + exp(b r - b^2/2) Phi(-r), r = drift sqrt(n) (Ferebee 1982, Z. Wahrsch. 61:309). The number of
-pairs is within 8% (or one pair) of simulations (`tests/stats/test_power.py`).
+van der Corput sequence). Walks have shifts 0.1 sinh(k/5); between two of these the chance's normal score is taken for
+straight. Beyond: a Brownian motion against b sqrt(n), with b phi(b) exp(-0.583 b/sqrt(n)) = alpha / log((N + 1)/n0)
+(Siegmund 1985, Sequential Analysis, ch. 4 and 10.5), crossed by n with the chance of the boundary's tangent,
+Phi(r - b) + exp(b r - b^2/2) Phi(-r), r = drift sqrt(n) (Ferebee 1982, Z. Wahrsch. 61:309). The number of pairs is
+within 8% (or one pair) of simulations (`tests/stats/test_power.py`).
 
 With two copies of each side in a block, the differences of its three placings are independent: that of the drawn one is
 normal with mean `shift` times sqrt(2), those of the two others with mean 0, in units of their deviation, which is that
@@ -26,13 +27,13 @@ units of s; only the spread is averaged.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache, lru_cache
 
 import numpy as np
 
 from hugewise.stats.method import Numbers
-from hugewise.stats.signflip import Boundary, Placings, Scores, first_crossing, magnitudes
+from hugewise.stats.signflip import Boundary, Placings, Scores, first_crossing
 
 MOST = 1_000_000
 """More pairs than this are not forecast."""
@@ -42,9 +43,9 @@ _LEAST_DECLARED = 24
 
 WALKED = 2_000
 """Up to here the walk is followed exactly; beyond it is taken for a Brownian motion."""
-PIECES = (50, 250, WALKED)
+PIECES = (250, WALKED)
 """Numbers of pairs that are followed first, as these often suffice."""
-_SHORT = 400  # pairs up to which walks cost nothing
+_SHORT = {1: 400, 2: 100}  # pairs up to which walks cost little, by copies
 
 
 def declared(fitting: int) -> int:
@@ -128,7 +129,7 @@ def least_own_budget(
     guess = first_enough(lambda n: near(n) >= chance, least, MOST)
     if guess is None or guess > WALKED:
         return guess
-    if guess <= _SHORT:
+    if guess <= _SHORT[copies]:
         return first_enough(lambda n: exact(n) >= chance, least, MOST)
     target = float(ndtr(ndtri(chance) + ndtri(near(guess)) - ndtri(exact(guess))))
     return first_enough(lambda n: near(n) >= target, least, MOST)
@@ -138,6 +139,9 @@ _LARGEST = 700.0  # of what has a finite exponential
 _BASES = (2, 3, 5)  # of the van der Corput sequences, one for each placing
 _SEQUENCES = 8  # of blocks with copies, at most
 _BLOCKS = 600  # of all sequences together: long ones are fewer, as they differ less
+_STRAIGHT, _GRID = 0.1, 0.2  # of the shifts that are followed
+
+Step = tuple[tuple[int, ...], int | None]  # scores of a block's placings, and the boundary after it
 
 
 @cache
@@ -148,28 +152,32 @@ def _quantiles(placings: int) -> Numbers:
     return (points + shifts) % 1
 
 
-def _corput(base: int) -> list[float]:
-    quantiles = []
-    for index in range(1, WALKED + 1):
-        rest, step, quantile = index, 1 / base, 0.0
-        while rest:
-            quantile += step * (rest % base)
-            rest, step = rest // base, step / base
-        quantiles.append(quantile)
+def _corput(base: int) -> Numbers:
+    rest, step, quantiles = np.arange(1, WALKED + 1), 1.0, np.zeros(WALKED)
+    while rest.any():
+        step /= base
+        quantiles += step * (rest % base)
+        rest //= base
     return quantiles
 
 
 @lru_cache(maxsize=64)
-def typical(alpha: float, budget: int, pairs: int) -> tuple[tuple[int, int | None], ...]:
+def typical(alpha: float, budget: int, pairs: int) -> tuple[Step, ...]:
     """Score and boundary of each pair of the typical sequence."""
-    boundary = Boundary(alpha, budget)
-    return tuple((int(score), boundary.step(int(score))) for score in magnitudes(_quantiles(1)[0, :pairs, 0]))
+    return tuple(_steps(_quantiles(1)[0, :pairs], Boundary(alpha, budget)))
+
+
+def _steps(magnitudes: Numbers, boundary: Boundary) -> Iterator[Step]:
+    scored = Scores()
+    for block in magnitudes.tolist():
+        scores = scored.add(Placings(tuple(block)))
+        yield scores, boundary.step(*scores)
 
 
 def _typical_sizes(shift: float, blocks: int, placings: int) -> Numbers:
     """Return |D| of the placings of typical blocks, the drawn one's first, in the shape of `_quantiles`."""
     (grid, moved), (at_rest, resting) = sizes(shift), sizes(0.0)
-    found: Numbers = _quantiles(placings)[: max(1, _BLOCKS // blocks), :blocks].copy()
+    found: Numbers = _quantiles(placings)[: max(1, _BLOCKS // max(1, blocks)), :blocks].copy()
     found[..., 0] = np.interp(found[..., 0], moved, grid)
     found[..., 1:] = np.interp(found[..., 1:], resting, at_rest)
     return found
@@ -177,28 +185,38 @@ def _typical_sizes(shift: float, blocks: int, placings: int) -> Numbers:
 
 @lru_cache(maxsize=256)
 def _walked(shift: float, alpha: float, budget: int, pairs: int, copies: int = 1) -> Numbers:
-    blocks, effect = pairs // copies, shift * math.sqrt(copies)
-    if not blocks:
-        return np.zeros(pairs)
-    every = _typical_sizes(effect, blocks, 2 * copies - 1)
-    curves = [_followed(effect, each, Boundary(alpha, budget, copies=copies)) for each in every]
-    return np.concatenate((np.zeros(copies - 1), np.repeat(np.mean(curves, axis=0), copies)))[:pairs]
+    from scipy.special import ndtr, ndtri  # noqa: PLC0415  (slow to load)
+
+    mark = math.floor(math.asinh(shift / _STRAIGHT) / _GRID)
+    low, high = (_STRAIGHT * math.sinh(_GRID * each) for each in (mark, mark + 1))
+    below, above = (ndtri(_marked(each, alpha, budget, pairs // copies, copies)) for each in (low, high))
+    chances = ndtr(below + (shift - low) / (high - low) * (above - below))
+    return np.concatenate((np.zeros(copies - 1), np.repeat(chances, copies)))[:pairs]
 
 
-def _followed(shift: float, magnitudes_: Numbers, boundary: Boundary) -> Numbers:
+@lru_cache(maxsize=1024)
+def _marked(shift: float, alpha: float, budget: int, blocks: int, copies: int) -> Numbers:
+    """Return the chance after each block, on average over typical sequences, where its normal score is finite."""
+    effect, curves = shift * math.sqrt(copies), list[Numbers]()
+    for each in _typical_sizes(effect, blocks, 2 * copies - 1):
+        own: Iterable[Step] = _steps(each, Boundary(alpha, budget, copies=copies))
+        curves.append(_followed(effect, each, typical(alpha, budget, blocks) if copies == 1 else own))
+    chances: Numbers = np.clip(np.mean(curves, axis=0), 1e-12, 1 - 1e-12)
+    return chances
+
+
+def _followed(shift: float, magnitudes: Numbers, steps: Iterable[Step]) -> Numbers:
     """Return the chance of having crossed upwards after each of these blocks, given all magnitudes."""
-    chances, scored = np.empty(len(magnitudes_)), Scores()
-    mass, crossed = np.ones(1), 0.0  # of the walk at -reach, ..., reach
-    upward = _upward(shift, magnitudes_)
-    downward = upward * np.exp(-2 * shift * magnitudes_)
-    for index, block in enumerate(magnitudes_.tolist()):
-        scores = scored.add(Placings(tuple(block)))
+    chances, mass, crossed = np.empty(len(magnitudes)), np.ones(1), 0.0  # of the walk at -reach, ..., reach
+    upward = _upward(shift, magnitudes)
+    leaning = np.hstack((upward, upward * np.exp(-2 * shift * magnitudes)))[..., None]
+    for index, ((scores, level), lean) in enumerate(zip(steps, leaning, strict=True)):
         most, width = max(scores), len(mass)
         moved = np.zeros(width + 2 * most)
-        for score, up, down in zip(scores, upward[index], downward[index], strict=True):
-            moved[most + score : most + score + width] += up * mass
-            moved[most - score : most - score + width] += down * mass
-        mass, reach, level = moved, len(moved) // 2, boundary.step(*scores)
+        for score, part in zip((*scores, *(-score for score in scores)), lean * mass, strict=True):
+            place = moved[most + score : most + score + width]
+            place += part
+        mass, reach = moved, len(moved) // 2
         if level is not None:
             crossed += float(mass[reach + level :].sum())
             mass = mass[max(0, reach - level + 1) : reach + level]
@@ -209,10 +227,10 @@ def _followed(shift: float, magnitudes_: Numbers, boundary: Boundary) -> Numbers
     return chances
 
 
-def _upward(shift: float, magnitudes_: Numbers) -> Numbers:
+def _upward(shift: float, magnitudes: Numbers) -> Numbers:
     """Return the chance that each placing was the drawn one with the sign +1, given the magnitudes of its block."""
-    apart = magnitudes_[:, None, :] - magnitudes_[:, :, None]  # of the others from each
-    together = magnitudes_[:, None, :] + magnitudes_[:, :, None]
+    apart = magnitudes[:, None, :] - magnitudes[:, :, None]  # of the others from each
+    together = magnitudes[:, None, :] + magnitudes[:, :, None]
     total: Numbers = (np.exp(np.minimum(shift * apart, _LARGEST)) + np.exp(-shift * together)).sum(axis=2)
     return 1 / total
 
@@ -330,12 +348,7 @@ def shift_shown(pairs: int, freedom: float, alpha: float, *, chance: float = 0.9
     """
     if least_pairs(alpha, pairs, copies) is None:
         return None
-    shifts, scores = _response(pairs, alpha, copies)
-
-    def power_of(shift: float) -> float:
-        return math.erfc(-float(np.interp(math.log(shift), shifts, scores)) / math.sqrt(2)) / 2
-
-    return _shown(power_of, freedom, chance, 16.0)
+    return _shown(lambda shift: power(shift, pairs, alpha, copies=copies), freedom, chance, 16.0)
 
 
 @lru_cache(maxsize=256)
@@ -377,19 +390,3 @@ def _undeclared(shift: float, freedom: float, alpha: float, chance: float, copie
         chance=chance,
         copies=copies,
     )
-
-
-@lru_cache(maxsize=16)
-def _response(pairs: int, alpha: float, copies: int) -> tuple[Numbers, Numbers]:
-    """Logarithms of shifts, and the normal score of the chance of a verdict in `pairs` declared pairs at each.
-
-    One table for all spreads; between its shifts the score is taken for straight.
-    """
-    from scipy.special import ndtri  # noqa: PLC0415  (slow to load)
-
-    shifts, chances = [0.3 / math.sqrt(pairs)], list[float]()
-    while True:
-        chances.append(power(shifts[-1], pairs, alpha, copies=copies))
-        if shifts[-1] > 16 or chances[-1] > 1 - 1e-5:
-            return np.log(shifts), ndtri(np.clip(chances, 1e-12, 1 - 1e-12))
-        shifts.append(1.12 * shifts[-1])

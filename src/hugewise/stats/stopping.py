@@ -222,7 +222,7 @@ class _Pairs:
 @lru_cache(maxsize=64)
 def _shares(alpha: float, budget: int, pairs: int) -> Numbers:
     steps = typical(alpha, budget, pairs)
-    sums = np.cumsum([score for score, _ in steps])
+    sums = np.cumsum([scores for scores, _ in steps])
     levels = np.array([math.inf if boundary is None else boundary for _, boundary in steps])
     shares: Numbers = levels / np.maximum(sums, 1)
     return shares - 1e-9  # where all have to agree, the share is 1 whatever the rounding
