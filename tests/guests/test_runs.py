@@ -44,7 +44,7 @@ def check_no_time(attempt: Attempt, own: tuple[Metric, ...]) -> None:
 
 
 def test_a_run_in_guests_counts_and_proves_and_says_no_time(tmp_path: Path) -> None:
-    exact = runs.FAULT.replace("blocks = 2", "blocks = 20").replace("[budget]", 'method = "exact"\n[budget]')
+    exact = runs.FAULT.replace("blocks = 2", "blocks = 20").replace("confidence = 0.9", 'confidence = 0.5\nmethod = "exact"')
     study = hugewise.load(runs.write(tmp_path, exact))
     results = hugewise.run(study, results=tmp_path / "results")
     assert results.state == "finished"
