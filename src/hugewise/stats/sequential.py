@@ -165,6 +165,11 @@ class PairTests:
         """True if "1/(1 + margin) or less" is rejected."""
         return self._above_lower.now().sign > 0
 
+    @property
+    def far_below(self) -> bool:
+        """True if "1/(1 + margin) or more" is rejected."""
+        return self._above_lower.now().sign < 0
+
     def sign(self, theta: float) -> int:
         """Return which way the test of this log-ratio has crossed, 0 where it has not."""
         return verdict(rows(self.pairs.values).less(theta), self._alpha, self._budget, copies=self._copies)
