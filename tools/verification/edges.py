@@ -190,11 +190,9 @@ EDGES: tuple[Edge, ...] = (
     Edge("end point mean within 0.5%: +50% in 1.5% of runs", _mean, _nothing_unseen, "nothing unseen"),
     Edge("analyze, equivalent within 2%: +300% in 2% of runs, of the mean", _elsewhere, _no_tail, "no tail"),
     Edge("analyze: always second, which is slower", _always_second, _no_look_at_the_order, "no look at the order"),
-    Edge(
-        "analyze: an effect that turns, estimate outside its interval", _turned, studies.no_fit, "no look at it", of=0.1
-    ),
+    Edge("analyze: an effect that turns, estimate outside its interval", _turned, studies.no_fit, "no look at it"),
     Edge("analyze: no value of the arm in slow places", _lost_in_slow_places, _lost_are_dropped, "blocks are dropped"),
-    Edge("analyze: AAAA..BBBB, which drifts", _one_after_the_other, _welch_claims, "Welch's interval claims", of=0.2),
+    Edge("analyze: AAAA..BBBB, which drifts", _one_after_the_other, _welch_claims, "Welch's interval claims"),
     *studies.EDGES,
 )
 
