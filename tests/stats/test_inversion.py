@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import math
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hugewise.stats import inversion, signflip
 from hugewise.stats.inversion import Inversion, interval, point
-from hugewise.stats.method import Numbers
+from hugewise.stats.method import Integers, Numbers
 from hugewise.stats.signflip import Boundary
 
 STEP = 1e-4
@@ -113,7 +113,7 @@ def plain_sign(kind: str, theta: float) -> int:
 )
 def test_what_is_remembered_changes_no_end(kind: str, parts: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """To the last digit, also where little may be kept."""
-    monkeypatch.setattr(inversion, "_KEPT", parts)
+    monkeypatch.setattr(signflip, "_after", lru_cache(parts)(signflip._after.__wrapped__))
     values, weights, generator = remembered(kind)
     tests = Inversion(values, 0.01, 200, weights)
     for resolution in (1e-4, 1e-7):
@@ -134,19 +134,19 @@ def test_what_thetas_share_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> 
             steps += 1
             return super().step(*magnitudes)
 
-    monkeypatch.setattr(inversion, "Boundary", Counted)
+    monkeypatch.setattr(signflip, "Boundary", Counted)
+    signflip._after.cache_clear()
     differences = noisy(3, 400, 0.0)
-    judged = 0
+    judged: list[Integers] = []
 
-    class Counting(Inversion):
-        def _judge(self, theta: float) -> int:
-            nonlocal judged
-            judged += 1
-            return super()._judge(theta)
+    def judge(scores: Integers, terms: signflip.Terms) -> int:
+        judged.append(scores)
+        return signflip.judged(scores, terms)
 
-    Counting(differences, 0.01, 400).ends(1e-7)
-    assert judged > 20
-    assert steps < judged * 400 / 2
+    monkeypatch.setattr(inversion, "judged", judge)
+    Inversion(differences, 0.01, 400).ends(1e-7)
+    assert len(judged) > 20
+    assert steps < len(judged) * 400 / 2
 
 
 def test_an_effect_that_turns_leaves_nothing() -> None:

@@ -18,16 +18,16 @@ from tools.verification import suite
 @click.option("--check", "checks", multiple=True, metavar="NAME", help="Only this check (can be repeated).")
 @click.option("--power", is_flag=True, help="Only the power replay, as --check power.")
 @click.option("--seed", type=int, help="Seed of all random streams (default: 1).")
-@click.option("--streams", type=int, help="Null streams of each noise family (default: 1000).")
-@click.option("--replays", type=int, help="Replays of each published benchmark (default: 400).")
+@click.option("--streams", type=int, help="Null streams of each noise family (default: 500).")
+@click.option("--replays", type=int, help="Replays of each published benchmark (default: 200).")
 @click.option("--repeats", type=int, help="Repeats of each coverage case (default: 300).")
 @click.option("--blocks", type=int, help="Streams of blocks of each case through the whole method (default: 100).")
-@click.option("--stops", type=int, help="Streams of each case of the correction for stopping (default: 1000).")
+@click.option("--stops", type=int, help="Streams of each case of the correction for stopping (default: 500).")
 @click.option("--spreads", type=int, help="Streams of each case of the test of spread (default: 100).")
 @click.option("--pilots", type=int, help="Simulated pilots of each case of planning (default: 300).")
 @click.option("--fleets", type=int, help="Simulated fleets of 10 hosts of each case of pooling (default: 100).")
 @click.option(
-    "--reruns", type=int, help="Sequences of runs begun anew of each case of claims over runs (default: 200)."
+    "--reruns", type=int, help="Sequences of runs begun anew of each case of claims over runs (default: 300)."
 )
 @click.option(
     "--long", is_flag=True, help="More streams of blocks, spreads, pilots and fleets, and 20,000 pairs: hours of CPU."

@@ -189,5 +189,5 @@ def tasks(seed: int, repeats: int) -> list[Task]:
     return [
         *(Task(f"reruns: {most} begun anew", begun_anew, (seed, repeats, most)) for most in AGAIN),
         *(Task(f"reruns: {pages} pages", overview, (seed, repeats, pages)) for pages in PAGES),
-        *(Task(f"reruns: spread {spread:g}", two_kinds, (seed, max(20, repeats // 3), spread)) for spread in SPREADS),
+        *(Task(f"reruns: spread {spread:g}", two_kinds, (seed, repeats, spread)) for spread in SPREADS),
     ]

@@ -44,7 +44,7 @@ _TASKS: dict[str, Callable[[Options, Candidate], list[Task]]] = {
     "size": lambda of, candidate: enumeration.size_tasks(candidate, of.seed, of.lengths),
     "ledger": lambda of, candidate: enumeration.ledger_tasks(candidate, of.seed, of.ledger),
     "e-process": lambda of, _: enumeration.e_process_tasks(of.seed, 10),
-    "replay": lambda of, candidate: replay.tasks(candidate, of.seed, of.streams * (2 if of.long else 1), of.pairs),
+    "replay": lambda of, candidate: replay.tasks(candidate, of.seed, of.streams * (4 if of.long else 1), of.pairs),
     "coverage": lambda of, _: coverage.tasks(of.seed, max(of.repeats, 1000) if of.long else of.repeats),
     "metamorphic": lambda of, candidate: metamorphic.tasks(candidate, of.seed, of.relations),
     "coins": lambda of, _: orders.tasks(of.seed, of.run),
@@ -52,13 +52,13 @@ _TASKS: dict[str, Callable[[Options, Candidate], list[Task]]] = {
     "blocks": lambda of, _: blocks.tasks(of.seed, of.blocks * (5 if of.long else 1), long=of.long),
     "copies": lambda of, _: copies.tasks(of.seed, 3 * of.blocks * (5 if of.long else 1)),
     "edges": lambda of, _: edges.tasks(of.seed, 3 * of.blocks * (5 if of.long else 1)),
-    "stopping": lambda of, _: stopping.tasks(of.seed, of.stops),
+    "stopping": lambda of, _: stopping.tasks(of.seed, max(of.stops, 1000) if of.long else of.stops),
     "spread": lambda of, _: dispersion.tasks(of.seed, of.spreads * (4 if of.long else 1)),
     "planning": lambda of, _: planning.tasks(of.seed, max(of.pilots, 1000) if of.long else of.pilots),
-    "screening": lambda of, _: screenings.tasks(of.seed, 4 * of.blocks * (5 if of.long else 1)),
+    "screening": lambda of, _: screenings.tasks(of.seed, 2 * of.blocks * (10 if of.long else 1)),
     "fleet": lambda of, _: fleets.tasks(of.seed, of.fleets * (10 if of.long else 1)),
-    "reruns": lambda of, _: reruns.tasks(of.seed, of.reruns * (5 if of.long else 1)),
-    "power": lambda of, candidate: power.tasks(candidate, of.seed, of.replays),
+    "reruns": lambda of, _: reruns.tasks(of.seed, max(of.reruns, 1000) if of.long else of.reruns),
+    "power": lambda of, candidate: power.tasks(candidate, of.seed, of.replays * (2 if of.long else 1)),
 }
 CHECKS = tuple(_TASKS)
 PieceListener = Callable[[str, int, int], None]
@@ -77,33 +77,33 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     ledger    pairs of the vectors whose ledger is recomputed
     relations streams of each family for the metamorphic checks
     blocks    streams of closed blocks of each case that are played through the whole method; three times as many
-              of copies and edges, four times as many screenings
+              of copies and edges, twice as many screenings
     stops     streams of each case of the correction for stopping
     spreads   streams of each case of the test of spread
     pilots    simulated pilots of each case of planning
     fleets    simulated fleets of 10 hosts of each case of pooling
-    reruns    sequences of runs begun anew, and overviews, of each case; a third as many couples of runs compared
-    long      twice the streams, five times the blocks and reruns, four times the spreads, 1,000 pilots and repeats,
-              ten times the fleets, and what needs 20,000 pairs: hours of CPU
+    reruns    sequences of runs begun anew, overviews, and couples of runs compared, of each case
+    long      twice the replays, four times the streams and spreads, five times the blocks, ten times the screenings
+              and fleets, 1,000 stops, pilots, repeats and reruns, and what needs 20,000 pairs: hours of CPU
     run       a finished run's folder, for the coins
     jobs      processes; 1: this one
     """
 
     checks: tuple[str, ...] = CHECKS
     seed: int = 1
-    streams: int = 1000
+    streams: int = 500
     pairs: int = replay.PAIRS
-    replays: int = 400
+    replays: int = 200
     repeats: int = 300
     lengths: tuple[int, ...] = (8, 12, 16)
     ledger: int = 1000
     relations: int = 20
     blocks: int = 100
-    stops: int = 1000
+    stops: int = 500
     spreads: int = 100
     pilots: int = 300
     fleets: int = 100
-    reruns: int = 200
+    reruns: int = 300
     long: bool = False
     run: Path | None = None
     jobs: int = 0

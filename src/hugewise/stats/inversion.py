@@ -39,15 +39,13 @@ ranks do. An outlier counts for its rank alone. Where the walk is 0 over a stret
 
 from __future__ import annotations
 
-import copy
 import math
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from hugewise.stats.method import Integers, Numbers
-from hugewise.stats.signflip import Boundary, Drawn, rows, signed
+from hugewise.stats.method import Integers
+from hugewise.stats.signflip import Drawn, Terms, first_crossing_of, judged, levels, rows, signed
 
 _FINEST = 1e-10  # log-ratios are given in whole multiples of 1e-9
 
@@ -98,9 +96,6 @@ def _last(holds: Callable[[float], bool], low: float, high: float, step: float) 
 
 
 _CLEARLY = 1.15  # boundaries at two thetas that are looked at differ by up to 12% from pair 300 on, by 4% from 1,000 on
-_PARTS, _LEAST = 16, 32  # that a row of magnitudes is cut into, and pairs of one
-_NONE = 255  # -1 as a byte: the magnitude of a placing that a block does not have
-_KEPT = 256  # parts whose boundaries are kept: 2 MiB at 1,000 pairs, 15 MiB at 24,000
 
 
 def interval(
@@ -150,9 +145,9 @@ class Inversion:
         self.most = float(np.max(finite, initial=0.0)) + beyond
         scores = signed(table.differences)
         self._scored = 0.0, scores  # of the theta that was asked about last: a guess is often followed by its test
-        self._laws = _Laws(alpha, budget, len(values), copies)
-        self._levels = np.concatenate([np.empty(0), *self._laws.along(_sizes(scores))])
-        self._known = {0.0: _first(_first_column(scores).cumsum(), self._levels)}
+        self._terms = Terms(alpha, budget, copies)
+        self._levels = np.concatenate([np.empty(0), *levels(scores, self._terms)])
+        self._known = {0.0: first_crossing_of(_first_column(scores).cumsum(), self._levels)}
 
     def ends(self, resolution: float = 1e-4) -> tuple[float, float]:
         """The ends of C_n, as `interval` has them."""
@@ -167,71 +162,17 @@ class Inversion:
     def sign(self, theta: float) -> int:
         """Return which way the test on D - theta crossed first, 0 if it did not."""
         if theta not in self._known:
-            self._known[theta] = self._judge(theta)
+            self._known[theta] = judged(self._scores(theta), self._terms)
         return self._known[theta]
 
     def guess(self, theta: float, above: float = 1.0) -> int:
         """The sign of the first crossing of `above` times the boundaries at 0, which those at theta come near."""
-        return _first(_first_column(self._scores(theta)).cumsum(), above * self._levels)
+        return first_crossing_of(_first_column(self._scores(theta)).cumsum(), above * self._levels)
 
     def _scores(self, theta: float) -> Integers:
         if self._scored[0] != theta:
             self._scored = theta, signed(self._table.less(theta))
         return self._scored[1]
-
-    def _judge(self, theta: float) -> int:
-        scores, start = self._scores(theta), 0
-        walk = _first_column(scores).cumsum()
-        for levels in self._laws.along(_sizes(scores)):
-            if sign := _first(walk[start : start + len(levels)], levels):
-                return sign
-            start += len(levels)
-        return 0
-
-
-class _Laws:
-    """The boundaries along rows of magnitudes, each as long as `blocks`.
-
-    They hang on the magnitudes up to their block alone, and thetas that lie close have the same ones in most of their
-    first pairs: a search to 1e-7 has 70% of its pairs in common with an earlier theta (400,000 of 570,000, in 13
-    intervals of 700 to 1,000 pairs). So tables are cut into parts, and the boundary after a part is kept by all
-    magnitudes up to there.
-    """
-
-    def __init__(self, alpha: float, budget: int | None, blocks: int, copies: int) -> None:
-        self._fresh = Boundary(alpha, budget, copies=copies)
-        self._part = max(_LEAST, math.ceil(blocks / _PARTS))
-        self._known: OrderedDict[bytes, tuple[Numbers, Boundary]] = OrderedDict()
-
-    def along(self, magnitudes: Integers) -> Iterator[Numbers]:
-        """Yield the levels that a walk has to reach, infinite where none would do, part by part."""
-        table, law = magnitudes.astype(np.uint8), self._fresh
-        for end in range(self._part, len(table) + self._part, self._part):
-            upto = table[:end].tobytes()
-            if upto in self._known:
-                self._known.move_to_end(upto)
-            else:
-                law = copy.copy(law)
-                steps = [law.step(*(a for a in row if a != _NONE)) for row in table[end - self._part : end].tolist()]
-                self._known[upto] = np.array([math.inf if b is None else b for b in steps]), law
-                if len(self._known) > _KEPT:
-                    self._known.popitem(last=False)
-            levels, law = self._known[upto]
-            yield levels
-
-
-def _sizes(scores: Integers) -> Integers:
-    """Return the magnitudes of signed scores; -1 stays, of a placing that a block does not have."""
-    sizes = scores.copy()
-    np.abs(sizes[:, 0], out=sizes[:, 0])
-    return sizes
-
-
-def _first(walk: Integers, levels: Numbers) -> int:
-    crossed = np.abs(walk) >= levels
-    if not crossed.any():
-        return 0
-    return 1 if walk[int(crossed.argmax())] > 0 else -1
 
 
 def _end(tests: Inversion, side: int, step: float, known: float | None = None) -> float:

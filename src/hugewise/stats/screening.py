@@ -180,7 +180,9 @@ class Screening:
     def _by_enough(self, worse: str, better: str) -> bool:
         if (better, worse) not in self._duels:
             return True
-        return self._duels[better, worse].tests.sign(-self._edge(worse)) < 0
+        tests = self._duels[better, worse].tests
+        # The margin beside that arm is no narrower than the baseline's, whose test is at hand.
+        return tests.far_below and tests.sign(-self._edge(worse)) < 0
 
     def _refusals(self) -> set[str]:
         return self.dropped.keys() - self._by.keys()

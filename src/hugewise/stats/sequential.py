@@ -35,6 +35,7 @@ import copy
 import math
 from collections.abc import Iterable, Sequence
 from itertools import groupby
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -113,6 +114,23 @@ class Differences:
         return self._centre[1]
 
 
+_Test = TypeVar("_Test", SignFlip, EProcess)
+
+
+class _Lagging(Generic[_Test]):
+    """A test of these values, less `theta`, which takes in those that are new when it is asked: most never are."""
+
+    def __init__(self, test: _Test, values: Sequence[Drawn], theta: float = 0.0) -> None:
+        self._test, self._values, self._theta, self._taken = test, values, theta, 0
+
+    def now(self) -> _Test:
+        """Return the test after all of the values."""
+        for drawn in self._values[self._taken :]:
+            self._test.add(less(drawn, self._theta))
+        self._taken = len(self._values)
+        return self._test
+
+
 class PairTests:
     """The tests of no difference and of both ends of the margin (log-ratio), each at `alpha` over `budget` pairs, in
     blocks of `copies`.
@@ -122,30 +140,35 @@ class PairTests:
         self._alpha, self._budget, self._margin, self._copies = alpha, budget, margin, copies
         self.pairs = Differences()
         self.test = SignFlip(alpha, budget, copies=copies)
-        self._below_upper = SignFlip(alpha, budget, copies=copies)
-        self._above_lower = SignFlip(alpha, budget, copies=copies)
+        values = self.pairs.values
+        self._below_upper = _Lagging(SignFlip(alpha, budget, copies=copies), values, margin)
+        self._above_lower = _Lagging(SignFlip(alpha, budget, copies=copies), values, -margin)
+        self._evidence = _Lagging(EProcess(), values)
 
     def add(self, drawn: Drawn) -> None:
         """Take what a block shows."""
         self.pairs.values.append(drawn)
         self.test.add(drawn)
-        self._below_upper.add(less(drawn, self._margin))
-        self._above_lower.add(less(drawn, -self._margin))
+
+    @property
+    def evidence(self) -> EProcess:
+        """The e-process of no difference."""
+        return self._evidence.now()
 
     @property
     def below(self) -> bool:
         """True if "arm/baseline is 1 + margin or more" is rejected."""
-        return self._below_upper.sign < 0
+        return self._below_upper.now().sign < 0
 
     @property
     def above(self) -> bool:
         """True if "1/(1 + margin) or less" is rejected."""
-        return self._above_lower.sign > 0
+        return self._above_lower.now().sign > 0
 
     @property
-    def beyond(self) -> int:
-        """1: "at most 1 + margin" is rejected; -1: "at least 1/(1 + margin)" is; 0: neither."""
-        return 1 if self._below_upper.sign > 0 else -1 if self._above_lower.sign < 0 else 0
+    def far_below(self) -> bool:
+        """True if "1/(1 + margin) or more" is rejected."""
+        return self._above_lower.now().sign < 0
 
     def sign(self, theta: float) -> int:
         """Return which way the test of this log-ratio has crossed, 0 where it has not."""
@@ -214,7 +237,6 @@ class Sequential:
         # "smaller"; one and the same until they differ.
         self.usable = self._larger = self._smaller = PairTests(alpha, budget, self._edge, contrast.copies)
         self._average = campaign.Campaign(alpha)
-        self._for_larger = self._for_smaller = EProcess()
         self._spread = Dispersion(alpha, budget)
         self._narrow_at: int | None = None
         self._known: tuple[Verdict, Reason, Reach | None] | None = None
@@ -259,7 +281,7 @@ class Sequential:
             reach=reach,
             tiers=self._tiers(effect),
             warnings=() if unknown is None else (unknown,),
-            **e_values(verdict, self._for_larger.up, self._for_smaller.down),
+            **e_values(verdict, self._larger.evidence.up, self._smaller.evidence.down),
             corrected=self._corrected() if verdict in DIRECTIONS and self.width is None else None,
             spread=self._spread_found(),
             provisional=self._provisional() if verdict == "undecided" and found.low is found.high is None else None,
@@ -304,17 +326,13 @@ class Sequential:
         if kept != usable and self.usable is self._larger:
             self.usable = copy.deepcopy(self._larger)
         if lost and self._smaller is self._larger:
-            self._smaller, self._for_smaller = copy.deepcopy((self._larger, self._for_larger))
+            self._smaller = copy.deepcopy(self._larger)
         known = self._drawn([pair for pair in kept if not pair.lost])
         for drawn in (*known, *([-math.inf] * lost)):
             self._larger.add(drawn)
-            self._for_larger.add(drawn)
         if self._smaller is not self._larger:
             for drawn in (*known, *([math.inf] * lost)):
                 self._smaller.add(drawn)
-                self._for_smaller.add(drawn)
-        for pair in kept:
-            self._spread.add(pair.arm, pair.baseline)
         if self.usable is not self._larger:
             for drawn in self._drawn(usable):
                 self.usable.add(drawn)
@@ -420,6 +438,8 @@ class Sequential:
         return None if self.pairs.failures else self._average.interval()
 
     def _spread_found(self) -> Spread:
+        for pair in self.pairs.kept[self._spread.exact.pairs :]:
+            self._spread.add(pair.arm, pair.baseline)
         spread = self._spread.finding()
         return msgspec.structs.replace(spread, shown=None, pairs=None) if self.pairs.lost else spread
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from functools import cache
 
 from hugewise.model.workload import Workload
 from hugewise.workloads import _micro
@@ -18,7 +19,12 @@ __all__ = ["discover"]
 
 def discover() -> dict[str, Workload]:
     """Return all workloads by name, sorted."""
+    return {workload.name: workload for workload in _every()}
+
+
+@cache
+def _every() -> list[Workload]:
     modules = [info.name for info in pkgutil.iter_modules(__path__) if not info.name.startswith("_")]
     loaded = [importlib.import_module(f"{__name__}.{module}").WORKLOAD for module in modules]
     loaded += _micro.WORKLOADS
-    return {workload.name: workload for workload in sorted(loaded, key=lambda each: str(each.name))}
+    return sorted(loaded, key=lambda each: str(each.name))
