@@ -114,6 +114,14 @@ def _played(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(journal, "JOURNAL", Path("/proc/nowhere/journal.jsonl"))
 
 
+@pytest.fixture(autouse=True)
+def _powered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test cuts the power: what this process syncs is on its way to the disk. Thousands of waits for a disk took
+    minutes. `durable.lasting` sees which files were synced, and in which order.
+    """
+    monkeypatch.setattr(os, "fsync", os.fstat)  # fails for a descriptor that is closed, as fsync does
+
+
 @pytest.fixture
 def reached() -> Iterator[Path]:
     """A folder that every account may enter, as those of pytest are not."""
