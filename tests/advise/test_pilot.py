@@ -44,6 +44,20 @@ def test_a_program_is_described_as_it_is(tmp_path: Path) -> None:
     assert found.same_output is True, "nobody said anything"
 
 
+def test_counters_that_hold_the_faults_of_others_count_where_they_hold_fewest(tmp_path: Path) -> None:
+    shares = iter((0.3, 0.0, 0.9, 0.2))
+    run = [
+        msgspec.structs.replace(each, attempts=tuple(by_counters(one, next(shares)) for one in each.attempts))
+        for each in of((1.0, 1.0), (1.0, 1.0))
+    ]
+    assert judge_pilot(run, tmp_path, 600.0).huge == 0.0
+
+
+def by_counters(one: Attempt, huge: float) -> Attempt:
+    coverage = {"anon:4096": round(1000 * (1 - huge)), "anon:2097152": round(1000 * huge)}
+    return msgspec.structs.replace(one, delivery=delivery(None, coverage=coverage, source="counters"))
+
+
 def test_outputs_that_differ_are_seen(tmp_path: Path) -> None:
     run = of((1.0, 1.0), (1.0, 1.0), (1.0, 1.0))
     for place, one in enumerate(one for each in run for one in each.attempts):

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, median, stdev
 
@@ -47,7 +47,7 @@ class ProgramAsIs(msgspec.Struct, frozen=True, kw_only=True):
     wall_s       median, seconds; block_s: what a pair of runs took with all that is done around it
     sd           standard deviation of log(second/first) of the judged metric over pairs of the same; None where there
                  are too few
-    coverage     mean bytes by `kind:page size`
+    coverage     mean bytes by `kind:page size`; where counters of the machine tell, those of one run
     memory       bytes at its most
     faults       page faults of a run; None where nobody counted them
     same_output  whether every run said the same; None where that is not known
@@ -75,11 +75,7 @@ class ProgramAsIs(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def huge(self) -> float | None:
         """Share of its private memory that is in huge pages; None where no page was seen."""
-        private = {
-            int(name.partition(":")[2]): size for name, size in self.coverage.items() if name.startswith("anon:")
-        }
-        total = sum(private.values())
-        return sum(size for page, size in private.items() if page > _LARGEST_BASE) / total if total else None
+        return _huge(self.coverage)
 
     @property
     def shared(self) -> float | None:
@@ -132,10 +128,18 @@ def judge_pilot(
     logs = [math.log(pair[1] / pair[0]) for pair in pairs if len(pair) == 2 and min(pair) > 0]
     faults = [one.metrics.get("lifetime_faults") for one in ended]
     known = [one for one in faults if one is not None]
+    # Counters of the machine count the faults of other programs too, most of them in the run with the largest share.
+    seen = [one.delivery.coverage for one in ended if one.delivery.source != "counters"] or [
+        min(
+            (one.delivery.coverage for one in ended if one.delivery.coverage),
+            key=lambda pages: _huge(pages) or 0.0,
+            default={},
+        )
+    ]
     coverage: dict[str, float] = {}
-    for one in ended:
-        for name, size in one.delivery.coverage.items():
-            coverage[name] = coverage.get(name, 0.0) + size / len(ended)
+    for of_run in seen:
+        for name, size in of_run.items():
+            coverage[name] = coverage.get(name, 0.0) + size / len(seen)
     return ProgramAsIs(
         runs=len(ended),
         failed=len(failed),
@@ -148,6 +152,13 @@ def judge_pilot(
         same_output=None if service else _same(folder, ended),  # a load tells of its own speed
         **{name: _most(ended, name) for name in ("forked", "executed", "threads", "ended", "shared_bytes")},
     )
+
+
+def _huge(coverage: Mapping[str, float]) -> float | None:
+    """Share of private memory that is in huge pages; None where no page was seen."""
+    private = {int(name.partition(":")[2]): size for name, size in coverage.items() if name.startswith("anon:")}
+    total = sum(private.values())
+    return sum(size for page, size in private.items() if page > _LARGEST_BASE) / total if total else None
 
 
 def never_ran(blocks: Sequence[Block], *, service: bool = False) -> UserError | None:
