@@ -227,7 +227,7 @@ def calibrate(study: Path | None, pairs: int, planted: str, **options: Any) -> N
         found = measure(asked, pairs=pairs, planted=share, listener=listener, **options)
     for line in lines(found):
         say(line)
-    say(f"Runs: {found.runs[0].parent.parent}")
+    say(f"Runs: {found.folder}")
     if not found.passed:
         sys.exit(1)
 
