@@ -1,6 +1,7 @@
 import copy
 import json
 import tomllib
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,11 @@ from hugewise.model.guest import Backing
 from hugewise.plan.plan import Plan, plan
 from hugewise.stats.power import least_pairs
 from hugewise.study import keys
+from hugewise.study.guest import GuestUse
 from hugewise.study.keys import keys_of
 from hugewise.study.load import command_study, load, parse, read
 from hugewise.study.study import Sampling, Study, stored_digest
-from hugewise.study.tables import Budget, PolicyUse
+from hugewise.study.tables import Between, Budget, Design, PolicyUse, Validity
 from tests.build.studies import SIZES, KnobFiles, as_toml, policies, study_data, workloads
 
 DEMO = Path(__file__).parents[2] / "studies" / "demo.toml"
@@ -204,7 +206,7 @@ def test_the_digest_is_of_what_is_said_not_of_how() -> None:
         ({"sampling": {"period": "1ms"}}, "sampling.period", "1ms", "at least 0.01 s"),
         ({"sampling": {"period": "2h"}}, "sampling.period", "2h", "of at most 3600 s"),
         ({"sampling": {"period": True}}, "sampling.period", True, '"20ms"'),
-        ({"sampling": {"idle": "20s"}}, "sampling.idle", "20s", "keys here: period"),
+        ({"sampling": {"idle": "20s"}}, "sampling.idle", "20s", "idle memory is not measured"),
         # Keys that do not agree.
         ({"end_points": ["mean"]}, "end_points", ["mean"], 'write method = "sequential"'),
         ({"unjudged": ["thp"]}, "unjudged", ["thp"], 'write method = "sequential"'),
@@ -219,7 +221,9 @@ def test_the_digest_is_of_what_is_said_not_of_how() -> None:
             "take a policy out of it",
         ),
         ({"design": {"kind": "duet"}}, "design.kind", "duet", 'write kind = "interleaved"'),
-        ({"design": {"kind": "resident"}}, "design.kind", "resident", 'write kind = "interleaved"'),
+        (scaled(design={"kind": "resident"}), "scales.large.design.kind", "resident", 'write kind = "interleaved"'),
+        ({"calibration": {"required": True}}, "calibration", {"required": True}, "no verdict waits for a calibration"),
+        ({"between": {"compact": True}}, "between.compact", True, "memory_age of a workload"),
         ({"design": {"kind": "interleaved", "slots": [0, 1]}}, "design.slots", [0, 1], "remove it"),
         ({"design": {"kind": "interleaved", "slice": "10ms"}}, "design.slice", "10ms", "at least"),
         ({"design": {"kind": "interleaved", "wash_out": "95%"}}, "design.wash_out", "95%", "below 0.9"),
@@ -388,6 +392,13 @@ def test_the_shortest_duration_that_a_key_allows_is_allowed() -> None:
     assert (keys.duration(1.0).read("1s", place), keys.duration().read("0ms", place)) == (1.0, 0.0)
     with pytest.raises(StudyError, match="is out of range"):
         keys.duration(1.0).read("999ms", place)
+
+
+def test_a_stored_study_has_each_key_of_earlier_versions() -> None:
+    data = msgspec.toml.decode(resources.files("hugewise.study").joinpath("keys.toml").read_bytes())
+    structs = {found.__name__: found for found in (Study, Design, Between, Validity, Sampling, GuestUse)}
+    for struct, gone in data["gone"].items():
+        assert {key.partition(" = ")[0] for key in gone} <= {*structs[struct].__struct_fields__}
 
 
 def test_a_table_of_the_model_has_no_keys_of_its_own() -> None:
