@@ -213,9 +213,9 @@ _PHASES = {
 
 def _how(chosen: SettingCandidate) -> str:
     return {
-        "process": "It reaches this program alone.",
-        "pool": "It reaches this program alone, from a pool that stays reserved.",
-        "host": "It reaches every program of this machine.",
+        "process": "The setting reaches this program alone.",
+        "pool": "The setting reaches this program alone, from a pool that stays reserved.",
+        "host": "The setting reaches every program of this machine.",
     }[chosen.reach]
 
 

@@ -198,7 +198,7 @@ def plan(**asked: Any) -> None:
     "--planted",
     default="0%",
     show_default=True,
-    help="Plant an effect: one label does this much more work. It must be found.",
+    help="Plant an effect: one label does this much more work. The effect must be found.",
 )
 @click.option("--seed", help="Seed, 32 hexadecimal digits (default: a fresh one).")
 @options.SCALE
