@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hugewise.inspection.smaps import BackedMapping, backed_mappings
+from hugewise.machine.smaps import BackedMapping, backed_mappings
 
 # Recorded on Linux 6.18 and shortened.
 RECORDED = b"""\
