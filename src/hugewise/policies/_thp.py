@@ -9,19 +9,17 @@ Source: Documentation/admin-guide/mm/transhuge.rst of the Linux kernel.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from hugewise.deployment import configuration as host_files
 from hugewise.host import knob
 from hugewise.model.host import Host
-from hugewise.model.pages import THP, PageSizes
+from hugewise.model.pages import THP, PageSizes, sizes_in
 from hugewise.model.policy import Deployment, Mechanism, Treatment
 
 # glibc's malloc advises huge pages for its own memory, but only while the top-level `enabled` says madvise.
 ADVISED_MALLOC = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 
-_FOLDER = re.compile(r"hugepages-([0-9]{1,12})kB")
 _TOP = f"{THP}/enabled"
 SHMEM_TOP = f"{THP}/shmem_enabled"
 
@@ -56,15 +54,14 @@ def turn_all(
     """Return every THP knob: the named ones, `never` for all others."""
     wanted, wanted_shared = dict(sizes or {}), dict(shmem_sizes or {})
     knobs = {_TOP: top, SHMEM_TOP: shmem_top}
-    for name in host.names(THP):
-        if match := _FOLDER.fullmatch(name):
-            size = int(match[1]) << 10
-            knobs[f"{THP}/{name}/enabled"] = wanted.get(size, "never")
-            knobs[f"{THP}/{name}/shmem_enabled"] = wanted_shared.get(size, "never")
+    for size in sizes_in(host, THP):
+        knobs[f"{folder(size)}/enabled"] = wanted.get(size, "never")
+        knobs[f"{folder(size)}/shmem_enabled"] = wanted_shared.get(size, "never")
     return {path: value for path, value in knobs.items() if host.writable(path)}
 
 
-def _chosen(host: Host, path: str, absent: str) -> str:
+def chosen(host: Host, path: str, absent: str = "never") -> str:
+    """Return the chosen word of a knob; `absent` where the kernel lacks the knob."""
     try:
         return knob.read(host, path)
     except OSError:
@@ -73,20 +70,20 @@ def _chosen(host: Host, path: str, absent: str) -> str:
 
 def top_mode(host: Host) -> str:
     """Return the chosen word of the top-level `enabled`; `never` on a kernel without it."""
-    return _chosen(host, _TOP, "never")
+    return chosen(host, _TOP)
 
 
 def mode(host: Host, sizes: PageSizes, size: int, *, shared: bool = False) -> str:
     """Return the mode of this size, `inherit` resolved; before mTHP the PMD's size follows the top level."""
     name = "shmem_enabled" if shared else "enabled"
-    own = _chosen(host, f"{folder(size)}/{name}", "inherit" if size == sizes.pmd else "never")
-    return _chosen(host, f"{THP}/{name}", "never") if own == "inherit" else own
+    own = chosen(host, f"{folder(size)}/{name}", "inherit" if size == sizes.pmd else "never")
+    return chosen(host, f"{THP}/{name}") if own == "inherit" else own
 
 
 def decides(host: Host, sizes: PageSizes, size: int) -> str:
     """Return the knob that `mode` comes from: the size's own, unless it follows the top level or there is none."""
     own = f"{folder(size)}/enabled"
-    return _TOP if _chosen(host, own, "inherit" if size == sizes.pmd else "never") == "inherit" else own
+    return _TOP if chosen(host, own, "inherit" if size == sizes.pmd else "never") == "inherit" else own
 
 
 def follow_top(treatment: Treatment, top: str, pmd: int) -> dict[str, str]:
