@@ -44,9 +44,9 @@ def rows_of(source: str, claims: Iterable[Iterable[ClaimRow]]) -> list[Row]:
     found = []
     for findings in claims:
         surest: dict[str, ClaimRow] = {}
-        for finding in sorted(findings, key=lambda finding: finding.weight):
+        for finding in sorted(findings, key=lambda finding: finding.weight, reverse=True):
             if _measured(finding.claimed.row) is not None:
-                surest[finding.claimed.standing] = finding
+                surest.setdefault(finding.claimed.standing, finding)
         if len(surest) > 1:
             surest.pop(OPEN, None)
         for finding in surest.values():
