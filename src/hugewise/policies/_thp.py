@@ -9,17 +9,19 @@ Source: Documentation/admin-guide/mm/transhuge.rst of the Linux kernel.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from hugewise.deployment import configuration as host_files
 from hugewise.host import knob
 from hugewise.model.host import Host
-from hugewise.model.pages import THP, PageSizes, sizes_in
+from hugewise.model.pages import THP, PageSizes
 from hugewise.model.policy import Deployment, Mechanism, Treatment
 
 # glibc's malloc advises huge pages for its own memory, but only while the top-level `enabled` says madvise.
 ADVISED_MALLOC = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 
+_FOLDER = re.compile(r"hugepages-([0-9]{1,12})kB")
 _TOP = f"{THP}/enabled"
 SHMEM_TOP = f"{THP}/shmem_enabled"
 
@@ -54,9 +56,11 @@ def turn_all(
     """Return every THP knob: the named ones, `never` for all others."""
     wanted, wanted_shared = dict(sizes or {}), dict(shmem_sizes or {})
     knobs = {_TOP: top, SHMEM_TOP: shmem_top}
-    for size in sizes_in(host, THP):
-        knobs[f"{folder(size)}/enabled"] = wanted.get(size, "never")
-        knobs[f"{folder(size)}/shmem_enabled"] = wanted_shared.get(size, "never")
+    for name in host.names(THP):
+        if match := _FOLDER.fullmatch(name):
+            size = int(match[1]) << 10
+            knobs[f"{THP}/{name}/enabled"] = wanted.get(size, "never")
+            knobs[f"{THP}/{name}/shmem_enabled"] = wanted_shared.get(size, "never")
     return {path: value for path, value in knobs.items() if host.writable(path)}
 
 
