@@ -1,6 +1,5 @@
 """The benchmarks: their arithmetic, what they count as met, and short real runs."""
 
-import itertools
 import math
 import os
 import re
@@ -93,18 +92,6 @@ def test_its_run_is_one_that_can_be_told(tmp_path: Path) -> None:
     # All blocks are judged: 10 of each cell.
     assert {comparison.n for cell in results.cells for comparison in cell.comparisons} == {10}
     assert report.run(240, tmp_path) == path  # made once
-
-
-def test_the_table_has_what_was_seen_and_the_targets() -> None:
-    costs = [Cost(2.5, 100 << 20, 10**6, 10**5, 0.25), Cost(9.0, 400 << 20, 4 * 10**6, 10**5, 0.5)]
-    told = report.show((6_000, 24_000), costs)
-    assert "at 24,000 within 10 s: 9.0 s -> met" in told
-    assert "at 24,000 within 512 MiB: 400 MiB -> met" in told
-    assert "at 24,000 a page of at most 15 MB: 4.00 MB -> met" in told
-    assert "at 24,000 it opens within 2 s: 0.50 s -> met" in told
-    assert "seconds grow as n^1.1 at most over all sizes: 0.92 -> met" in told
-    assert "MISSED" not in told
-    assert max(map(len, told.splitlines())) <= 80
 
 
 @pytest.mark.parametrize(
@@ -203,13 +190,6 @@ def test_the_interval_covers_as_often_as_it_says() -> None:
     assert 0.91 < covered / 400 < 0.985
 
 
-def test_an_outlier_widens_the_interval() -> None:
-    plain, other = normal(1, 0.1), normal(2, 0.1)
-    _, low, high = interleaved.ratio_of_deviations(plain, other)
-    _, below, above = interleaved.ratio_of_deviations([*plain[:-1], 1.0], other)
-    assert above / below > 1.5 * high / low
-
-
 def test_a_finding_has_both_designs_and_is_judged_by_the_target() -> None:
     found = interleaved.found("ops_per_s", collected(normal(1, 0.1), 8.0), collected(normal(2, 0.02), 9.0))
     sequential, in_turns = found.lines
@@ -254,25 +234,6 @@ def test_both_designs_have_one_study(name: str) -> None:
 
     assert but_for_the_design(one) == but_for_the_design(other)
     assert (one.design.kind, other.design.kind) == interleaved.KINDS
-
-
-def test_what_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
-    assert interleaved.asked([]) == (13, tuple(interleaved.WORKLOADS))
-    assert interleaved.asked(["--short", "redis"]) == (6, ["redis"])
-    assert interleaved.asked(["--short", "--blocks", "20"])[0] == 20
-    for wrong in (["apache"], ["--blocks", "3"]):
-        with pytest.raises(SystemExit):
-            interleaved.asked(wrong)
-    assert "apache: known are redis" in capsys.readouterr().err
-
-
-def test_the_best_of_repeats_is_the_fastest() -> None:
-    calls: list[None] = []
-    now = itertools.accumulate([0.0, 3.0, 1.0, 2.0, 1.0, 0.5, 1.0, 4.0])
-    with pytest.MonkeyPatch.context() as played:
-        played.setattr(time, "perf_counter", lambda: next(now))
-        assert statistics.best(lambda: calls.append(None), 4) == 0.5
-    assert len(calls) == 4
 
 
 def test_targets_are_judged_and_ratios_are_to_scipy() -> None:

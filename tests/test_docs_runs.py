@@ -58,6 +58,6 @@ def test_what_is_told_of_paravirtualised_page_tables_is_what_the_committed_run_h
     calls = perf.parameters["calls"]
     means = {each.arm: known(each.mean) / calls for each in perf.arms}
     assert f"a call that has {means['native']:,.0f} instructions in 6.12" in part
-    assert f"That is {means['paravirt-xxl'] - means['native']:.0f} instructions more for a call" in part
+    assert f"The difference is {means['paravirt-xxl'] - means['native']:.0f} instructions for a call" in part
     verdicts = {comparison.arm: comparison.verdict for comparison in perf.comparisons}
     assert (verdicts["paravirt"], verdicts["paravirt-xxl"]) == ("equivalent", "worse")

@@ -21,7 +21,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from hugewise.errors import StorageError
+from hugewise.errors import StorageError, UserError
 
 MODE = 0o777
 """The bits of a mode that are kept."""
@@ -34,6 +34,7 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _NUMBERS = itertools.count()  # for names that were never used
 _ATTEMPTS = 16  # against an account that puts something where root has just removed something
 _FILLED = (errno.ENOTEMPTY, errno.EEXIST)
+_OTHERS_WRITE = 0o022
 _CHANGED = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)  # the entry is gone, or something else by now
 
 
@@ -51,12 +52,12 @@ class DirFd:
         self._descriptor = descriptor
 
     @classmethod
-    def open(cls, path: Path) -> DirFd:
-        """Hold the folder `path`, which is no link. The folders above it must be such that only root and the caller can
-        change where it leads (see `files.changeable`).
+    def open(cls, path: Path, called: Path | None = None) -> DirFd:
+        """Hold the folder `path`, which is no link; errors call it `called`. The folders above it must be such that
+        only root and the caller can change where it leads (see `files.changeable`).
         """
         descriptor = os.open(path, _FOLDER)
-        return cls(descriptor, path, os.fstat(descriptor).st_uid)
+        return cls(descriptor, called or path, os.fstat(descriptor).st_uid)
 
     def close(self) -> None:
         """Let go of it."""
@@ -66,6 +67,20 @@ class DirFd:
 
     def fileno(self) -> int:
         return self._descriptor
+
+    @property
+    def place(self) -> Path:
+        """The path by which other programs reach this very folder, while this process holds it."""
+        return Path(f"/proc/{os.getpid()}/fd/{self._descriptor}")
+
+    def must_be_roots(self, what: str) -> None:
+        """Raise UserError where the folder is not root's own, or others can write in it. `what`: a run, an advice."""
+        found = self.status()
+        if found.st_uid != 0 or found.st_mode & _OTHERS_WRITE:
+            raise UserError(
+                f"{self.path} is not root's own: its account could lead root elsewhere from there",
+                hint=f"go on as the account that began the {what}, or begin a new one",
+            )
 
     def __enter__(self) -> DirFd:
         return self

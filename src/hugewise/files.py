@@ -41,6 +41,23 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
+def append_line(descriptor: int, line: bytes, *, lasting: bool = True) -> int:
+    """Append a line, on disk when this returns where it is to be `lasting`; return where it began. Raises OSError, and
+    leaves no half line where it can.
+    """
+    end = os.lseek(descriptor, 0, os.SEEK_END)
+    try:
+        if os.write(descriptor, line) != len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # noqa: TRY301  (as where nothing was written)
+        if lasting:
+            os.fsync(descriptor)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.ftruncate(descriptor, end)
+        raise
+    return end
+
+
 def write_whole(path: Path, data: bytes, mode: int = 0o644, owner: tuple[int, int] | None = None) -> None:
     """Write `data` to `path` for `owner`, synced, as the old file or the new one at any moment. Raises OSError."""
     with drafted(path, mode, owner) as file:

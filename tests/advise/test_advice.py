@@ -61,7 +61,7 @@ def last(**changes: Any) -> Advice:
 def test_the_answer_says_what_to_set_the_gain_and_whom_it_reaches() -> None:
     assert answer(found()) == (
         "Set `advised`: wall_s −20.0% (−22.0% to −18.0%), 14 pairs at 99%; it takes 4.0% more memory."
-        " It reaches this program alone."
+        " The setting reaches this program alone."
     )
 
 
@@ -73,7 +73,7 @@ def test_the_answer_says_what_to_set_the_gain_and_whom_it_reaches() -> None:
         ({"verdict": "worse", "ratio": 1.2, "low": 1.1, "high": 1.3}, "Leave it as it is: the best that was found"),
         ({"verdict": "undecided"}, "Undecided: `advised`"),
         ({"verdict": "none", "reason": "pages of advised not delivered"}, "No verdict on `advised`: pages of advised"),
-        ({"candidate": "always"}, "It reaches every program of this machine."),
+        ({"candidate": "always"}, "The setting reaches every program of this machine."),
         ({"candidate": "pool-2m"}, "from a pool that stays reserved"),
     ],
 )

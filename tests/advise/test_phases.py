@@ -364,14 +364,6 @@ def test_a_record_that_was_edited_is_refused_in_words(
     assert caught.value.hint
 
 
-def test_a_record_of_an_earlier_format_names_what_is_still_read(machine: Machine, tmp_path: Path) -> None:
-    found, folder = phases.advise(ASKED, tmp_path)
-    edited(folder, lambda told: told.update(format=2, arrived="curve", pilot="what it was then"))
-    with pytest.raises(UserError, match="of the format 2, and this hugewise reads the format 3") as caught:
-        phases.resume(folder)
-    assert f"hugewise report {found.confirmation_folder} --output FILES" in (caught.value.hint or "")
-
-
 def test_a_run_of_something_else_is_refused(machine: Machine, tmp_path: Path) -> None:
     machine.stops["advise-screening"] = 2
     found, folder = phases.advise(ASKED, tmp_path)

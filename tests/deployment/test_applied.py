@@ -245,15 +245,15 @@ def test_settings_of_the_host(turned: Turn, program: str, folder: Path, policy: 
 
 def test_redis_reads_its_file(turned: Turn, folder: Path) -> None:
     server, client = need_program("redis-server", "redis-server"), need_program("redis-cli", "redis-tools")
-    file = place(configuration.redis(disable_thp=False), folder)
-    file.parent.chmod(0o755)
     turned({ENABLED: "always", HUGE: "inherit"})
     for disabled, look in ((True, refused), (False, verified)):
+        file = place(configuration.redis(disable_thp=disabled), folder)
+        file.parent.chmod(0o755)
         path = folder / f"socket-{disabled}"
         folder.chmod(0o777)
         conf = folder / f"redis-{disabled}.conf"
-        included = "" if disabled else f"include {file}\n"
-        conf.write_text(f"{included}port 0\nunixsocket {path}\nsave ''\ndir {folder}\nenable-debug-command local\n")
+        words = ("port 0", f"unixsocket {path}", "save ''", f"dir {folder}", "enable-debug-command local")
+        conf.write_text("\n".join((f"include {file}", *words, "")))
         with serving((server, str(conf)), (client, "-s", str(path), "PING"), "nobody") as pid:
             said(client, "-s", path, "DEBUG", "POPULATE", "300000", "key", "200")
             look(pid, "thp", "--memory", "large")
@@ -293,7 +293,7 @@ def test_postgresql_reads_its_file(turned: Turn, folder: Path) -> None:
         [found[-1] / "initdb", "-D", data, "-A", "trust", "-U", "nobody", "--no-sync"], user=known.pw_uid,
         group=known.pw_gid, extra_groups=[], check=True, capture_output=True, cwd="/",
     )  # fmt: skip
-    file = place(configuration.postgresql({"huge_pages": "on"}), data)
+    file = place(configuration.postgresql({"huge_pages": "on", "huge_page_size": "2048kB"}), data)
     file.chmod(0o644)
     (data / "postgresql.conf").write_text(
         f"include_dir = '{file.parent}'\nshared_buffers = 64MB\nlisten_addresses = ''\n"

@@ -265,7 +265,7 @@ def test_the_three_questions_of_the_study_are_answered(tmp_path: Path) -> None:
     assert re.search(r"the 99.99% interval lies wholly below the true mean with chance", page)
     assert re.search(r"thp: 1\d\d of 24,000 values lie beyond 3 standard deviations \(a normal sample has 65\)", page)
     assert "widen the margin of error rather than invalidate it" in page
-    assert "order in time is not known here, so that cannot be checked" in page
+    assert "order of the values in time is not known here, so independence cannot be checked" in page
     assert re.search(r"thp: the standard deviation is \d+\.\d% of the mean; the bulk alone \d\.\d%", page)
     assert "Causes have no names in such data" in page
     assert not re.search(r"shp1g is (better|worse) than thp: seconds.*from", page)

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from hugewise.errors import UserError
 from hugewise.inspection.allocator import allocator, read_program, tunable
 from hugewise.inspection.captured import inspect_file
-from hugewise.inspection.smaps import backed_mappings
 from hugewise.inspection.targets import subject
+from hugewise.machine.smaps import backed_mappings
 from tests.build.hosts import Files, stat_text
 from tests.fuzz.inputs import broken, fuzzed, in_time
-from tests.inspection.test_smaps import RECORDED
+from tests.machine.test_smaps import RECORDED
 
 STAT = stat_text(10, "a").encode()
 STATUS = b"Name:\tx\nState:\tS (x)\nTgid:\t10\nPid:\t10\nVmRSS:\t8 kB\n"

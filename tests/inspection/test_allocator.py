@@ -114,13 +114,6 @@ def test_the_tunable_is_read_as_glibc_does(text: str, value: int | None) -> None
     assert tunable({"GLIBC_TUNABLES": text}) == value
 
 
-@given(st.binary(max_size=300))
-def test_what_stands_in_a_file_never_raises(data: bytes) -> None:
-    read_program(io.BytesIO(data))
-    found = read_program(io.BytesIO(b"\x7fELF" + data))
-    assert found.elf
-
-
 @given(st.integers(0, 4 << 20), st.sampled_from(sorted(NEEDLES)))
 def test_what_is_looked_for_is_found_wherever_it_stands(place: int, name: str) -> None:
     """Also where two pieces that are read meet."""

@@ -10,11 +10,11 @@ from hugewise.inspection.inspect import lost_backing
 from hugewise.inspection.inspected import KernelStatistics
 from hugewise.inspection.look import _who
 from hugewise.inspection.rules import Khugepaged, Rules
-from hugewise.inspection.smaps import BackedMapping, backed_mappings
+from hugewise.machine.smaps import BackedMapping, backed_mappings
 from hugewise.model.pages import THP
 from tests.build import known
 from tests.inspection.test_reasons import MIB, PMD, mapping, rules
-from tests.inspection.test_smaps import RECORDED
+from tests.machine.test_smaps import RECORDED
 
 
 def by(each: BackedMapping, rules: Rules, *, disabled: bool | None = False) -> Mapping[Key, int]:

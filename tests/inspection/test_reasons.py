@@ -9,7 +9,7 @@ from hugewise.inspection.allocator import Allocator
 from hugewise.inspection.look import Look
 from hugewise.inspection.reasons import Reason, ignored, not_base, not_huge, not_pooled, tunables, unknown
 from hugewise.inspection.rules import Khugepaged, PoolState, Rules
-from hugewise.inspection.smaps import BackedMapping
+from hugewise.machine.smaps import BackedMapping
 from hugewise.model.pages import PageTarget
 
 MIB = 1 << 20

@@ -480,7 +480,7 @@ def test_it_has_the_size_the_room_the_blocks_and_the_unit() -> None:
     assert "In each block every policy ran once, in random order." in told
     assert "latency_ns is in ns, lower is better: " in told
     assert (
-        "The chance that any verdict of this run on its policies is wrong is at most 5%. That is said of this" in told
+        "The chance that any verdict of this run on its policies is wrong is at most 5%. The chance is that of" in told
     )
 
 

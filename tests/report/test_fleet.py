@@ -18,14 +18,11 @@ from hugewise.model.fleet import (
 )
 from hugewise.model.metric import Metric
 from hugewise.report import fleet
-from hugewise.report.data_files import fleet_json
 from hugewise.report.document import Headline, figures
 from hugewise.report.figures.effects import MOST, forest
 from hugewise.report.html import html
 from hugewise.report.markdown import markdown
 from tests.build import known
-from tests.build.pages import scriptless
-from tests.build.results import HOSTILE
 from tests.report.test_answers import JARGON, header, words
 from tests.report.told import printed
 
@@ -170,19 +167,6 @@ def test_the_first_screen_has_no_word_of_statistics() -> None:
     assert "thp is worse than base on the middle host of this fleet" in seen[3]
     assert "thp makes no difference that matters on the middle host of this fleet, against base." in seen[4]
     assert "whether thp is better than base on this fleet cannot be told yet" in seen[5]
-
-
-def test_hostile_names_are_text() -> None:
-    (one,) = results().comparisons
-    hosts = tuple(host(HOSTILE, stratum=HOSTILE) for _ in one.hosts)
-    strata = (effect(HOSTILE, without=(WithoutHost(HOSTILE, 0.9),)),)
-    evil = msgspec.structs.replace(one, arm=HOSTILE, hosts=hosts, strata=strata)
-    found = results(comparisons=(evil,), left_out=(LeftOutHost(host=HOSTILE, why="lost", reason=HOSTILE, run=HOSTILE),))
-    document = fleet.report(found)
-    page = scriptless(html(document, {}))
-    assert "onerror=" not in page.replace("&", "")
-    assert "\x1b" not in page and "\x1b" not in markdown(document)
-    assert fleet_json(found).decode().replace("\n", "").isprintable()
 
 
 def test_the_forest_has_hosts_the_typical_effect_and_the_next_host() -> None:

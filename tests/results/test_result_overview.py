@@ -28,6 +28,7 @@ from tools.results.claims import (
     ways,
 )
 from tools.results.data import PageData, PageRun
+from tools.results.figure import published_beside_measured, rows_of
 from tools.results.overview import claims, overview
 from tools.results.page import claims_of
 
@@ -102,6 +103,21 @@ def test_each_claim_with_a_number_that_was_judged_stands_in_the_figure() -> None
     judged = {f"{cell}, {of.metric}: {of.arm}" for cell, of in measured if of.verdict != "not judged" and of.ratio}
     assert judged and judged <= {name for name, _ in drawn}
     assert not any(isinstance(block, Figure) for one in overview({}, STUDIES).sections for block in one.blocks)
+
+
+def test_each_answer_of_pages_that_disagree_stands_in_the_figure() -> None:
+    page = PAGES["lpc-2024-mthp"]
+    one = next(claim for claim in claims_of(page) if isinstance(claim.row, PublishedPoint) and claim.row.measured)
+    confirmed, contradicted, undecided = (ClaimRow(word, page, one._replace(standing=word)) for word in STANDINGS)
+    assert [row.page for row in rows_of("", [[contradicted, confirmed, undecided]])] == [
+        "contradicted here",
+        "confirmed here",
+    ]
+    assert [row.page for row in rows_of("", [[undecided, confirmed], [undecided]])] == ["", ""]
+    figure = published_beside_measured(rows_of("", [[confirmed, contradicted]]))
+    assert figure is not None
+    names = {value["name"] for value in figure.spec["data"]["values"]}
+    assert {name.rpartition(" (")[2] for name in names} == {"confirmed here)", "contradicted here)"}
 
 
 def test_what_no_run_met_says_which_would() -> None:

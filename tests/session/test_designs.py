@@ -170,8 +170,8 @@ def test_one_cell_of_a_factor_is_calibrated_of_each_metric_that_it_judges(tmp_pa
         ("spin-iterations=1000000", "wall_s"),
     ]
     assert first.streams[0].differences != second.streams[0].differences
-    runs = {run.parent.name for run in found.runs}
-    assert (runs, len(found.runs)) == ({"factor"}, len(first.streams)), "both are of the same streams"
+    assert {run.parent for run in found.runs} == {found.folder / "factor"}
+    assert len(found.runs) == len(first.streams), "both are of the same streams"
 
 
 @pytest.mark.soak

@@ -208,23 +208,6 @@ def test_a_block_broken_off_too_long_ago_is_replaced(tmp_path: Path) -> None:
     assert [record.block for record in opened] == [1, 2, 3]
 
 
-def test_two_runs_refuse_each_other(tmp_path: Path) -> None:
-    study, results = small(tmp_path, "base", "thp"), tmp_path / "results"
-    command = words("run", study, results, "--at", "launch", "--do", "hold")
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as holder:
-        try:
-            assert holder.stdout is not None
-            assert holder.stdout.readline() == "holding\n"
-            with pytest.raises(LockedError, match=f"pid {holder.pid}"):
-                hugewise.run(hugewise.load(small(tmp_path, "base", "thp")), results=tmp_path / "other")
-            assert list((tmp_path / "other").iterdir()) == []  # refused, and nothing of it is left
-            with pytest.raises(LockedError):
-                journal.restore()
-        finally:
-            holder.send_signal(signal.SIGINT)
-            holder.wait(60)
-
-
 def test_an_account_in_another_network_namespace_sees_the_run_of_root(tmp_path: Path) -> None:
     """The socket that accounts share is not there; root's journal is."""
     need_root()

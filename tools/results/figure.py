@@ -19,27 +19,41 @@ from tools.results.claims import OPEN
 STEM = "published"
 _NAMES = 330  # CSS pixels of a row's name
 _SHAPES = {"as published": "diamond", "measured here": "circle"}
-_TEXT = "Each published change (diamond) beside the change that was measured here, with its interval."
+_TEXT = (
+    "Each published change (diamond) beside the change that was measured here, with its interval. Where runs or cells"
+    " disagree, the surest of each answer."
+)
 
 
 class Row(NamedTuple):
-    """A published change, its source, and the measured change that stands beside it."""
+    """A published change, its source, and the measured change that stands beside it.
+
+    `page`: the page of the measured change, where several answers are drawn; else empty.
+    """
 
     source: str
     point: PublishedPoint
     measured: Measured
+    page: str = ""
 
 
 def rows_of(source: str, claims: Iterable[Iterable[ClaimRow]]) -> list[Row]:
-    """Return a row for each claim with a number that was judged: of its findings the decided, then the surest one."""
+    """Return the rows of each claim with a number that was judged: the surest finding of each decided answer, else the
+    surest finding.
+    """
     found = []
     for findings in claims:
-        held = [finding for finding in findings if _measured(finding.claimed.row) is not None]
-        if held:
-            surest = max(held, key=lambda finding: (finding.claimed.standing != OPEN, finding.weight)).claimed.row
-            measured = _measured(surest)
-            assert isinstance(surest, PublishedPoint) and measured is not None
-            found.append(Row(source, surest, measured))
+        surest: dict[str, ClaimRow] = {}
+        for finding in sorted(findings, key=lambda finding: finding.weight, reverse=True):
+            if _measured(finding.claimed.row) is not None:
+                surest.setdefault(finding.claimed.standing, finding)
+        if len(surest) > 1:
+            surest.pop(OPEN, None)
+        for finding in surest.values():
+            row = finding.claimed.row
+            measured = _measured(row)
+            assert isinstance(row, PublishedPoint) and measured is not None
+            found.append(Row(source, row, measured, finding.page if len(surest) > 1 else ""))
     return found
 
 
@@ -94,7 +108,7 @@ def _values(row: Row) -> list[dict[str, Any]]:
         low, high = measured.provisional or (measured.ratio, measured.ratio)
     common = {
         "source": printable(row.source),
-        "name": printable(f"{point.cell}, {measured.metric}: {measured.arm}"),
+        "name": printable(f"{point.cell}, {measured.metric}: {measured.arm}{f' ({row.page})' if row.page else ''}"),
         "bandlow": None,
         "bandhigh": None,
     }

@@ -15,7 +15,7 @@ from pathlib import Path
 from hugewise import published
 from hugewise.files import write_whole
 from hugewise.published import Published
-from hugewise.report.document import Block, Document, Figure, Line, Points, Section, Table, some, table
+from hugewise.report.document import Block, Document, Line, Points, Section, Table, some, table
 from hugewise.report.numbers import NOTHING
 from hugewise.report.write import held_folder, place_below
 from hugewise.study.study import Study
@@ -54,6 +54,8 @@ _IN_FULL = (
     ("folklore.md", "common claims about page sizes"),
     ("lpc-2024-tlb.md", "page-walk steps and TLB misses of base pages and huge pages on Arm, predicted from a trace"),
 )
+Findings = dict[tuple[str, ...], list[ClaimRow]]
+"""Findings of all pages on the claims of a source, by the claim's key."""
 _CLAIM = ("claim", "here", "what was found, or why not", "what it would take", "page")
 
 
@@ -87,14 +89,15 @@ def pages(folder: Path) -> dict[str, PageData]:
 
 def overview(found: Mapping[str, PageData], studies: Sequence[Study] | None = None) -> Document:
     """Return three tables: the programs, the publications and the pages. Raises StudyError."""
-    rows = []
-    for source, answers in _by_source(found, studies):
+    rows, drawn_rows = [], []
+    for source, findings, answers in _by_source(found, studies):
         counts = Counter(one.standing for one in answers.values())
         in_part = Counter(one.standing for one in answers.values() if one.in_part)
         within = sizes(one.size for one in answers.values()) or NOTHING
         reasons = Counter(one.open for one in answers.values())
         settled = [f"{counts[word]}{_of_these(counts[word], in_part[word])}" for word in STANDINGS if word != OPEN]
         rows.append((_title(source), len(answers), *settled, *(reasons[word] for word in REASONS), within))
+        drawn_rows += rows_of(f"{source.source.publisher}, {source.source.date}", findings.values())
     head = (
         *("publication", "claims", *(word for word in STANDINGS if word != OPEN)),
         *(*(f"open: {why}" for why in REASONS), _WITHIN),
@@ -116,21 +119,11 @@ def overview(found: Mapping[str, PageData], studies: Sequence[Study] | None = No
                 "The publications",
                 some(
                     table("the publications, and what became of their claims", head, rows, 1),
-                    _figure(found),
+                    published_beside_measured(drawn_rows),
                     _pages(found),
                 ),
             ),
         ),
-    )
-
-
-def _figure(found: Mapping[str, PageData]) -> Figure | None:
-    """Return the published changes beside those that were measured, in a panel for each publication."""
-    sources = map(published.load, published.names())
-    return published_beside_measured(
-        row
-        for source in sources
-        for row in rows_of(f"{source.source.publisher}, {source.source.date}", _findings(source, found).values())
     )
 
 
@@ -155,17 +148,22 @@ def claims(found: Mapping[str, PageData], studies: Sequence[Study] | None = None
         ),
         sections=tuple(
             Section(_title(source), (Line(_outcome(answers.values())), *_source(source, answers, found, known)))
-            for source, answers in _by_source(found, known)
+            for source, _, answers in _by_source(found, known)
         ),
     )
 
 
 def _by_source(
     found: Mapping[str, PageData], studies: Sequence[Study] | None
-) -> Iterator[tuple[Published, dict[SourceClaim, ClaimAnswer]]]:
+) -> Iterator[tuple[Published, Findings, dict[SourceClaim, ClaimAnswer]]]:
+    """Yield each source, the findings on its claims, and its claims with their answers."""
     known = shipped_studies() if studies is None else studies
     for source in map(published.load, published.names()):
-        yield source, _answers(source, found, known)
+        told = _findings(source, found)
+        yield (
+            *(source, told),
+            {claim: answer(claim, told.get(claim.key, ()), ways(claim, source, known)) for claim in claims_in(source)},
+        )
 
 
 def _of_these(count: int, in_part: int) -> str:
@@ -224,24 +222,9 @@ def _title(source: Published) -> str:
     return f"{source.source.title} ({source.source.publisher}, {source.source.date})"
 
 
-def _answers(
-    source: Published, found: Mapping[str, PageData], studies: Sequence[Study]
-) -> dict[SourceClaim, ClaimAnswer]:
-    """Every claim of the source with its answer by all pages."""
-    told = _findings(source, found)
-    return {
-        claim: answer(
-            claim,
-            told.get(claim.key, ()),
-            ways(claim, source, studies),
-        )
-        for claim in claims_in(source)
-    }
-
-
-def _findings(source: Published, found: Mapping[str, PageData]) -> dict[tuple[str, ...], list[ClaimRow]]:
+def _findings(source: Published, found: Mapping[str, PageData]) -> Findings:
     """Return the findings of all pages on each claim of the source, by the claim's key."""
-    told: dict[tuple[str, ...], list[ClaimRow]] = {}
+    told: Findings = {}
     for name, data in found.items():
         if _source_of(data) == source.name:
             for one in claims_of(data):

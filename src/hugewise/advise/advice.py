@@ -214,9 +214,6 @@ def _huge(coverage: Mapping[str, float]) -> float | None:
 
 RECORD = "advice.json"
 
-_OTHERS_WRITE = 0o022
-
-
 _Record = TypeVar("_Record")
 
 
@@ -262,13 +259,13 @@ class AdviceFolder:
     def place(self) -> Path:
         """The held folder; its path where it is not held."""
         if self._held is not None:
-            return Path(f"/proc/{os.getpid()}/fd/{self._held.fileno()}")
+            return self._held.place
         return self.path if self._above is None else self._above.place / self.path.name
 
     def hold(self) -> None:
         """Hold the folder open, as root. Raises OSError."""
         if os.geteuid() == 0 and self._held is None:
-            self._held = DirFd.open(self.place)
+            self._held = DirFd.open(self.place, self.path)
             self._close = weakref.finalize(self, self._held.close)
 
     def read(self, name: str, kind: type[_Record], version: int) -> _Record:
@@ -301,14 +298,8 @@ class AdviceFolder:
 
     def must_be_own(self) -> None:
         """Raise UserError where root holds it, and another account could change what is in it."""
-        if self._held is None:
-            return
-        found = self._held.status()
-        if found.st_uid != 0 or found.st_mode & _OTHERS_WRITE:
-            raise UserError(
-                f"{self.path} is not root's own: its account could lead root elsewhere from there",
-                hint="go on as the account that began the advice, or ask for a new one",
-            )
+        if self._held is not None:
+            self._held.must_be_roots("advice")
 
     def put(self, name: str, data: bytes) -> None:
         """Have a file in it, on disk. Raises StorageError, UserError."""

@@ -57,7 +57,7 @@ FORMAT = 2
 """Format of the record, and of the advices in it: it changes where that of an advice does."""
 _EACH_S = 600.0  # for each cell, where no time is given
 RECORD = "study.json"
-_METRIC = 12  # characters
+_METRIC, _CELL = 12, 18  # characters
 _UNSAFE = re.compile(r"[^A-Za-z0-9._=+-]+")
 _KEYS = ("user", "cpus", "client_cpus", "storage", "memory")  # keys of a workload's table, besides its parameters
 
@@ -298,9 +298,10 @@ def _row(one: CellAdvice) -> tuple[str, ...]:
     last = one.advice.confirmed
     effect = numbers.NOTHING
     if last is not None:
-        metric = text.shortened(printable(last.metric), _METRIC)
+        metric = numbers.shortened(printable(last.metric), _METRIC)
         effect = f"{metric} {numbers.effect(last.ratio, last.low, last.high)}"
-    return (text.shortened(printable(one.cell)), text.shortened(printable(text.in_short(one.advice))), effect)
+    told = (printable(one.cell), printable(text.in_short(one.advice)))
+    return (*(numbers.shortened(each, _CELL) for each in told), effect)
 
 
 def named_as_cell(results: Results, cell: str) -> Results:

@@ -39,7 +39,7 @@ DETAILS = "details.txt"
 
 LINES, COLUMNS = 15, 80
 _ANSWER, _NOTE = 4, 2  # lines of a text at most
-_SETTING, _NAME = 16, 18  # characters of the name of a setting, and of a cell
+_SETTING = 16  # characters of the name of a setting
 _FEWEST = 3  # rows that go before notes
 _TRIED = 2 * COLUMNS  # characters of a command that is shown, at most
 _FILES = 3  # lines that tell of the files to deploy
@@ -213,9 +213,9 @@ _PHASES = {
 
 def _how(chosen: SettingCandidate) -> str:
     return {
-        "process": "It reaches this program alone.",
-        "pool": "It reaches this program alone, from a pool that stays reserved.",
-        "host": "It reaches every program of this machine.",
+        "process": "The setting reaches this program alone.",
+        "pool": "The setting reaches this program alone, from a pool that stays reserved.",
+        "host": "The setting reaches every program of this machine.",
     }[chosen.reach]
 
 
@@ -388,7 +388,7 @@ def _what_is_known(found: Advice, rows: Sequence[TradeOff]) -> Iterator[str]:
 
 
 def _setting(row: TradeOff) -> tuple[str, ...]:
-    name, reach, seen = shortened(printable(row.name), _SETTING), row.reach or "", row.seen
+    name, reach, seen = numbers.shortened(printable(row.name), _SETTING), row.reach or "", row.seen
     if seen is None:
         return (name, numbers.NOTHING, "", "not run", reach)
     if row.reach is None:
@@ -423,9 +423,3 @@ def _wrapped(said: str, most: int) -> list[str]:
         return found
     rest = " ..."
     return [*found[: most - 1], found[most - 1][: COLUMNS - len(rest)].rstrip() + rest]
-
-
-def shortened(name: str, most: int = _NAME) -> str:
-    """Return a name of at most so many characters: of a longer one beginning and end, which tell cells apart."""
-    half = most // 2
-    return name if len(name) <= most else f"{name[: half - 1]}…{name[-(most - half) :]}"

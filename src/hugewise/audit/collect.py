@@ -39,7 +39,7 @@ from hugewise.errors import UserError
 from hugewise.host.journal import JOURNAL, ledger_of
 from hugewise.host.ledger import Share
 from hugewise.machine import domain
-from hugewise.machine.proc import Mount, mounts, start_time
+from hugewise.machine.proc import Mount, meminfo, mounts, start_time
 from hugewise.model.guest import Domain
 from hugewise.model.host import number_in
 from hugewise.model.pages import HUGETLB, REPORTING, THP, reported_order, sizes_in
@@ -54,7 +54,6 @@ _PATHS = re.compile(r"(?:/sys/kernel/mm/|/sys/devices/system/node/)[\w./*?\[\]-]
 _SYSCTL = "/proc/sys/"
 _MOST_INCLUDED = 16
 _VM = {"transparent_hugepages": "enabled", "transparent_hugepage": "enabled", "transparent_hugepage.defrag": "defrag"}
-_THP = "/sys/kernel/mm/transparent_hugepage"
 _VARIABLE = re.compile(r"\$\{(\w{1,64})\}")
 
 
@@ -214,7 +213,7 @@ class _Tuned:
         if section == "bootloader" and wanted:
             self.command_lines[key] = (value, where)
             return
-        path = f"{_THP}/{_VM[key]}" if section == "vm" and key in _VM else ""
+        path = f"{THP}/{_VM[key]}" if section == "vm" and key in _VM else ""
         own = (section == "sysfs" and _PAGES.fullmatch(key)) or (section == "sysctl" and _KEY.fullmatch(key))
         name = path or (key if own else "")
         if name and "${" in value:
@@ -569,7 +568,7 @@ def collect(root: Root, instances: Iterable[str] = ()) -> HostFacts:
         config=kernel_config(root, kernel),
         collapses=collapses_below_pmd(root),
         reported=reported_order(root.text(REPORTING, 64)),
-        swap=_swap(root),
+        swap=meminfo(root).get("SwapTotal", 0),
         thp=thp,
         pools=pools,
         hugetlb_groups=hugetlb_groups,
@@ -663,11 +662,6 @@ def _systemd(root: Root) -> int | None:
             if match := _SYSTEMD.fullmatch(name):
                 return int(match[1])
     return None
-
-
-def _swap(root: Root) -> int:
-    match = re.search(r"^SwapTotal:\s{1,20}(\d{1,15}) kB$", root.text("/proc/meminfo", 1 << 16) or "", re.MULTILINE)
-    return int(match[1]) << 10 if match else 0
 
 
 def _preloads(root: Root, loaded: list[systemd.LoadedUnit]) -> dict[str, bool]:

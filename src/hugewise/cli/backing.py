@@ -79,7 +79,7 @@ def guest_lines(found: GuestVerified, why: tuple[TrapFound, ...]) -> Iterator[st
             yield f"  cure: {_OPEN}"
     if why:
         yield ""
-        yield "What takes huge pages from such a machine here:"
+        yield "Settings here that take huge pages from such a machine:"
     for trap in why:
         yield f"  - {trap.severity}: {printable(trap.found)}: {trap.title} [{trap.rule}]"
         yield f"    cure: {trap.cure}"

@@ -64,7 +64,7 @@ def lines(combination: Combination) -> Iterator[str]:
     yield ""
     yield from _wrapped(
         "The e-values say whether and in which direction, in at least one of these runs; not how much, and not that it"
-        " is so everywhere. They hold if no run was left out for its result."
+        " is so everywhere. The results hold if no run was left out for its result."
     )
 
 

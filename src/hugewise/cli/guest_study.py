@@ -70,7 +70,7 @@ def write(xml: bytes, file: str, wish: domain_study.StudyRequest, host: Host) ->
     traps = [trap_line(trap) for trap in vm_traps(domain, host)]
     text = made.text
     if traps:
-        head = "# What takes huge pages from such a machine, on this host or in the domain:\n"
+        head = "# Settings of this host or of the domain that take huge pages from such a machine:\n"
         text = head + "".join(map(remark, traps)) + text
     text += _judged(parse(text, "the study"))  # the text is a valid study
     return text, (*traps, *(f"note: {note}" for note in made.notes))

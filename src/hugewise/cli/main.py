@@ -198,7 +198,7 @@ def plan(**asked: Any) -> None:
     "--planted",
     default="0%",
     show_default=True,
-    help="Plant an effect: one label does this much more work. It must be found.",
+    help="Plant an effect: one label does this much more work. The effect must be found.",
 )
 @click.option("--seed", help="Seed, 32 hexadecimal digits (default: a fresh one).")
 @options.SCALE
@@ -227,7 +227,7 @@ def calibrate(study: Path | None, pairs: int, planted: str, **options: Any) -> N
         found = measure(asked, pairs=pairs, planted=share, listener=listener, **options)
     for line in lines(found):
         say(line)
-    say(f"Runs: {found.runs[0].parent.parent}")
+    say(f"Runs: {found.folder}")
     if not found.passed:
         sys.exit(1)
 

@@ -106,25 +106,25 @@ def lines(found: Calibration) -> Iterator[str]:
     for metric in found.metrics:
         yield ""
         yield f"{metric.cell}: {metric.metric} under {metric.policy}, twice"
-        yield from _metric(metric)
+        yield from _of_metric(metric)
     yield ""
     yield f"{'passed' if found.passed else 'FAILED'}"
 
 
-def _metric(cell: CalibratedMetric) -> Iterator[str]:
-    found = cell.relabelled
-    for stream in cell.streams:
+def _of_metric(metric: CalibratedMetric) -> Iterator[str]:
+    found = metric.relabelled
+    for stream in metric.streams:
         yield from _stream(stream)
     yield (
         f"  relabelled {found.relabellings} times at {100 * found.nominal:g}%: {100 * found.rate:.2f}% verdicts"
         f" (at most {100 * found.limit:.2f}%)"
     )
     yield (
-        f"  {found.campaigns} campaigns of {cell.streams[0].pairs} pairs at {100 * found.campaign_alpha:g}%:"
+        f"  {found.campaigns} campaigns of {metric.streams[0].pairs} pairs at {100 * found.campaign_alpha:g}%:"
         f" {found.campaign_verdicts} verdicts (at most {found.most_verdicts})"
     )
-    yield from map(_agreement, cell.agreements)
-    yield f"  {'passed' if cell.passed else 'FAILED'}: {cell.reason}"
+    yield from map(_agreement, metric.agreements)
+    yield f"  {'passed' if metric.passed else 'FAILED'}: {metric.reason}"
 
 
 def _stream(stream: Stream) -> Iterator[str]:

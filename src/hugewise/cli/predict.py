@@ -54,8 +54,9 @@ def predict(
 ) -> None:
     """Predict TLB misses and page-walk steps of a program on machines and with page sizes that are not here.
 
-    COMMAND runs once, unmodified, under QEMU's user mode (qemu-user): a program of x86-64 or arm64. Its output goes to
-    stderr. The run takes some tens of times as long as usual. With --time it runs 16 times or more without QEMU before.
+    COMMAND runs once, unmodified, under QEMU's user mode (qemu-user): a program of x86-64 or arm64. The output of
+    COMMAND goes to stderr. The run takes some tens of times as long as usual. With --time COMMAND runs 16 times or more
+    without QEMU before.
     """
     from hugewise.predict.prediction import predict as trace  # noqa: PLC0415  (each verb pays only for what it uses)
     from hugewise.predict.text import document  # noqa: PLC0415

@@ -217,7 +217,7 @@ _EXAMPLE = """--server "redis-server --port {port} --save ''" --load "redis-benc
 _Verb = TypeVar("_Verb", bound=Callable[..., Any])
 _OPTIONS = (
     click.option("--server", help="The server, instead of COMMAND: 'CMD ARGS'. {port} and {folder} are filled in."),
-    click.option("--load", help="The timed load on the server: 'CMD ARGS'. It must end by itself."),
+    click.option("--load", help="The timed load on the server: 'CMD ARGS'. The load must end by itself."),
     click.option(
         "--ready",
         help="When the server is up: tcp:PORT, unix:PATH, line:REGEX or exec:'CMD ARGS' (default: it listens).",

@@ -102,7 +102,7 @@ class LivePage:
     def _page(self) -> Made:
         document, version = self._document, self._stamp
         if self._trouble is not None:
-            told = Note(f"This is how it was before: the run cannot be read now. {self._trouble}")
+            told = Note(f"The page shows an earlier state: the run cannot be read now. {self._trouble}")
             document, version = replace(document, lead=(*document.lead, told)), f"{version}-unread"
         return Made(version, html(document, self._drawn, live=version))
 

@@ -55,7 +55,7 @@ def _commands(settings: Mapping[str, str]) -> Iterator[str]:
             yield f"echo {plain(value)} > {plain(path)}"
 
 
-def tmpfiles(settings: Mapping[str, str], *, instead: bool = False) -> DeployedFile:
+def tmpfiles(settings: Mapping[str, str]) -> DeployedFile:
     """Return tmpfiles.d lines for the settings, without patterns: these would come last. Raises ValueError."""
     lines = [f"w {plain(path)} - - - - {plain(value)}" for path, value in settings.items()]
     return DeployedFile(
@@ -68,11 +68,10 @@ def tmpfiles(settings: Mapping[str, str], *, instead: bool = False) -> DeployedF
         check=_shown(settings),
         label="read by systemd-tmpfiles",
         needs=("root", "systemd; a tuned profile that sets the same is later and wins"),
-        instead=instead,
     )
 
 
-def sysctl(pages: int, *, instead: bool = False) -> DeployedFile:
+def sysctl(pages: int) -> DeployedFile:
     """Return a pool of so many pages of the default size, for sysctl.d."""
     return DeployedFile(
         kind="sysctl",
@@ -89,7 +88,6 @@ def sysctl(pages: int, *, instead: bool = False) -> DeployedFile:
         check="sysctl vm.nr_hugepages; grep Huge /proc/meminfo",
         label="read by sysctl",
         needs=("root",),
-        instead=instead,
     )
 
 
@@ -115,7 +113,7 @@ def boot(words: tuple[str, ...], *, needs: tuple[str, ...] = (), instead: bool =
     )
 
 
-def tuned(settings: Mapping[str, str], *, instead: bool = True) -> DeployedFile:
+def tuned(settings: Mapping[str, str]) -> DeployedFile:
     """Return a profile of tuned that sets the same. Raises ValueError for a setting that is none."""
     lines = [f"{plain(path)}={plain(value)}" for path, value in settings.items()]
     return DeployedFile(
@@ -128,7 +126,7 @@ def tuned(settings: Mapping[str, str], *, instead: bool = True) -> DeployedFile:
         check=f"tuned-adm active; {_shown(settings)}",
         label=UNREAD,
         needs=("root", "tuned; no tmpfiles.d beside it that sets the same (the later one wins)"),
-        instead=instead,
+        instead=True,
     )
 
 

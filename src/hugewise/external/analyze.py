@@ -299,8 +299,8 @@ def _merged(series: Sequence[Series]) -> list[Series]:
 
 def _unlike(entry: Series, base: Series) -> Series:
     said = tuple(
-        f"Its runs have {name} {shown(value)}, those of {base.arm} {shown(base.settings[name])}: the arms differ in "
-        f"{name}, too."
+        f"The runs of {entry.arm} have {name} {shown(value)}, those of {base.arm} {shown(base.settings[name])}: the"
+        f" arms differ in {name}, too."
         for name, value in entry.settings.items()
         if base.settings.get(name, value) != value
     )

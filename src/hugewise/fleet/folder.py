@@ -35,7 +35,7 @@ import msgspec
 from hugewise import reading
 from hugewise.beneath import discard
 from hugewise.errors import HugewiseError, LockedError, RunError, StorageError
-from hugewise.files import made_folder, own, storing, sync, write_whole
+from hugewise.files import append_line, made_folder, own, storing, sync, write_whole
 from hugewise.fleet.engine import Engine, ask
 from hugewise.fleet.protocol import (
     CHUNK,
@@ -113,11 +113,7 @@ class FleetFolder:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
             try:
                 end = _whole(descriptor)
-                try:
-                    _written(descriptor, msgspec.json.encode(record) + b"\n")
-                except OSError:
-                    os.ftruncate(descriptor, end)
-                    raise
+                append_line(descriptor, msgspec.json.encode(record) + b"\n")
                 if not end:
                     sync(path.parent)
             finally:
@@ -143,12 +139,6 @@ class FleetFolder:
         if not records or not isinstance(records[0], FleetOpened):
             raise RunError(f"{path} has no first record", hint="start the fleet anew: hugewise fleet run")
         return records
-
-
-def _written(descriptor: int, line: bytes) -> None:
-    if os.write(descriptor, line) != len(line):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    os.fsync(descriptor)
 
 
 def _whole(descriptor: int) -> int:

@@ -27,14 +27,14 @@ from typing import Any, Protocol
 import msgspec
 
 from hugewise.errors import MachineError
+from hugewise.machine.smaps import BackedMapping, backed_mappings
 from hugewise.model.guest import PAGE_OF, BackingCell, Guest, Pages
 from hugewise.quantity import format_size, readable_size
 
 # Default share of the guest's memory that must be made of the promised pages.
 SHARE = 0.95
 
-_HEAD = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S{4}) \S+ \S+ \d+ *(.*)")
-_FIELD = re.compile(r"(\w+): +(\d+) kB")
+_HEAD = re.compile(r"([0-9a-f]+)-([0-9a-f]+) \S{4} \S+ \S+ \d+ ")
 _ON_NODE = re.compile(r"N(\d+)=(\d+)")
 _LARGE = 1 << 20
 _WORDS: Mapping[Pages, str] = {
@@ -43,30 +43,6 @@ _WORDS: Mapping[Pages, str] = {
     "hugetlb-2m": "hugetlb pages of 2 MiB",
     "hugetlb-1g": "hugetlb pages of 1 GiB",
 }
-
-
-class Area(msgspec.Struct, frozen=True):
-    """Mapping: a half-open range of addresses, its permissions as in maps, its name, its fields in bytes."""
-
-    start: int
-    end: int
-    permissions: str
-    name: str
-    fields: Mapping[str, int]
-
-    @property
-    def size(self) -> int:
-        return self.end - self.start
-
-    @property
-    def hugetlb(self) -> int:
-        """Bytes of hugetlb pages that are there; they are no part of Rss."""
-        return self.fields.get("Private_Hugetlb", 0) + self.fields.get("Shared_Hugetlb", 0)
-
-    @property
-    def transparent(self) -> int:
-        """Bytes of transparent huge pages (of PMD size: smaps does not tell smaller ones from base pages)."""
-        return sum(self.fields.get(name, 0) for name in ("AnonHugePages", "ShmemPmdMapped", "FilePmdMapped"))
 
 
 class Proof(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,23 +83,9 @@ def numa_maps(pid: int) -> str | None:
         return None
 
 
-def areas(text: str) -> Iterator[Area]:
-    """Yield the mappings in the text of /proc/PID/smaps."""
-    head: re.Match[str] | None = None
-    fields: dict[str, int] = {}
-    for line in text.splitlines():
-        if match := _HEAD.fullmatch(line):
-            if head is not None:
-                yield _area(head, fields)
-            head, fields = match, {}
-        elif field := _FIELD.match(line):
-            fields[field[1]] = int(field[2]) * 1024
-    if head is not None:
-        yield _area(head, fields)
-
-
-def _area(head: re.Match[str], fields: Mapping[str, int]) -> Area:
-    return Area(int(head[1], 16), int(head[2], 16), head[3], head[4], fields)
+def areas(text: str) -> Iterator[BackedMapping]:
+    """Return the mappings in the text of /proc/PID/smaps."""
+    return backed_mappings(text.encode().split(b"\n"))
 
 
 def large_mappings(text: str) -> str:
@@ -137,7 +99,7 @@ def large_mappings(text: str) -> str:
     return "".join(kept)
 
 
-def guest_memory(text: str, size: int) -> list[Area]:
+def guest_memory(text: str, size: int) -> list[BackedMapping]:
     """Return the mappings that are the guest's memory of `size` bytes; empty when none can be.
 
     The smallest that is large enough, writable and never executable (QEMU's buffer of translated code can be as large).
@@ -147,7 +109,7 @@ def guest_memory(text: str, size: int) -> list[Area]:
     enough = [area for area in writable if area.size >= size]
     if enough:
         return [min(enough, key=lambda area: area.size)]
-    runs: list[list[Area]] = []
+    runs: list[list[BackedMapping]] = []
     for area in writable:
         if runs and runs[-1][-1].end == area.start and runs[-1][-1].name == area.name:
             runs[-1].append(area)
@@ -156,12 +118,12 @@ def guest_memory(text: str, size: int) -> list[Area]:
     return min((run for run in runs if _size(run) >= size), key=_size, default=[])
 
 
-def node_memory(text: str, sizes: Sequence[int]) -> list[list[Area]]:
+def node_memory(text: str, sizes: Sequence[int]) -> list[list[BackedMapping]]:
     """Return the mappings of each of the guest's NUMA nodes, of `sizes` bytes; no mapping for a node without one."""
     if len(sizes) == 1:
         return [guest_memory(text, sizes[0])]
     taken = set[int]()
-    mappings: dict[int, list[Area]] = {}
+    mappings: dict[int, list[BackedMapping]] = {}
     # The smallest first: so a small node never takes a mapping that only a large one fits into.
     for place in sorted(range(len(sizes)), key=lambda place: sizes[place]):
         candidates = [
@@ -178,11 +140,11 @@ def node_memory(text: str, sizes: Sequence[int]) -> list[list[Area]]:
     return [mappings[place] for place in range(len(sizes))]
 
 
-def _size(run: list[Area]) -> int:
+def _size(run: list[BackedMapping]) -> int:
     return sum(area.size for area in run)
 
 
-def nodes(numa: str, mappings: list[Area]) -> dict[int, int]:
+def nodes(numa: str, mappings: list[BackedMapping]) -> dict[int, int]:
     """Return bytes of the mappings `found` by NUMA node, from the text of /proc/PID/numa_maps."""
     starts, placed = {area.start for area in mappings}, dict[int, int]()
     for line in numa.splitlines():
@@ -221,7 +183,9 @@ def judge_backing(text: str, guest: Guest, share: float = SHARE, numa: str | Non
     )
 
 
-def _judged(part: BackingCell, mappings: list[Area], share: float, numa: str | None, *, preallocated: bool) -> Proof:
+def _judged(
+    part: BackingCell, mappings: list[BackedMapping], share: float, numa: str | None, *, preallocated: bool
+) -> Proof:
     seen = kinds(mappings)
     resident = sum(seen.values())
     page = PAGE_OF.get(part.pages)
@@ -253,7 +217,7 @@ def _judged(part: BackingCell, mappings: list[Area], share: float, numa: str | N
     )
 
 
-def _misplaced(mappings: list[Area], bound: tuple[int, ...], numa: str | None) -> str | None:
+def _misplaced(mappings: list[BackedMapping], bound: tuple[int, ...], numa: str | None) -> str | None:
     placed = nodes(numa or "", mappings)
     if not placed:
         return f"nothing says on which NUMA nodes the guest's memory lies (bound to {', '.join(map(str, bound))})"
@@ -263,13 +227,15 @@ def _misplaced(mappings: list[Area], bound: tuple[int, ...], numa: str | None) -
     return "; ".join(f"{format_size(size)} lie on NUMA node {node}" for node, size in sorted(others.items()))
 
 
-def kinds(mappings: list[Area]) -> dict[str, int]:
+def kinds(mappings: list[BackedMapping]) -> dict[str, int]:
     """Return bytes of the mappings that are there, by kind: `base`, `thp`, `hugetlb:SIZE`."""
     seen: dict[str, int] = {}
     for area in mappings:
-        added = {"thp": area.transparent, "base": area.fields.get("Rss", 0) - area.transparent}
-        if area.hugetlb:
-            added[f"hugetlb:{area.fields['KernelPageSize']}"] = area.hugetlb
+        # smaps does not tell smaller transparent huge pages from base pages; Rss has no page of a pool
+        transparent = area.huge + area.shared_huge + area.file_huge
+        added = {"thp": transparent, "base": area.resident - transparent}
+        if area.pool:
+            added[f"hugetlb:{area.page}"] = area.pool
         for kind, size in added.items():
             if size:
                 seen[kind] = seen.get(kind, 0) + size

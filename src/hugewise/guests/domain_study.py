@@ -229,7 +229,7 @@ class _Writer:
         asked = (
             "Which pages should programs have in {}?"
             if self.request.within
-            else "What should the memory of {} be made of?"
+            else "Which pages should back the memory of {}?"
         )
         yield f"question = {quoted(asked.format(printable(self.domain.name)[:80]))}"
         yield ""
@@ -256,7 +256,7 @@ class _Writer:
             if wish.size is None:
                 default = f"this host's default, {self.backing.pages}, and another's may not be"
                 self.note(wish.line, f"<hugepages/> names no size: it is {default}")
-        yield "# In the guest pages are as its kernel has them. What differs is what its memory is made of on the host."
+        yield "# In the guest pages are as its kernel has them. The arms differ in the pages of its memory on the host."
         if not self.backing.preallocate and arms[0][0] == _AS_IS:
             yield f"# {_AS_IS} has each page as it is touched, the other arms all before the guest starts."
         yield "policies = ["
@@ -283,7 +283,7 @@ class _Writer:
         if not arms:
             hint = f"{self.cure(refused[0][2])}; or compare what can be had"
             raise UserError(f"{self.domain.at(self.memory_line())}: {refused[0][2]}", hint=hint)
-        yield "# On the host, memory is as the domain has it. What differs is what the guest's kernel is told."
+        yield "# On the host, memory is as the domain has it. The arms differ in the options of the guest's kernel."
         yield "policies = ["
         for name in self.request.within:
             yield f"    {{ name = {quoted(name)}, {backing_toml(arms[0][1])} }},"

@@ -201,7 +201,7 @@ def must_be_there() -> None:
 class Qmp:
     """A monitor over a connected socket, which it takes over. Its event loop turns only while it is asked."""
 
-    def __init__(self, connected: socket.socket, patience: float = _PATIENCE_S) -> None:
+    def __init__(self, connected: socket.socket) -> None:
         must_be_there()
         from qemu.qmp import QMPClient, QMPError  # noqa: PLC0415  (an extra)
 
@@ -211,7 +211,7 @@ class Qmp:
         # The caller reports that QEMU went away; the library also logs it.
         self._client.logger.setLevel(logging.CRITICAL)
         try:
-            self._do(self._client.connect(connected), patience)
+            self._do(self._client.connect(connected), _PATIENCE_S)
         except BaseException:
             connected.close()
             self.close()

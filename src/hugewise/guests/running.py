@@ -22,6 +22,7 @@ from hugewise.errors import UserError
 from hugewise.guests import backing
 from hugewise.host.pool import PROGRAM
 from hugewise.machine.proc import fields, mounts
+from hugewise.machine.smaps import BackedMapping
 from hugewise.model.guest import PAGE_OF, Domain, DomainCell, HugeWish, Pages
 from hugewise.model.host import Host, text_of
 from hugewise.model.pages import THP
@@ -349,7 +350,7 @@ def _key(block: RamBlock, promised: Pages | None, host: Host, *, disabled: bool)
     return "" if "[never]" in setting or "[deny]" in setting else "thp"
 
 
-def _seen(block: RamBlock, areas: list[backing.Area], key: str, share: float, numa: str) -> RamSeen:
+def _seen(block: RamBlock, areas: list[BackedMapping], key: str, share: float, numa: str) -> RamSeen:
     kinds = backing.kinds(areas)
     resident = sum(kinds.values())
     whole = block.size if block.preallocated or key.startswith("hugetlb") else resident
@@ -381,7 +382,7 @@ def _seen(block: RamBlock, areas: list[backing.Area], key: str, share: float, nu
     )
 
 
-def _misplaced(areas: list[backing.Area], nodes: tuple[int, ...], numa: str) -> str | None:
+def _misplaced(areas: list[BackedMapping], nodes: tuple[int, ...], numa: str) -> str | None:
     placed = {node: size for node, size in backing.nodes(numa, areas).items() if node not in nodes and size}
     return "; ".join(f"{readable_size(size)} lie on NUMA node {node} of the host" for node, size in placed.items())
 

@@ -11,7 +11,6 @@ settings from before the run, by the journal.
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -22,7 +21,7 @@ import msgspec
 
 from hugewise import reading
 from hugewise.errors import HugewiseError, SettingError, StorageError, UserError
-from hugewise.files import sync
+from hugewise.files import append_line, storing, sync
 from hugewise.host import cgroup, knob, memory_state, network, pool, scratch
 from hugewise.host.ledger import FoldersMade, JournalClosed, JournalOpened, JournalRecord, Ledger
 from hugewise.host.local_host import LocalHost
@@ -87,22 +86,8 @@ class Journal:
 
     def append(self, record: JournalRecord, *, sync: bool = True) -> None:
         """Keep a record; with `sync` it is on disk when this returns. Raises StorageError, and leaves no half line."""
-        line = _ENCODER.encode(record) + b"\n"
-        end = os.lseek(self._descriptor, 0, os.SEEK_CUR)
-        problem = None
-        try:
-            if os.write(self._descriptor, line) != len(line):
-                problem = os.strerror(errno.ENOSPC)
-            elif sync:
-                os.fsync(self._descriptor)
-        except OSError as error:
-            problem = error.strerror
-        if problem is not None:
-            os.ftruncate(self._descriptor, end)
-            os.lseek(self._descriptor, end, os.SEEK_SET)
-            raise StorageError(
-                f"cannot write the journal {self.path}: {problem}", hint=f"free space on {self.path.parent}"
-            )
+        with storing(f"the journal {self.path}", f"free space on {self.path.parent}"):
+            append_line(self._descriptor, _ENCODER.encode(record) + b"\n", lasting=sync)
 
     def keep_open(self) -> None:
         """Something could not be put back: `close` leaves the journal to the next root call."""

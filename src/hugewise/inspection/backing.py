@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hugewise.inspection.inspected import MappingKind, PageKind, SizeBacked
 from hugewise.inspection.look import Look
 from hugewise.inspection.rules import Rules
-from hugewise.inspection.smaps import BackedMapping
+from hugewise.machine.smaps import BackedMapping
 
 Key = tuple[PageKind, int | None, str]
 """A kind of page, a folio's size (None: not known) and a state (`?`: not known)."""

@@ -18,7 +18,7 @@ from hugewise.inspection.backing import by_smaps, large, shown_rows, whole_of
 from hugewise.inspection.inspect import BackedPart, kinds, lost_backing, merged_reasons, part_of_smaps
 from hugewise.inspection.inspected import Inspection, KernelStatistics, LostBacking
 from hugewise.inspection.rules import Khugepaged, Rules
-from hugewise.inspection.smaps import BackedMapping, backed_mappings
+from hugewise.machine.smaps import BackedMapping, backed_mappings
 from hugewise.quantity import format_size, readable_size
 
 _MOST = 256 << 20

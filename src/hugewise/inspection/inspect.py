@@ -32,11 +32,11 @@ from hugewise.inspection.inspected import (
 from hugewise.inspection.look import DeniedError, GoneError, Look, Looker, identity
 from hugewise.inspection.reasons import Reason, class_of, sentence, shared_memory, waits_for_khugepaged
 from hugewise.inspection.rules import Rules, rules_of
-from hugewise.inspection.smaps import BackedMapping
 from hugewise.inspection.targets import Inspected, charged
 from hugewise.machine import probe
 from hugewise.machine.probe import FoliosOfMapping, MappedFolios
 from hugewise.machine.proc import living
+from hugewise.machine.smaps import BackedMapping
 from hugewise.model.host import Host, number_of, text_of
 from hugewise.model.pages import THP, page_flags_readable
 from hugewise.quantity import format_size, readable_size

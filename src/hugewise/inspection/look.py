@@ -16,9 +16,9 @@ from hugewise import processes
 from hugewise.errors import ProbeError
 from hugewise.host.local_host import LocalHost
 from hugewise.inspection.allocator import Allocator, ProgramFile, allocator, read_program
-from hugewise.inspection.smaps import BackedMapping, backed_mappings
 from hugewise.machine import probe, proc
 from hugewise.machine.proc import PATIENCE_S, Patience, StuckError
+from hugewise.machine.smaps import BackedMapping, backed_mappings
 from hugewise.model.procedure import Named
 
 _WANTED = ("GLIBC_TUNABLES", "MALLOC_CONF", "PYTHONMALLOC", "LD_PRELOAD")

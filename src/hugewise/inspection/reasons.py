@@ -11,7 +11,7 @@ import msgspec
 from hugewise.inspection.allocator import tunable
 from hugewise.inspection.look import Look
 from hugewise.inspection.rules import Rules
-from hugewise.inspection.smaps import BackedMapping
+from hugewise.machine.smaps import BackedMapping
 from hugewise.model.pages import HUGETLB, THP, PageTarget
 from hugewise.quantity import format_duration, format_size, readable_size
 

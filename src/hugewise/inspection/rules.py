@@ -9,9 +9,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from hugewise.host import knob
 from hugewise.model.host import Host, number_of
 from hugewise.model.pages import HUGETLB, THP, PageSizes
+from hugewise.policies import _thp
 from hugewise.quantity import format_size
 
 
@@ -100,10 +100,10 @@ def rules_of(host: Host, base: int | None = None) -> Rules:
     return Rules(
         base=sizes.base,
         pmd=sizes.pmd,
-        top=_word(host, f"{THP}/enabled"),
-        defrag=_word(host, f"{THP}/defrag"),
-        sizes={size: _mode(host, size, "enabled", sizes.pmd) for size in anonymous},
-        shared={size: _mode(host, size, "shmem_enabled", sizes.pmd) for size in shared},
+        top=_thp.top_mode(host),
+        defrag=_thp.chosen(host, f"{THP}/defrag"),
+        sizes={size: _thp.mode(host, sizes, size) for size in anonymous},
+        shared={size: _thp.mode(host, sizes, size, shared=True) for size in shared},
         khugepaged=Khugepaged(
             pages_to_scan=number_of(host, f"{THP}/khugepaged/pages_to_scan"),
             sleep_ms=number_of(host, f"{THP}/khugepaged/scan_sleep_millisecs"),
@@ -111,23 +111,6 @@ def rules_of(host: Host, base: int | None = None) -> Rules:
         ),
         pools={size: _pool(host, f"{HUGETLB}/hugepages-{size >> 10}kB") for size in sizes.hugetlb},
     )
-
-
-def _word(host: Host, path: str) -> str:
-    try:
-        return knob.read(host, path)
-    except OSError:
-        return "never"
-
-
-def _mode(host: Host, size: int, name: str, pmd: int | None) -> str:
-    """Return the mode at this size. Kernels before mTHP have one size, the PMD's, that follows the top level."""
-    top = _word(host, f"{THP}/{name}")
-    try:
-        own = knob.read(host, f"{THP}/hugepages-{size >> 10}kB/{name}")
-    except OSError:
-        own = "inherit" if size == pmd else "never"
-    return top if own == "inherit" else own
 
 
 def _pool(host: Host, folder: str) -> PoolState:

@@ -27,10 +27,10 @@ from hugewise.inspection.backing import coverage_once
 from hugewise.inspection.look import DeniedError, GoneError, Look, Looker, coverage, whole_blocks
 from hugewise.inspection.reasons import Reason
 from hugewise.inspection.rules import Rules, rules_of
-from hugewise.inspection.smaps import BackedMapping
 from hugewise.inspection.targets import Inspected, subject
 from hugewise.machine import probe, proc
 from hugewise.machine.machine import read_events, run_launchers
+from hugewise.machine.smaps import BackedMapping
 from hugewise.model.host import Host
 from hugewise.model.pages import PageSizes, PageTarget, page_flags_readable
 from hugewise.model.policy import Treatment

@@ -64,7 +64,8 @@ def turn_all(
     return {path: value for path, value in knobs.items() if host.writable(path)}
 
 
-def _chosen(host: Host, path: str, absent: str) -> str:
+def chosen(host: Host, path: str, absent: str = "never") -> str:
+    """Return the chosen word of a knob; `absent` where the kernel lacks the knob."""
     try:
         return knob.read(host, path)
     except OSError:
@@ -73,20 +74,20 @@ def _chosen(host: Host, path: str, absent: str) -> str:
 
 def top_mode(host: Host) -> str:
     """Return the chosen word of the top-level `enabled`; `never` on a kernel without it."""
-    return _chosen(host, _TOP, "never")
+    return chosen(host, _TOP)
 
 
 def mode(host: Host, sizes: PageSizes, size: int, *, shared: bool = False) -> str:
     """Return the mode of this size, `inherit` resolved; before mTHP the PMD's size follows the top level."""
     name = "shmem_enabled" if shared else "enabled"
-    own = _chosen(host, f"{folder(size)}/{name}", "inherit" if size == sizes.pmd else "never")
-    return _chosen(host, f"{THP}/{name}", "never") if own == "inherit" else own
+    own = chosen(host, f"{folder(size)}/{name}", "inherit" if size == sizes.pmd else "never")
+    return chosen(host, f"{THP}/{name}") if own == "inherit" else own
 
 
 def decides(host: Host, sizes: PageSizes, size: int) -> str:
     """Return the knob that `mode` comes from: the size's own, unless it follows the top level or there is none."""
     own = f"{folder(size)}/enabled"
-    return _TOP if _chosen(host, own, "inherit" if size == sizes.pmd else "never") == "inherit" else own
+    return _TOP if chosen(host, own, "inherit" if size == sizes.pmd else "never") == "inherit" else own
 
 
 def follow_top(treatment: Treatment, top: str, pmd: int) -> dict[str, str]:

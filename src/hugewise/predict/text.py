@@ -30,9 +30,7 @@ def document(found: Prediction) -> doc.Document:
             *(_machine(found, name) for name in found.machines),
             *_time(found),
             doc.Section("Walk steps", (_figure(found),), key="steps", nav="steps"),
-            doc.Section(
-                "What the trace did not see", (doc.Points(found.limits),), key="limits", nav="limits", brief=True
-            ),
+            doc.Section("Limits of the trace", (doc.Points(found.limits),), key="limits", nav="limits", brief=True),
             doc.Section("Described machines", tuple(_sources(found)), key="machines", nav="machines"),
         ),
         about=told,
@@ -87,7 +85,7 @@ def _time(found: Prediction) -> Iterator[doc.Section]:
     )
     stands = "this host's processor" if timing.known else "not this host's processor, and the nearest that is described"
     reach = "of their own size" if timing.entries == "whole" else "of base pages, as under a hypervisor without them"
-    told = f"Simulated is {title}: {stands}. What predicts better: entries of huge pages {reach}."
+    told = f"Simulated is {title}: {stands}. Better prediction: entries of huge pages {reach}."
     if timed:
         blocks = (times, doc.Line(told, quiet=True))
         yield doc.Section("CPU time on this host", blocks, key="time", nav="time", brief=True)

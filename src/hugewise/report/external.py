@@ -89,19 +89,19 @@ def _mean_is_normal(shown: Figures) -> Iterator[str]:
     level = numbers.percent(shown.confidence)
     if min(below, above) <= 0 or max(below, above) > 3 * nominal:
         yield (
-            f"What an interval needs is that the mean is normal, not the values. Here the skewness of the mean "
+            f"An interval needs a normal mean, not normal values. Here the skewness of the mean "
             f"({of_mean:.2g}) is still so large that the {level} interval cannot be trusted at its ends: take a lower "
             "confidence, or more values."
         )
         return
     if max(below, above) < 1.05 * nominal:
         yield (
-            f"What an interval needs is that the mean is normal, not the values: with a skewness of {of_mean:.2g} the "
+            f"An interval needs a normal mean, not normal values: with a skewness of {of_mean:.2g} the "
             f"mean of {shown.n:,} is as normal as the {level} interval needs."
         )
         return
     yield (
-        f"What an interval needs is that the mean is normal, not the values: the skewness of the mean of {shown.n:,} "
+        f"An interval needs a normal mean, not normal values: the skewness of the mean of {shown.n:,} "
         f"is {of_mean:.2g}. By it the {level} interval lies wholly below the true mean with chance {below:.2g} "
         f"and wholly above it with {above:.2g}, instead of {nominal:.2g} each; together that is the nominal "
         f"{2 * nominal:.2g}, if the values are independent."
@@ -133,7 +133,7 @@ def _with_and_without(shown: Figures, unit: Scale) -> Iterator[str]:
     without = three.margin or 0.0
     shift = shown.mean - three.mean
     yield (
-        f"Those beyond 3 carry {numbers.share(three.variance_share)} of the variance, those beyond 6 "
+        f"Values beyond 3 carry {numbers.share(three.variance_share)} of the variance, those beyond 6 "
         f"{numbers.share(six.variance_share)}. With all values the {level} margin of error is "
         f"±{unit.text(margin, margin)}, without those beyond 3 ±{unit.text(without, without)}: they make it "
         f"{margin / without:.2f} times as wide, and move the mean by {unit.text(shift, margin)} "
@@ -150,7 +150,7 @@ def _with_and_without(shown: Figures, unit: Scale) -> Iterator[str]:
     else:
         yield (
             "Such outliers widen the margin of error rather than invalidate it: a t interval counts them through the "
-            "standard deviation. They belong to what was measured; a mean without them answers another question."
+            "standard deviation. Outliers belong to the measurement; a mean without them answers another question."
         )
 
 
@@ -159,8 +159,8 @@ def _independence(arm: ArmFigures, unit: Scale, effective: float) -> Iterator[st
     told, margin = shown.dependence, shown.margin or 0.0
     if not arm.order_known:
         yield (
-            "What threatens a margin of error more is dependence: it takes all values as independent. Their order in "
-            "time is not known here, so that cannot be checked."
+            "Dependence threatens a margin of error more: the margin takes all values as independent. The order of the "
+            "values in time is not known here, so independence cannot be checked."
         )
         return
     if told is None or shown.n < 50:
@@ -174,7 +174,7 @@ def _independence(arm: ArmFigures, unit: Scale, effective: float) -> Iterator[st
         return
     factor = math.sqrt(shown.n / effective)
     yield (
-        f"What invalidates the margin is dependence: values follow those before them (autocorrelation at lag 1: "
+        f"Dependence invalidates the margin: values follow those before them (autocorrelation at lag 1: "
         f"{told.lags[0]:+.2f}), and for the mean are worth {effective:,.0f} independent ones. The honest margin is "
         f"±{unit.text(margin * factor, margin * factor)}, {factor:.1f} times as wide"
         + ("." if told.complete else ", and more: the correlation reaches beyond the longest lag.")
@@ -424,7 +424,7 @@ def _comparisons(metric: MetricResults, results: ExternalResults) -> Iterator[do
             ("correlation within blocks", numbers.given(comparison.shared, "+.2f")),
         ]
         yield doc.table(f"{comparison.arm} against {comparison.baseline}", ("", ""), rows, 2)
-        yield doc.Line("It takes for granted:")
+        yield doc.Line("The interval takes for granted:")
         yield doc.Points(comparison.assumptions)
         if comparison.tiers:
             tiers = [

@@ -298,6 +298,12 @@ def size(count: float | None) -> str:
     return f"{value:.0f} {name}" if step == 1 or value >= 100 else f"{value:.{2 if value < 10 else 1}f} {name}"
 
 
+def shortened(name: str, most: int) -> str:
+    """Return a name of at most so many characters: of a longer one beginning and end, which tell cells apart."""
+    half = most // 2
+    return name if len(name) <= most else f"{name[: half - 1]}…{name[-(most - half) :]}"
+
+
 def when(epoch: float) -> str:
     """Return seconds since the epoch as UTC: `2026-11-20 19:30:05 UTC`."""
     return datetime.datetime.fromtimestamp(epoch, datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

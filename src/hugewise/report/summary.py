@@ -83,9 +83,11 @@ def _title(results: Results) -> str:
     decided = sum(claim.verdict in DECIDED for claim in claimed)
     took = format_duration(max(results.ended - results.started, 0.0))
     if not claimed:
-        return printable(f"{_cut(results.study)}: {results.state} after {took}")
+        return printable(f"{numbers.shortened(results.study, _NAME)}: {results.state} after {took}")
     many = f"{len(claimed)} comparison{'' if len(claimed) == 1 else 's'}"
-    return printable(f"{_cut(results.study)}: {decided} of {many} decided in {took} ({results.state})")
+    return printable(
+        f"{numbers.shortened(results.study, _NAME)}: {decided} of {many} decided in {took} ({results.state})"
+    )
 
 
 def _claimed(results: Results) -> list[Comparison]:
@@ -132,7 +134,7 @@ def _names(results: Results) -> Mapping[str, str]:
     words = {cell.cell: cell.cell.split() for cell in results.cells}
     shared = set.intersection(*map(set, words.values())) if len(words) > 1 else set()
     return {
-        cell: _cut(printable(" ".join((first, *(word for word in others if word not in shared)))))
+        cell: numbers.shortened(printable(" ".join((first, *(word for word in others if word not in shared)))), _NAME)
         for cell, (first, *others) in words.items()
     }
 
@@ -151,7 +153,7 @@ def _table(results: Results, most: int) -> Block:
     for cell, one, of in (row for row in every if row in rows):
         name = "" if cell.cell == before else _names(results)[cell.cell]
         before = cell.cell
-        arm = _cut(printable(f"{one.arm}{of}"), _ARM)
+        arm = numbers.shortened(printable(f"{one.arm}{of}"), _ARM)
         told.append((name, arm, _effect(one), str(one.n), marked(one.verdict)))
     caption = f"{len(told)} of {len(every)} comparisons; the others are in the report" if len(told) < len(every) else ""
     return table(caption, ("cell", "policy", "change (interval)", "pairs", "verdict"), told, 2)
@@ -245,11 +247,6 @@ def _without_verdict(results: Results) -> Iterator[str]:
 def _short(text: str, most: int = _LONG) -> str:
     rest = " ... (in the report)"
     return text if len(text) <= most else f"{text[: most - len(rest)].rstrip()}{rest}"
-
-
-def _cut(name: str, most: int = _NAME) -> str:
-    half = most // 2
-    return name if len(name) <= most else f"{name[: half - 1]}…{name[-(most - half) :]}"
 
 
 def _more(others: int) -> str:

@@ -21,7 +21,7 @@ _ASPECTS: dict[Aspect, str] = {
     "run": "how they were run",
 }
 _READING = (
-    "No coin chose which of the two runs came first, or what it was made on. What a coin did choose is the order of arm"
+    "No coin chose which of the two runs came first, or what it was made on. A coin chose the order of arm"
     " and baseline within each run: so each run's change is an effect, and the second's over the first's is what of the"
     " effect differs between these two runs. Whatever makes one of them faster as a whole is in both sides, and"
     " cancels.",
@@ -41,7 +41,7 @@ def report(runs: TwoRuns, metrics: Sequence[str] = ()) -> Document:
         lead=tuple(_lead(runs)),
         sections=(
             Section("In what they differ", tuple(_differences(runs)), key="differences"),
-            Section("What each change is in the second run, over the first", tuple(_effects(runs)), key="effects"),
+            Section("Each change in the second run, over the first", tuple(_effects(runs)), key="effects"),
             *((others,) if wanted else ()),
             Section("Levels: second over first, which nothing has randomised", tuple(_levels(runs)), key="levels"),
             Section("How this is read", (Points(_READING),), key="reading"),
@@ -118,8 +118,8 @@ def _others(wanted: Sequence[MetricBeside]) -> Iterator[Block]:
 
 def _levels(runs: TwoRuns) -> Iterator[Block]:
     yield Line(
-        "All that differs between the runs is in these medians: hosts, days, versions. They have no interval, since the"
-        " attempts of one run are no replicates of it.",
+        "All that differs between the runs is in these medians: hosts, days, versions. The medians have no interval,"
+        " since the attempts of one run are no replicates of it.",
         quiet=True,
     )
     for (cell, metric), several in groupby(runs.levels, key=lambda one: (one.cell, one.metric)):

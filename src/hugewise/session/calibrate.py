@@ -85,10 +85,16 @@ class CalibratedMetric(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Calibration(msgspec.Struct, frozen=True, kw_only=True):
-    """A calibration of this host. `planted`: the share by which one label's work was larger; `runs`: their folders."""
+    """A calibration of this host.
+
+    planted  the share by which one label's work was larger
+    folder   the folder of all calibration runs
+    runs     the folder of each run of this calibration
+    """
 
     host: str
     planted: float
+    folder: Path
     runs: tuple[Path, ...]
     metrics: tuple[CalibratedMetric, ...]
 
@@ -141,7 +147,7 @@ def calibrate(
         metrics = tuple(one for cell in bench.plan(asked).cells for one in _calibrated(bench, cell))
     if not metrics:
         raise UserError(f"nothing of {asked.name} can run here", hint="see: hugewise doctor")
-    return Calibration(host=bench.host.name, planted=planted, runs=tuple(bench.runs), metrics=metrics)
+    return Calibration(host=bench.host.name, planted=planted, folder=folder, runs=tuple(bench.runs), metrics=metrics)
 
 
 @dataclass

@@ -75,11 +75,10 @@ def resume(
     listener: progress.Listener = lambda _: None,
     on_step: Callable[[str], None] = lambda _: None,
     lock: HostLock | None = None,
-    clock: Clock = CLOCK,
 ) -> RunFolder:
     """Continue the run in the folder `path`, with the same study, seed and policies. Raises RunError."""
     must_be_trusted(path)
-    folder = RunFolder(path, clock)
+    folder = RunFolder(path, CLOCK)
     run = folder.read()
     study, seed = run.study, folder.seed(run)
     with files.storing(f"the run's folder {path}"):

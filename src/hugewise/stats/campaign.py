@@ -143,9 +143,9 @@ def interval(differences: Iterable[float], alpha: float, *, n0: int = FEWEST) ->
 
 
 def ratio_of_means(
-    arm_values: Sequence[float], baseline_values: Sequence[float], alpha: float, *, n0: int = FEWEST
+    arm_values: Sequence[float], baseline_values: Sequence[float], alpha: float
 ) -> tuple[float, float, float] | None:
-    """Ratio of arithmetic means (cost per job, arm/baseline): estimate, low and high; None below `n0` pairs.
+    """Ratio of arithmetic means (cost per job, arm/baseline): estimate, low and high; None below `FEWEST` pairs.
 
     The values are in the metric's unit, one of each per pair, in the order of the pairs. The estimand after n pairs is
     R = sum a_t / sum b_t, where a_t and b_t are what arm and baseline would have cost on average over pair t's slots.
@@ -167,7 +167,7 @@ def ratio_of_means(
         raise ValueError("a cost is negative or NaN: a ratio of means is for costs of 0 or more")
     n = len(arm_values)
     arm, baseline = math.fsum(arm_values), math.fsum(baseline_values)
-    if n < n0 or not math.isfinite(arm + baseline) or baseline <= 0:
+    if n < FEWEST or not math.isfinite(arm + baseline) or baseline <= 0:
         return None
     estimate, height = arm / baseline, bound(n, alpha)
     # With R = estimate + delta: (delta sum B)^2 <= height sum (E - delta B)^2, E = A - estimate B, sum E = 0.

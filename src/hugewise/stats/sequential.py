@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Generic, TypeVar
 
@@ -103,8 +103,8 @@ def _unsupported(name: Reach, reason: Reason | None) -> Tier:
 class Differences:
     """Differences of blocks (log-ratios), a failure infinitely far on the bad side; `centre` is remembered."""
 
-    def __init__(self, values: Iterable[Drawn] = ()) -> None:
-        self.values = list(values)
+    def __init__(self) -> None:
+        self.values: list[Drawn] = []
         self._centre: tuple[int, float] | None = None  # of so many blocks
 
     def centre(self) -> float:

@@ -259,7 +259,6 @@ def _close(found: Found, block: OpenBlock, end: BlockClosed) -> None:
 _ATTEMPT = msgspec.json.Decoder(Attempt)
 _STUDY = msgspec.json.Decoder(Study)
 _UNSAFE = re.compile(r"[^A-Za-z0-9._=-]+")
-_OTHERS_WRITE = 0o022
 _Kind = TypeVar("_Kind", bound=Record)
 
 
@@ -329,13 +328,8 @@ class RunFolder:
             return
         held = DirFd.open(self.path)
         self._held = weakref.finalize(self, held.close)
-        found = held.status()
-        if found.st_uid != 0 or found.st_mode & _OTHERS_WRITE:
-            raise UserError(
-                f"{self.path} is not root's own: its account could lead root elsewhere from there",
-                hint="go on as the account that began the run, or begin a new one",
-            )
-        self.place = Path(f"/proc/{os.getpid()}/fd/{held.fileno()}")
+        held.must_be_roots("run")
+        self.place = held.place
         self._log = RunLog(self.path / "run.jsonl", self.place / "run.jsonl")
 
     def hand_over(self) -> None:

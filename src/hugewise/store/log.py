@@ -17,7 +17,6 @@ description, fcntl_locking(2): locks of a process would be lost with any other d
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import hashlib
 import itertools
@@ -33,7 +32,7 @@ import msgspec
 
 from hugewise import reading
 from hugewise.errors import RunError
-from hugewise.files import storing, sync
+from hugewise.files import append_line, storing, sync
 from hugewise.store.records import AttemptStored, Lost, Opened, Record, Resumed, Stamp
 
 _FLOCK = struct.Struct("hhxxxxqqixxxx")  # struct flock of 64 bits: type, whence, start, length (0: all), pid
@@ -110,14 +109,8 @@ class RunLog:
             descriptor = os.open(self._place, flags, 0o644)
             try:
                 line = self._prepared(descriptor, record)
-                end = os.lseek(descriptor, 0, os.SEEK_END)
-                try:
-                    _written(descriptor, line)
-                except OSError:
-                    self._end = -1
-                    with contextlib.suppress(OSError):
-                        os.ftruncate(descriptor, end)
-                    raise
+                self._end = -1  # until all of the line is there
+                end = append_line(descriptor, line)
                 if not end:
                     sync(self._place.parent)
                 self._end = end + len(line)
@@ -218,12 +211,6 @@ class RunLog:
             raise RunError(f"{self.path}: {error.strerror}", hint=PERMISSIONS) from None
         except reading.UnreadableError as error:
             raise RunError(f"{self.path} cannot be read: {error}", hint=f"put a copy of it back, or {ANEW}") from None
-
-
-def _written(descriptor: int, line: bytes) -> None:
-    if os.write(descriptor, line) != len(line):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    os.fsync(descriptor)
 
 
 def sealed(body: bytes, previous: str) -> tuple[bytes, str]:

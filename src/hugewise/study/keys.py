@@ -96,12 +96,26 @@ class _Text(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @functools.cache
-def _texts(package: str) -> dict[str, dict[str, _Text]]:
+def _texts(package: str) -> tuple[dict[str, dict[str, _Text]], dict[str, dict[str, str]]]:
+    """Return the keys of each struct, and its keys and values of earlier versions with their cures."""
     file = resources.files(package).joinpath("keys.toml")
     if not file.is_file():  # a table of `model`, whose keys are read where a study names it
-        return {}
-    data = file.read_bytes()
-    return msgspec.toml.decode(data, type=dict[str, dict[str, _Text]])
+        return {}, {}
+    data = msgspec.toml.decode(file.read_bytes())
+    gone = msgspec.convert(data.pop("gone", {}), dict[str, dict[str, str]])
+    return msgspec.convert(data, dict[str, dict[str, _Text]]), gone
+
+
+def _package(struct: type) -> str:
+    return struct.__module__.rpartition(".")[0]
+
+
+def _refuse_gone(kind: type[msgspec.Struct], table: Mapping[Any, object], place: Place) -> None:
+    gone = _texts(_package(kind))[1].get(kind.__name__, {})
+    for key, value in table.items():
+        cure = gone.get(key) or gone.get(f"{key} = {value}" if isinstance(value, str) else "")
+        if cure is not None:
+            raise place.at(str(key)).wrong("is of earlier versions", value, hint=cure)
 
 
 @functools.cache
@@ -111,7 +125,7 @@ def keys_of(kind: type[msgspec.Struct]) -> Mapping[str, tuple[Key, msgspec.struc
     texts: dict[str, _Text] = {}
     for owner in kind.__mro__:
         if issubclass(owner, msgspec.Struct) and owner is not msgspec.Struct:
-            texts = _texts(owner.__module__.rpartition(".")[0]).get(owner.__name__, {}) | texts
+            texts = _texts(_package(owner))[0].get(owner.__name__, {}) | texts
     found: dict[str, tuple[Key, msgspec.structs.FieldInfo]] = {}
     for field in msgspec.structs.fields(kind):
         if (text := texts.pop(field.encode_name, None)) is not None:
@@ -146,6 +160,7 @@ def read_table(kind: type[S], value: object, place: Place, **more: object) -> S:
     if not isinstance(value, Mapping):
         raise place.wrong("must be a table", value, hint="write [table] and its keys below, or { key = value }")
     keys = keys_of(kind)
+    _refuse_gone(kind, value, place)
     for key in value:
         if key not in keys:
             raise place.at(str(key)).wrong("unknown key", value[key], hint=_elsewhere(str(key), kind, keys))

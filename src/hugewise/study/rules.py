@@ -109,8 +109,6 @@ def _check_ages(study: Study, place: Place) -> None:
 
 
 def _check_design(layout: Design, here: Place) -> None:
-    if layout.kind in ("resident", "crossover", "duet"):
-        raise here.at("kind").wrong("is a design of earlier versions", layout.kind, hint='write kind = "interleaved"')
     taken: set[int] = set()
     for (there, slot), cpus in zip(here.items("slots", layout.slots), layout.places, strict=True):
         if twice := taken & set(cpus):

@@ -272,7 +272,11 @@ _SLOT = keys.KeyKind('a CPU, or CPUs as in "0-3,8"', _slot)
 class Design(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Layout of a block's arms in time and over CPUs. See docs/concepts/designs.md."""
 
-    kind: Literal["sequential", "duet", "crossover", "resident", "interleaved", "auto"] = "sequential"
+    kind: Annotated[
+        # Stored studies have the kinds that `keys.toml` names under `gone`.
+        Literal["sequential", "duet", "crossover", "resident", "interleaved", "auto"],
+        keys.choice("sequential", "interleaved", "auto"),
+    ] = "sequential"
     slots: Annotated[tuple[int | str, ...], keys.listing(_SLOT)] = ()
     slice: Annotated[float, keys.duration(0.02)] = 0.05
     wash_out: Annotated[float, keys.share(below=0.9)] = 0.2

@@ -166,7 +166,7 @@ def test_a_column_that_names_the_arm_is_no_setting_in_which_arms_differ_too(tmp_
     asked = Ask(value="wall_s")
     (metric,) = analyze([one, other], ask=asked).metrics
     assert [note for arm in metric.arms for note in arm.notes if "differ in" in note] == [
-        "Its runs have threads '2', those of base '1': the arms differ in threads, too."
+        "The runs of thp have threads '2', those of base '1': the arms differ in threads, too."
     ]
     again = write(tmp_path, f"threads,{column},wall_s\n1,base again,1.0\n1,base again,1.3\n", "again.csv")
     merged = analyze([one, again, other], arms=["base", "base", "thp"], ask=asked)

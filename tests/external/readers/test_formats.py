@@ -295,8 +295,8 @@ def test_runs_of_different_settings_in_files_of_one_arm_are_no_sample(
         analyze(paths[:2], arms=["a", "a"])
     assert "--arm" in (refused.value.hint or "")
     base, arm = analyze(paths[:2], arms=["a", "b"]).metrics[0].arms
-    assert any(note.startswith(f"Its runs have {setting} ") for note in arm.notes)
-    assert not any(note.startswith("Its runs have") for note in base.notes)
+    assert any(note.startswith(f"The runs of b have {setting} ") for note in arm.notes)
+    assert not any(note.startswith("The runs of a have") for note in base.notes)
     paths[2].write_text(other.replace("1.1", "1.3").rstrip() if other[-1] == "\n" else f"{other}\n")
     (both,) = analyze(paths[1:], arms=["a", "a"]).metrics[0].arms
     assert both.figures.n == 2 * base.figures.n

@@ -283,8 +283,8 @@ def caveats(results: Results) -> Iterator[str]:
     if any(one.state != "none" for one in found):
         wrong = numbers.percent(1 - results.confidence)
         yield (
-            f"The chance that any verdict of this run on its policies is wrong is at most {wrong}. That is said of "
-            "this machine and this run: other machines and other days were not measured."
+            f"The chance that any verdict of this run on its policies is wrong is at most {wrong}. The chance is "
+            "that of this machine and this run: other machines and other days were not measured."
         )
     if any(one.state in ("set", "weigh") for one in found) and selection(results):
         yield (
