@@ -548,16 +548,16 @@ def test_claims_over_several_runs_keep_their_error_and_each_planted_fault_is_see
     def failing(findings: Sequence[CheckResult]) -> list[str]:
         return [finding.case for finding in findings if not finding.passed]
 
-    assert failing(reruns.begun_anew(1, 30, 50)) == []
+    assert failing(reruns.begun_anew(1, 15, 50)) == []
     with monkeypatch.context() as plant:
         plant.setattr(programs, "_by_itself", lambda _: True)
         plant.setattr(programs, "evidence_of", lambda _: earlier.AllRuns(1e6, 1e6, (), ()))
-        assert failing(reruns.begun_anew(1, 30, 50)) == ["50 runs begun anew: a page says set"]
-        assert failing(reruns.overview(1, 15, 50)) == ["an overview of 50 pages says set"]
+        assert failing(reruns.begun_anew(1, 15, 50)) == ["50 runs begun anew: a page says set"]
+        assert failing(reruns.overview(1, 8, 50)) == ["an overview of 50 pages says set"]
     with monkeypatch.context() as plant:
         plant.setattr(earlier, "contradicted", lambda *_: None)
         plant.setattr(cell_answers, "contradicted", lambda *_: None)
-        assert failing(reruns.begun_anew(1, 30, 50)) == [
+        assert failing(reruns.begun_anew(1, 15, 50)) == [
             "50 runs begun anew: an answer says set",
             "50 runs begun anew: an advice says set",
         ]
@@ -571,8 +571,8 @@ def test_runs_of_one_effect_that_spread_are_not_told_apart(monkeypatch: pytest.M
 
 
 def test_skewed_effects_of_hosts_keep_the_error_and_an_outlying_one_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert_all(fleets.skewed(1, 500))
+    assert_all(fleets.skewed(1, 300))
     monkeypatch.setattr(pooling, "p_signs", lambda _: 0.0)
-    assert [one.case for one in fleets.skewed(1, 500) if not one.passed] == [
+    assert [one.case for one in fleets.skewed(1, 150) if not one.passed] == [
         "effects of 10 hosts exponential, mean 0: verdicts"
     ]

@@ -279,7 +279,7 @@ def tasks(seed: int, fleets: int) -> list[Task]:
         *(Task(name, together, (case, seed, fleets)) for name, case in named),
         Task("fleet: skew", skew, (seed, max(20, fleets // 4))),
         Task("fleet: absent", absent, (seed, max(20, fleets // 2))),
-        Task("fleet: skewed", skewed, (seed, max(300, fleets))),
+        Task("fleet: skewed", skewed, (seed, max(1000, fleets))),
         Task("fleet: fewest", fewest, (seed,)),
     ]
 

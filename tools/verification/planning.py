@@ -32,15 +32,19 @@ ROUGH = 0.05
 
 
 class PilotCase(NamedTuple):
-    """`shift` is the effect in standard deviations of a pair; `budget` is declared, and more than a pilot asks for."""
+    """`shift` is the effect in standard deviations of a pair; `budget` is declared, and more than a pilot asks for.
+
+    pilots  at least: where campaigns are short, more of them cost little
+    """
 
     shift: float
     alpha: float
     budget: int
+    pilots: int = 0
 
 
-_EFFECTS = ((0.2, 5000), (0.4, 2000), (1.0, 500))
-CASES = tuple(PilotCase(shift, alpha, budget) for shift, budget in _EFFECTS for alpha in (0.01, 0.0025))
+_EFFECTS = ((0.2, 5000, 0), (0.4, 2000, 0), (1.0, 500, 1000))
+CASES = tuple(PilotCase(shift, alpha, *more) for shift, *more in _EFFECTS for alpha in (0.01, 0.0025))
 CAMPAIGNS = 2
 """Campaigns in the pool, for each pilot; every pilot's pairs are tried on all of the pool."""
 REPLAYS = 10
@@ -63,7 +67,7 @@ def heavy(random: Generator, shape: tuple[int, ...]) -> Numbers:
 
 def pairs(case: PilotCase, seed: int, pilots: int) -> Sequence[CheckResult]:
     """Check pairs for 90%, for half, the planted fault; report the worst pilots and heavy tails."""
-    random = generator(seed, "planning", *case)
+    random = generator(seed, "planning", case.shift, case.alpha, case.budget)
     scales, ends = _scales(random, normal, pilots), _ends(random, normal, case, pilots)
 
     freedom = paired.freedom(PAIRS)
@@ -130,7 +134,10 @@ def delivered(asked: Numbers, ends: Numbers) -> Numbers:
 
 def tasks(seed: int, pilots: int) -> list[Task]:
     """Return one task a case."""
-    found = [Task(f"planning: {case.shift:g} sd at {case.alpha:g}", pairs, (case, seed, pilots)) for case in CASES]
+    found = [
+        Task(f"planning: {case.shift:g} sd at {case.alpha:g}", pairs, (case, seed, max(pilots, case.pilots)))
+        for case in CASES
+    ]
     found += [Task(f"planning: budgets at {alpha:g}", budgets, (alpha, seed, pilots)) for alpha in (0.01, 0.0025)]
     found += [Task(f"planning: fixed n, {shift:g} sd", fixed, (shift, 0.01, seed, pilots)) for shift in (0.2, 0.4, 1.0)]
     return found
@@ -142,11 +149,11 @@ def _scales(random: Generator, draw: PilotDraw, pilots: int) -> Numbers:
 
 
 def _asked(needed: Callable[[float], int | None], shift: float, scales: Numbers) -> Numbers:
-    """Return the pairs that each pilot asks for, interpolated on a grid of scales; infinite where none do."""
+    """Return the pairs that each pilot asks for, whole, interpolated on a grid of scales; infinite where none do."""
     grid = np.geomspace(scales.min() * 0.999, scales.max() * 1.001, 13)
     counts = [needed(shift / scale) for scale in grid.tolist()]
     logs = [math.inf if count is None else math.log(count) for count in counts]
-    return np.exp(np.interp(np.log(scales), np.log(grid), logs))
+    return np.rint(np.exp(np.interp(np.log(scales), np.log(grid), logs)))
 
 
 def _ends(random: Generator, draw: PilotDraw, case: PilotCase, pilots: int) -> Numbers:

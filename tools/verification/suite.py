@@ -175,7 +175,7 @@ def _alone(pieces: Sequence[Task], listener: PieceListener) -> list[Sequence[Che
 def _together(pieces: Sequence[Task], jobs: int, listener: PieceListener) -> list[Sequence[CheckResult]]:
     """Run the pieces in spawned processes, which share no state; the longest kinds of piece begin first."""
     begun_first = sorted(
-        range(len(pieces)), key=lambda place: not pieces[place].name.startswith(("power", "null", "blocks", "planning"))
+        range(len(pieces)), key=lambda place: not pieces[place].name.startswith(("reruns", "edges", "power", "null"))
     )
     with spawning(), ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
         places = {pool.submit(pieces[place].run): place for place in begun_first}

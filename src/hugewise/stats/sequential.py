@@ -121,7 +121,8 @@ class _Lagging(Generic[_Test]):
     """A test of these values, less `theta`, which takes in those that are new when it is asked: most never are."""
 
     def __init__(self, test: _Test, values: Sequence[Drawn], theta: float = 0.0) -> None:
-        self._test, self._values, self._theta, self._taken = test, values, theta, 0
+        self._test: _Test = test
+        self._values, self._theta, self._taken = values, theta, 0
 
     def now(self) -> _Test:
         """Return the test after all of the values."""
