@@ -27,14 +27,14 @@ pub struct Laid {
     pub tlbs: Vec<Both>,
 }
 
-/// A TLB for base pages and huge pages.
+/// A TLB for base pages and huge pages. A level with as many entries for both has one list of them (AMD, Arm), else each
+/// has its own (Intel).
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Both {
-    /// The first level for base pages, and for huge pages; `shared`: it is one.
+    /// The first level for base pages, and for huge pages.
     pub l1: [First; 2],
-    pub shared: bool,
-    pub l2: Option<Second>,
+    pub l2: [Option<Second>; 2],
 }
 
 /// One TLB for data accesses: two levels of it, and the page walk.
@@ -79,7 +79,7 @@ impl Ask {
 
 impl Both {
     fn fault(&self) -> Option<&'static str> {
-        self.l1.iter().find_map(First::fault).or_else(|| self.l2?.fault())
+        self.l1.iter().find_map(First::fault).or_else(|| self.l2.iter().flatten().find_map(Second::fault))
     }
 }
 
