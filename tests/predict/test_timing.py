@@ -19,6 +19,7 @@ from hugewise.predict.prediction import rows
 from hugewise.predict.trace import Traced
 from hugewise.quantity import parse_size
 from tests.predict.test_prediction import CHOSEN, answer, counts
+from tests.terminal import as_input
 from tests.wait import until
 
 MISSES = (8_000_000, 6_000_000, 4_000_000, 2_000_000, 0)
@@ -199,6 +200,7 @@ def test_a_run_counts_its_own_time_and_memory_and_leaves_its_input_where_it_was(
         try:
             ran = once(tmp_path, "cat")
             ended = once(tmp_path, "sh", "-c", "exit 3")
+            killed = once(tmp_path, "sh", "-c", "kill -9 $$")
             late = once(tmp_path, "sleep", "60", end=0)
             monkeypatch.chdir(tmp_path)
             told = once(
@@ -217,7 +219,16 @@ def test_a_run_counts_its_own_time_and_memory_and_leaves_its_input_where_it_was(
         until(lambda pid=pid: gone(pid), "its child ends")
     assert 0 < ran.peak < parse_size("64m")  # less than this process has
     assert ended == "a timed run ended with status 3"
+    assert killed == "a timed run was killed by signal 9"
     assert late == "the runs do not end in time: give more --time"
+
+
+def test_a_terminal_is_no_input_of_a_timed_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "undelivered", lambda *_: None)
+    monkeypatch.setattr(loader, "environment", lambda *_: {})
+    with as_input():
+        assert os.isatty(0)
+        assert once(tmp_path, "test", "-t", "0") == "a timed run ended with status 1"
 
 
 def test_no_time_without_huge_pages(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -194,7 +194,7 @@ def limits(traced: trace.Traced, described: Iterable[Machine]) -> tuple[str, ...
     children = "a child, which was" if answer.forks == 1 else f"{answer.forks} children, which were"
     other = {"x86_64": "arm64", "aarch64": "x86-64"}[answer.target]
     said = {
-        f"The program ended with status {traced.status}: what it did until then was traced.": traced.status,
+        f"The program {trace.ended(traced.status)}: what it did until then was traced.": traced.status,
         f"The program forked {children} not traced.": answer.forks,
         f"{answer.untraced} threads were not traced: a run has 1,024 at most at a time.": answer.untraced,
         f"Each of the {answer.threads} threads has a TLB of its own.": answer.threads > 1,

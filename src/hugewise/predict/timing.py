@@ -223,7 +223,7 @@ def _once(program: trace.Program, layout: str, heap: int, folder: Path, end: flo
     if time.monotonic() > end:
         return "the runs do not end in time: give more --time"
     if started.returncode:
-        return f"a timed run ended with status {started.returncode}"
+        return f"a timed run {trace.ended(started.returncode)}"
     if (why := undelivered(reported(folder), treatment)) is not None:
         return why
     # The peak is never below this process's own, as a child begins as a copy. Pages that were touched bound it too.
@@ -247,7 +247,7 @@ def judge(
     if answer.forks:
         return Timing(why="it forked, and its children were not traced"), {}
     if traced.status:
-        return Timing(why=f"the traced run ended with status {traced.status}"), {}
+        return Timing(why=f"the traced run {trace.ended(traced.status)}"), {}
     kinds: tuple[Entries, ...] = get_args(Entries)
     if not answer.regions or len(answer.laid) != len(kinds) * len(_QUARTERS):
         return Timing(why="its heap could not be laid out under QEMU"), {}

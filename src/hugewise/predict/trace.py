@@ -164,6 +164,11 @@ def target(path: str) -> str:
     return here[0]
 
 
+def ended(status: int) -> str:
+    """Return how a process ended, by its status as subprocess has it."""
+    return f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+
+
 def no_terminal() -> int | None:
     """Return /dev/null in place of a terminal, for a program that runs more than once."""
     return subprocess.DEVNULL if os.isatty(0) else None
@@ -202,9 +207,8 @@ def _read(path: Path, program: str, status: int) -> Answer:
     except reading.UnreadableError as error:
         raise HugewiseError(f"the answer of the plugin cannot be read: {error}", hint="make setup") from None
     if answer is None:
-        ended = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
         raise UserError(
-            f"{program}: it {ended} under QEMU, and left no trace",
+            f"{program}: it {ended(status)} under QEMU, and left no trace",
             hint="run it to its end; where QEMU names the plugin above, its version has to be 6.0 to 8.2",
         )
     if answer.replaced:
