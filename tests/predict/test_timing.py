@@ -7,6 +7,7 @@ import resource
 import shutil
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -216,7 +217,7 @@ def test_a_run_counts_its_own_time_and_memory_and_leaves_its_input_where_it_was(
     assert isinstance(left, tuple), left
     for name in ("child", "gone"):  # of its session, and of another
         pid = int((tmp_path / name).read_text())
-        until(lambda pid=pid: gone(pid), "its child ends")
+        until(partial(gone, pid), "its child ends")
     assert 0 < ran.peak < parse_size("64m")  # less than this process has
     assert ended == "a timed run ended with status 3"
     assert killed == "a timed run was killed by signal 9"

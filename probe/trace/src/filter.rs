@@ -52,13 +52,16 @@ impl Filter {
         }
     }
 
-    /// An access to a page. True where the records have to be taken away before the next one.
+    /// An access to a page. True where it is the last one's.
     #[inline(always)]
-    pub fn access(&mut self, page: u64) -> bool {
+    pub fn again(&mut self, page: u64) -> bool {
         self.accesses += 1;
-        if page == self.last {
-            return false;
-        }
+        page == self.last
+    }
+
+    /// The access is to another page. True where the records have to be taken away before the next one.
+    #[inline(always)]
+    pub fn change(&mut self, page: u64) -> bool {
         self.last = page;
         let slot = self.hints[hint(page)] as usize % SLOTS;
         if self.pages[slot] == page {

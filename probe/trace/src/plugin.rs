@@ -203,8 +203,26 @@ impl Thread {
 
     #[inline(always)]
     fn access(&mut self, page: u64) {
-        if self.filter.access(page) {
+        if !self.filter.again(page) {
+            self.change(page);
+        }
+    }
+
+    /// What is not often needed is by itself, so that the usual access saves no registers.
+    #[inline(never)]
+    fn change(&mut self, page: u64) {
+        if self.filter.change(page) {
             self.flush();
+        }
+    }
+
+    #[inline(never)]
+    fn at_end_of_page(&mut self, info: u32, address: u64) {
+        self.access(page(address));
+        // SAFETY: `info` is of this call.
+        let last = address.wrapping_add((1 << unsafe { qemu_plugin_mem_size_shift(info) }) - 1);
+        if page(last) != page(address) {
+            self.access(page(last));
         }
     }
 }
@@ -249,13 +267,9 @@ extern "C" fn accessed(at: c_uint, info: u32, address: u64, _: *mut c_void) {
     let Some(place) = THREADS.get(at as usize) else { return };
     // SAFETY: as above.
     let Some(thread) = (unsafe { place.load(Relaxed).as_mut() }) else { return };
-    thread.access(page(address));
-    if address & IN_PAGE > IN_PAGE + 1 - WIDEST {
-        // SAFETY: `info` is of this call.
-        let last = address.wrapping_add((1 << unsafe { qemu_plugin_mem_size_shift(info) }) - 1);
-        if page(last) != page(address) {
-            thread.access(page(last));
-        }
+    match address & IN_PAGE > IN_PAGE + 1 - WIDEST {
+        true => thread.at_end_of_page(info, address),
+        false => thread.access(page(address)),
     }
 }
 

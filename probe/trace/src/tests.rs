@@ -132,10 +132,14 @@ fn trace(random: &mut Random, length: usize) -> Vec<u64> {
     addresses
 }
 
+fn accessed(filter: &mut Filter, address: u64) -> bool {
+    !filter.again(page(address)) && filter.change(page(address))
+}
+
 fn simulated(asked: &Ask, addresses: &[u64], batch: usize) -> (Simulator, Filter) {
     let (mut simulator, mut filter) = (Simulator::new(asked, Regions::default()), Filter::new());
     for &address in addresses {
-        if filter.access(page(address)) || filter.records.len() >= batch {
+        if accessed(&mut filter, address) || filter.records.len() >= batch {
             simulator.feed(&filter.records);
             filter.records.clear();
         }
@@ -223,7 +227,7 @@ fn layouts_are_as_the_reference_has_them() {
         let regions = Regions::default();
         regions.write().unwrap().push(page(from));
         let (mut simulator, mut filter) = (Simulator::new(&asked, regions), Filter::new());
-        addresses.iter().for_each(|&address| assert!(!filter.access(page(address))));
+        addresses.iter().for_each(|&address| assert!(!accessed(&mut filter, address)));
         filter.records.chunks(number(&mut random, 1, 100)).for_each(|some| simulator.feed(some));
         let tlbs = &asked.laid.as_ref().unwrap().tlbs;
         let expected =
@@ -285,7 +289,7 @@ fn counts_begin_anew_and_the_entries_stay() {
     let (mut simulator, mut filter) = simulated(&asked, &sweep(), 4096);
     simulator.forget_counts();
     filter.records.clear();
-    sweep().iter().for_each(|&address| assert!(!filter.access(page(address))));
+    sweep().iter().for_each(|&address| assert!(!accessed(&mut filter, address)));
     simulator.feed(&filter.records);
     assert_eq!(simulator.counts(), [Counts::default()]);
     assert_eq!((simulator.memory.touched(), simulator.memory.size(21).needed), (100, None));

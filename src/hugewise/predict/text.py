@@ -145,7 +145,7 @@ def _spec(rows: list[dict[str, Any]]) -> dict[str, Any]:
     machines = list(dict.fromkeys(row["machine"] for row in rows))
     x = {"type": "quantitative", "title": "walk steps per thousand instructions", "scale": {"zero": True}}
     bar, tick = {"type": "bar", "height": _BAR}, {"type": "tick", "thickness": 2, "size": _BAR}
-    marks = (
+    marks: tuple[tuple[dict[str, Any], str, dict[str, Any]], ...] = (
         (bar | {"opacity": 0.5}, "low", {"x2": {"datum": 0}}),
         (bar, "low", {"x2": {"field": "high"}}),
         (tick, "high", {}),
