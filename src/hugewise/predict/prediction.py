@@ -98,7 +98,10 @@ def predict(
     runs also times on this host. Raises UserError, HugewiseError.
     """
     described = {name: machines.load(name) for name in dict.fromkeys(names or machines.DEFAULT)}
-    _check(policies, described.values())
+    known = sorted({page.policy for machine in described.values() for page in machine.page})
+    for policy in policies:
+        if policy not in known:
+            raise UserError(f"--policy {policy}: no page of these machines", hint=f"name some of {', '.join(known)}")
     program = trace.program(command)
     runs = None if seconds is None else timing.run(program, seconds)
     laid = runs if isinstance(runs, timing.Runs) else None
@@ -142,13 +145,6 @@ def predict(
         limits=limits(traced, described.values()),
         timing=timed,
     )
-
-
-def _check(policies: Iterable[str], described: Iterable[Machine]) -> None:
-    known = sorted({page.policy for machine in described for page in machine.page})
-    for policy in policies:
-        if policy not in known:
-            raise UserError(f"--policy {policy}: no page of these machines", hint=f"name some of {', '.join(known)}")
 
 
 def rows(

@@ -170,8 +170,10 @@ def run(program: trace.Program, seconds: float) -> Runs | str:
                 if isinstance(ran, str):
                     return f"{layout}: {ran}"
                 taken[layout].append(ran)
-    if (why := _not_huge(heap, taken)) is not None:
-        return why
+    base, huge = (min(ran.faults for ran in taken[layout]) for layout in ("base", "thp"))
+    saved, pages = max(base - huge, 0), heap // resource.getpagesize()
+    if saved < _LEAST_SAVED * pages:  # huge pages save most faults of a heap
+        return f"its heap was not in huge pages: they saved {saved:,} page faults, and its memory has {pages:,} pages"
     user, both = (np.array([[ran[at] for ran in runs] for runs in taken.values()]) for at in (0, 1))
     return Runs(heap, both * (user.sum(axis=1) / np.maximum(both.sum(axis=1), 1e-9))[:, np.newaxis], *here())
 
@@ -181,16 +183,6 @@ class _Ran(NamedTuple):
     both: float  # user and system time
     peak: int  # bytes
     faults: int  # pages that were touched
-
-
-def _not_huge(heap: int, taken: Mapping[str, Sequence[_Ran]]) -> str | None:
-    """Return that the heap was no huge pages under `thp`, or None: these save most faults of a heap."""
-    base, huge = (min(ran.faults for ran in taken[layout]) for layout in ("base", "thp"))
-    pages = heap // resource.getpagesize()
-    if base - huge >= _LEAST_SAVED * pages:
-        return None
-    saved = max(base - huge, 0)
-    return f"its heap was not in huge pages: they saved {saved:,} page faults, and its memory has {pages:,} pages"
 
 
 def _once(program: trace.Program, layout: str, heap: int, folder: Path, end: float) -> _Ran | str:
