@@ -91,7 +91,7 @@ impl Tlb {
     #[inline(always)]
     fn take(&mut self, moves: &[Move], places: &[[u64; 2]]) {
         let shifts = self.asked.l1.map(|l1| l1.shift - BASE);
-        let key = |page: Page, huge: usize| page.key(shifts[huge]) | HUGE.0 * huge as u32;
+        let key = |page: Page, huge: usize| page.key(shifts[huge]) | (HUGE.0 * huge as u32);
         for (each, &[arriving, leaving]) in moves.iter().zip(places) {
             let (came, left) = (self.is_huge(arriving), self.is_huge(leaving));
             if each.arrives_by >> shifts[came] != 0 {
@@ -99,7 +99,7 @@ impl Tlb {
                 if self.first[list].arrives(key(each.arrives, came)) >= self.asked.l1[list].entries {
                     let list = came % self.second.len();
                     let hit = self.asked.l2[came].zip(self.second[list].as_mut()).is_some_and(|(l2, second)| {
-                        second.enter(each.arrives.number >> (l2.shift - BASE) | HUGE.1 * came as u64)
+                        second.enter((each.arrives.number >> (l2.shift - BASE)) | (HUGE.1 * came as u64))
                     });
                     self.counts[if hit { 1 } else { 2 * came }] += 1;
                 }
