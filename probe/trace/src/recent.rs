@@ -43,6 +43,16 @@ pub fn push(list: &mut [Lanes], key: u32, until: u32) -> usize {
     list.len() * LANES
 }
 
+/// Move the lanes that `moving` has to the next one, and the key to the first.
+#[inline(always)]
+fn shift(lanes: &mut Lanes, key: u32, moving: &[u32; LANES]) {
+    let old = lanes.0;
+    for lane in 0..LANES {
+        let newer = if lane == 0 { key } else { old[lane - 1] };
+        lanes.0[lane] = (newer & moving[lane]) | (old[lane] & !moving[lane]);
+    }
+}
+
 /// How many stand before a key, empty places not counted; None where it is not there.
 #[inline(always)]
 pub fn before(list: &[Lanes], key: u32) -> Option<usize> {
@@ -58,16 +68,6 @@ pub fn equal(lanes: &Lanes, key: u32) -> u32 {
     lanes.0.iter().enumerate().fold(0, |mask, (at, &each)| mask | u32::from(each == key) << at)
 }
 
-/// Move the lanes that `moving` has to the next one, and the key to the first.
-#[cfg(not(target_arch = "x86_64"))]
-fn shift(lanes: &mut Lanes, key: u32, moving: &[u32; LANES]) {
-    let old = lanes.0;
-    for lane in 0..LANES {
-        let newer = if lane == 0 { key } else { old[lane - 1] };
-        lanes.0[lane] = (newer & moving[lane]) | (old[lane] & !moving[lane]);
-    }
-}
-
 /// The same by instructions that every x86-64 has: the compiler does not make them of that.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
@@ -78,21 +78,5 @@ pub fn equal(lanes: &Lanes, key: u32) -> u32 {
         let same = |at: usize| _mm_cmpeq_epi32(key, _mm_load_si128(lanes.0[at..at + 4].as_ptr().cast()));
         let all = _mm_packs_epi16(_mm_packs_epi32(same(0), same(4)), _mm_packs_epi32(same(8), same(12)));
         _mm_movemask_epi8(all) as u32
-    }
-}
-
-#[cfg(target_arch = "x86_64")]
-#[inline(always)]
-fn shift(lanes: &mut Lanes, key: u32, moving: &[u32; LANES]) {
-    // SAFETY: four lanes at a time.
-    unsafe {
-        let mut before = _mm_slli_si128(_mm_cvtsi32_si128(key as i32), 12);
-        for (lanes, moving) in lanes.0.chunks_exact_mut(4).zip(moving.chunks_exact(4)) {
-            let (lanes, moving) = (lanes.as_mut_ptr().cast(), _mm_loadu_si128(moving.as_ptr().cast()));
-            let old = _mm_load_si128(lanes);
-            let newer = _mm_or_si128(_mm_slli_si128(old, 4), _mm_srli_si128(before, 12));
-            _mm_store_si128(lanes, _mm_or_si128(_mm_and_si128(moving, newer), _mm_andnot_si128(moving, old)));
-            before = old;
-        }
     }
 }
