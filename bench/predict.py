@@ -55,10 +55,7 @@ def asked() -> dict[str, object]:
 
 def traced(command: Sequence[str], folder: Path) -> list[str]:
     """Return the command of the traced run."""
-    path = shutil.which(command[0])
-    assert path is not None
-    words = trace.words(trace.plugin(), folder, asked())
-    return [trace.emulator(trace.target(command)), "-0", command[0], "-plugin", words, path, *command[1:]]
+    return trace.program(command).traced(folder, asked())
 
 
 def show(name: str, took: Took) -> str:
@@ -84,8 +81,7 @@ def verdict(every: Mapping[str, Took]) -> tuple[bool, str]:
 def main() -> int:
     print("predict: 16 configurations in one traced run, and cachegrind", flush=True)
     try:
-        trace.plugin()
-        trace.emulator("x86_64")
+        trace.program(["true"])
     except UserError as error:
         print(f"  left out: {error.message} ({error.hint})")
         return 0

@@ -15,6 +15,7 @@ from hugewise.errors import HugewiseError, UserError
 from hugewise.predict import timing, trace
 from tests.cli.conftest import Call
 from tests.requirements import need, need_program
+from tests.terminal import as_input
 
 SWEEP = """
 #include <stdio.h>
@@ -27,6 +28,7 @@ int main(int argc, char **argv) {
     char *at = aligned_alloc(2 << 20, pages << 12);
     if (argc > 2 && argv[2][0] == 'f' && fork() == 0) _exit(0);
     if (argc > 2 && argv[2][0] == 'f') wait(NULL);
+    if (argc > 2 && argv[2][0] == 'k') abort();
     if (argc > 2 && argv[2][0] == 'e') execl("/bin/true", "true", NULL);
     for (long round = 0; round < rounds; round++)
         for (long page = 0; page < pages; page++) *(volatile char *)(at + (page << 12)) = 1;
@@ -88,8 +90,23 @@ def test_the_program_prints_on_stderr_and_the_report_is_written(sweep: Path, tmp
     names = {path.name for path in (tmp_path / "told").iterdir()}
     assert names >= {"report.html", "report.md", "prediction.json", "figures"}
     told = json.loads((tmp_path / "told" / "prediction.json").read_bytes())
-    assert told["command"] == [str(sweep), "1", "x"]
+    assert (told["command"], told["status"]) == ([str(sweep), "1", "x"], 3)
     assert (tmp_path / "told" / "figures" / "steps.svg").stat().st_size > 1000
+
+
+def test_a_signal_that_ends_the_program_is_said(sweep: Path, call: Call) -> None:
+    """QEMU 8 lets the plugin answer then, and QEMU 7 does not."""
+    status, out, err = call("predict", "--json", "--", sweep, "1", "killed")
+    assert "was killed by signal 6" in (err if status else " ".join(json.loads(out)["limits"]))
+    assert (status == 2) is (out == "")
+
+
+def test_a_terminal_is_the_input_of_a_single_run_alone(sweep: Path) -> None:
+    program = trace.program(["test", "-t", "0"])
+    asked: dict[str, list[int]] = {"sizes": [], "configurations": []}
+    with as_input():
+        found = [trace.run(program, asked, None, given).status for given in (None, {"LANG": "C"})]
+    assert found == [0, 1]
 
 
 def test_a_file_says_when_counting_begins(sweep: Path, tmp_path: Path, call: Call) -> None:

@@ -77,15 +77,15 @@ def test_memory_is_rounded_up_to_pages_that_were_touched() -> None:
     ],
 )
 def test_what_was_not_seen_is_said(changed: dict[str, object], status: int, said: str) -> None:
-    plain = limits(Traced(answer(), 0, 1.0, "qemu"), [ZEN])
-    found = limits(Traced(answer(**changed), status, 1.0, "qemu"), [ZEN])
+    plain = limits(Traced(answer(), 0, 1.0), [ZEN])
+    found = limits(Traced(answer(**changed), status, 1.0), [ZEN])
     assert said in " ".join(found)
     assert len(found) == len(plain) + 1
     assert "The kernel's own accesses" in " ".join(plain)
 
 
 def prediction() -> Prediction:
-    traced = Traced(answer(), 0, 1.0, "qemu")
+    traced = Traced(answer(), 0, 1.0)
     return Prediction(
         format=FORMAT,
         command=("./prog", "[bold]\x1b[2J"),

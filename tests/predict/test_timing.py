@@ -4,32 +4,35 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from hugewise import processes
 from hugewise.machine import fingerprint, loader
 from hugewise.predict import machines, timing, trace
 from hugewise.predict.prediction import rows
 from hugewise.predict.trace import Traced
 from hugewise.quantity import parse_size
 from tests.predict.test_prediction import CHOSEN, answer, counts
+from tests.terminal import as_input
 from tests.wait import until
 
 MISSES = (8_000_000, 6_000_000, 4_000_000, 2_000_000, 0)
 NOISE = np.array([0.0, 0.002, 0.004, 0.01])
-HOST = ("zen-5", True)
 
+TRUE = trace.Program(("true",), "/bin/true", os.uname().machine, "qemu", Path("plugin"))
 
 RAN = timing._Ran(1.0, 1.0, 1 << 20, 9000)
 
 
-def runs(*seconds: float) -> timing.Runs:
-    return timing.Runs(64 << 20, np.array(seconds)[:, np.newaxis] + NOISE)
+def runs(*seconds: float, host: str = "zen-5") -> timing.Runs:
+    return timing.Runs(64 << 20, np.array(seconds)[:, np.newaxis] + NOISE, host, known=True)
 
 
 def laid(*, split: bool = False) -> tuple[tuple[int, int, int], ...]:
@@ -49,12 +52,12 @@ def traced(**other: object) -> Traced:
             counts(9, 9, 9),
         ),
     }
-    return Traced(answer(**{**told, **other}), 0, 1.0, "qemu")
+    return Traced(answer(**{**told, **other}), 0, 1.0)
 
 
 def judged(*seconds: float, **other: object) -> tuple[timing.Timing, Sequence[float | None]]:
     found = traced(**other)
-    told, times = timing.judge(runs(*seconds), found, HOST, CHOSEN)
+    told, times = timing.judge(runs(*seconds), found, CHOSEN)
     shown = (row.seconds for row in rows(CHOSEN, found.answer, times))
     return told, [None if each is None else round(each.value, 3) for each in shown]
 
@@ -80,7 +83,7 @@ def test_no_time_where_a_layout_held_out_lies_outside() -> None:
 def test_no_time_where_intervals_are_wide() -> None:
     told, times = judged(1.4, 1.0, 1.9, 0.8, 1.6)
     assert told.why is not None
-    short, _ = timing.judge(timing.Runs(8 << 20, np.zeros((5, 3))), traced(), HOST, CHOSEN)
+    short, _ = timing.judge(timing.Runs(8 << 20, np.zeros((5, 3)), "zen-5", known=True), traced(), CHOSEN)
     assert "base too coarsely (0 to 0 s)" in str(short.why)
     assert "too coarsely" in told.why
     assert times == [None, None, None]
@@ -111,7 +114,7 @@ def test_pages_that_no_layout_has_get_no_time() -> None:
     """What a walk of 64K pages costs is not known."""
     chosen = [("neoverse-n1", page) for page in machines.load("neoverse-n1").page]
     found = traced(configurations=tuple(counts(8_001_000, 8_000_000, 9) for _ in chosen))
-    _, times = timing.judge(runs(*(1 + 5e-8 * each for each in MISSES)), found, ("neoverse-n1", True), chosen)
+    _, times = timing.judge(runs(*(1 + 5e-8 * each for each in MISSES), host="neoverse-n1"), found, chosen)
     named = {page.name: page for _, page in chosen if page.granule == "4k"}
     assert "64K" in named
     assert {name for _, _, name in times} == {
@@ -134,14 +137,26 @@ def test_no_time_where_the_trace_is_not_of_the_runs(other: dict[str, object], wh
 
 
 def test_what_is_simulated_is_what_the_layouts_say() -> None:
-    asked = timing.Runs(64 << 20, np.ones((5, 3))).asked(machines.load("golden-cove"))
+    asked = runs(*range(5), host="golden-cove").asked()
     quarter = 16 << 20
     assert asked["layouts"][1:4] == [[[0, quarter]], [[2 * quarter, 4 * quarter]], [[quarter, 4 * quarter]]]
-    whole, split = asked["tlbs"]
-    assert [each["entries"] for each in whole["l1"]] == [96, 32]  # a list for each size
-    assert (whole["shared"], split["shared"]) == (False, True)
-    assert {each["shift"] for each in split["l1"]} == {12}
-    assert timing.Runs(4 << 20, np.ones((5, 3))).asked(machines.load("zen-5"))["tlbs"][0]["shared"]
+    assert {each["shift"] for level in ("l1", "l2") for each in asked["tlbs"][1][level]} == {12}  # split
+
+
+@pytest.mark.parametrize(
+    ("host", "first", "second"),
+    [
+        ("golden-cove", [96, 32], [(12, 128, 16), (21, 128, 8)]),
+        ("zen-5", [96, 96], [(12, 256, 16), (21, 256, 16)]),
+        ("neoverse-n1", [48, 48], [(12, 256, 5), (21, 256, 5)]),
+    ],
+)
+def test_each_size_of_page_has_the_levels_that_the_machine_describes_for_it(
+    host: str, first: list[int], second: list[tuple[int, int, int]]
+) -> None:
+    whole = runs(*range(5), host=host).asked()["tlbs"][0]
+    assert [each["entries"] for each in whole["l1"]] == first
+    assert [(each["shift"], each["sets"], each["ways"]) for each in whole["l2"]] == second
 
 
 @pytest.mark.parametrize(
@@ -161,6 +176,18 @@ def test_the_machine_that_stands_for_this_host(
     assert timing.here() == found
 
 
+def once(folder: Path, *command: str, end: float | None = None) -> timing._Ran | str:
+    path = shutil.which(command[0])
+    assert path is not None
+    program = TRUE._replace(command=command, path=path)
+    return timing._once(program, "base", 0, folder, time.monotonic() + 60 if end is None else end)
+
+
+def gone(pid: int) -> bool:
+    found = processes.stat(Path("/proc", str(pid)))
+    return found is None or found.has_ended
+
+
 def test_a_run_counts_its_own_time_and_memory_and_leaves_its_input_where_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,41 +199,48 @@ def test_a_run_counts_its_own_time_and_memory_and_leaves_its_input_where_it_was(
         held = os.dup(0)
         os.dup2(file.fileno(), 0)
         try:
-            ran = timing._once(["cat"], "base", 0, tmp_path, time.monotonic() + 60)
-            ended = timing._once(["sh", "-c", "exit 3"], "base", 0, tmp_path, time.monotonic() + 60)
-            late = timing._once(["sleep", "60"], "base", 0, tmp_path, 0)
-            orphan = ["sh", "-c", "sleep 600 & echo $! > child; yes | head -c 1000000"]
+            ran = once(tmp_path, "cat")
+            ended = once(tmp_path, "sh", "-c", "exit 3")
+            killed = once(tmp_path, "sh", "-c", "kill -9 $$")
+            late = once(tmp_path, "sleep", "60", end=0)
             monkeypatch.chdir(tmp_path)
-            told = timing._once(orphan, "base", 0, tmp_path, time.monotonic() + 60)
+            told = once(
+                tmp_path, "sh", "-c", "(sleep 600 & echo $! > child); yes | head -c 1000000; test -c /dev/stdout"
+            )
+            left = once(tmp_path, "setsid", "--wait", "sh", "-c", "sleep 600 & echo $! > gone")
         finally:
             os.dup2(held, 0)
             os.close(held)
         assert file.tell() == 10
     assert isinstance(ran, tuple)
-    assert isinstance(told, tuple)  # its output was read, more than a pipe holds
-    stat = Path("/proc", (tmp_path / "child").read_text().strip(), "stat")
-
-    def ended_too() -> bool:
-        with suppress(OSError):
-            return stat.read_text().rpartition(")")[2].split()[0] == "Z"
-        return True
-
-    until(ended_too, "its child ends")
+    assert isinstance(told, tuple), told  # it writes more than a pipe holds
+    assert isinstance(left, tuple), left
+    for name in ("child", "gone"):  # of its session, and of another
+        pid = int((tmp_path / name).read_text())
+        until(partial(gone, pid), "its child ends")
     assert 0 < ran.peak < parse_size("64m")  # less than this process has
     assert ended == "a timed run ended with status 3"
+    assert killed == "a timed run was killed by signal 9"
     assert late == "the runs do not end in time: give more --time"
 
 
+def test_a_terminal_is_no_input_of_a_timed_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "undelivered", lambda *_: None)
+    monkeypatch.setattr(loader, "environment", lambda *_: {})
+    with as_input():
+        assert os.isatty(0)
+        assert once(tmp_path, "test", "-t", "0") == "a timed run ended with status 1"
+
+
 def test_no_time_without_huge_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trace, "target", lambda _: os.uname().machine)
     monkeypatch.setattr(loader, "unreached", lambda *_: None)
     monkeypatch.setattr(timing, "text_of", lambda *_: "always madvise [never]")
-    assert timing.run(["true"], 60) == "transparent huge pages are off (enabled=never): all layouts would be base pages"
+    assert timing.run(TRUE, 60) == "transparent huge pages are off (enabled=never): all layouts would be base pages"
     monkeypatch.setattr(timing, "text_of", lambda *_: "[always] madvise never")
-    assert str(timing.run(["true"], 60)).startswith("memory outside of its heap is in huge pages, too (enabled=always)")
+    assert str(timing.run(TRUE, 60)).startswith("memory outside of its heap is in huge pages, too (enabled=always)")
     monkeypatch.setattr(timing, "text_of", lambda *_: "always [madvise] never")
     monkeypatch.setattr(loader, "environment", lambda *_: {"LD_PRELOAD": "/a,b/lib.so"})
-    assert timing.run(["true"], 60) == "QEMU cannot be given an LD_PRELOAD with a comma"
+    assert timing.run(TRUE, 60) == "QEMU cannot be given an LD_PRELOAD with a comma"
 
 
 def test_no_time_where_the_kernel_refuses_a_layout(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,8 +249,8 @@ def test_no_time_where_the_kernel_refuses_a_layout(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(timing, "obstacle", lambda _: None)
     monkeypatch.setattr(timing, "_once", once)
-    assert timing.run(["true"], 60) == "mosaic:0-25%=thp: the kernel refused the advice, in 1 of 1 processes"
-    assert str(timing.run(["true"], 0)).startswith("3 runs of 5 layouts take longer: give some")
+    assert timing.run(TRUE, 60) == "mosaic:0-25%=thp: the kernel refused the advice, in 1 of 1 processes"
+    assert str(timing.run(TRUE, 0)).startswith("3 runs of 5 layouts take longer: give some")
 
 
 FAULTS = 9000 - (32 << 20) // resource.getpagesize() // 4  # huge pages save a quarter of the heap's, the least
@@ -232,7 +266,7 @@ def test_the_runs_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(timing, "obstacle", lambda _: None)
     monkeypatch.setattr(timing, "_once", once)
-    found = timing.run(["true"], 3600)
+    found = timing.run(TRUE, 3600)
     assert isinstance(found, timing.Runs)
     assert (found.heap, found.seconds.shape) == (32 << 20, (5, 20))
     both = [sum(1.0 + at for at, one in enumerate(began, 1) if at > 1 and one == name) for name in timing._QUARTERS]
@@ -243,4 +277,4 @@ def test_the_runs_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.seconds[0, 0] == pytest.approx(3 * user[0] / both[0])
     assert began[1] == began[6 + 4] == "base"  # the second round begins with the second layout
     monkeypatch.setattr(timing, "_LEAST_SAVED", 0.26)
-    assert str(timing.run(["true"], 3600)).startswith("its heap was not in huge pages: they saved 2,048 page faults")
+    assert str(timing.run(TRUE, 3600)).startswith("its heap was not in huge pages: they saved 2,048 page faults")

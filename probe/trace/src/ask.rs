@@ -27,14 +27,14 @@ pub struct Laid {
     pub tlbs: Vec<Both>,
 }
 
-/// A TLB for base pages and huge pages.
+/// A TLB for base pages and huge pages. A level with as many entries for both has one list of them (AMD, Arm), else each
+/// has its own (Intel).
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Both {
-    /// The first level for base pages, and for huge pages; `shared`: it is one.
+    /// The first level for base pages, and for huge pages.
     pub l1: [First; 2],
-    pub shared: bool,
-    pub l2: Option<Second>,
+    pub l2: [Option<Second>; 2],
 }
 
 /// One TLB for data accesses: two levels of it, and the page walk.
@@ -68,49 +68,29 @@ pub struct Second {
 
 impl Ask {
     /// Why it cannot be simulated.
-    pub fn fault(&self) -> Option<String> {
-        let sizes = self.sizes.iter().find(|size| !(16..48).contains(*size));
-        let laid = || Some(format!("a layout: {}", self.laid.as_ref()?.tlbs.iter().find_map(Both::fault)?));
-        sizes.map(|size| format!("a size of 2^{size} bytes")).or_else(laid).or_else(|| {
-            self.configurations.iter().enumerate().find_map(|(at, each)| Some(format!("{at}: {}", each.fault()?)))
-        })
-    }
-}
-
-impl Both {
-    fn fault(&self) -> Option<&'static str> {
-        self.l1.iter().find_map(First::fault).or_else(|| self.l2?.fault())
-    }
-}
-
-fn is_shift(shift: u32) -> bool {
-    (BASE..48).contains(&shift)
-}
-
-impl First {
-    fn fault(&self) -> Option<&'static str> {
-        let good = is_shift(self.shift) && (SLOTS..=MOST).contains(&self.entries);
-        (!good).then_some("the first level has 16 to 250 entries")
-    }
-}
-
-impl Second {
-    fn fault(&self) -> Option<&'static str> {
-        let sets = self.sets.is_power_of_two() && (64..=1 << 16).contains(&self.sets);
-        let good = is_shift(self.shift) && sets && (1..=32).contains(&self.ways);
-        (!good).then_some("the second level has 64 to 65536 sets, a power of two, of 1 to 32 ways")
-    }
-}
-
-impl Configuration {
-    fn fault(&self) -> Option<&'static str> {
-        if let Some(fault) = self.l1.fault().or_else(|| self.l2?.fault()) {
-            return Some(fault);
-        }
-        let falling = self.walk.windows(2).all(|pair| pair[0] > pair[1]);
-        let walked = (1..=6).contains(&self.walk.len()) && falling && self.walk.iter().all(|&each| is_shift(each));
-        let cached = self.cached.len() + 1 == self.walk.len() && self.cached.iter().all(|&each| each <= 4096);
-        (!walked || !cached).then_some("a walk has 1 to 6 levels, and a cache for each but the leaf's")
+    pub fn fault(&self) -> Option<&'static str> {
+        let is_shift = |shift: u32| (BASE..48).contains(&shift);
+        let is_first = |l1: First| is_shift(l1.shift) && (SLOTS..=MOST).contains(&l1.entries);
+        let is_second = |l2: Second| {
+            let sets = l2.sets.is_power_of_two() && (64..=1 << 16).contains(&l2.sets);
+            is_shift(l2.shift) && sets && (1..=32).contains(&l2.ways)
+        };
+        let is_walk = |each: &Configuration| {
+            let falling = each.walk.windows(2).all(|pair| pair[0] > pair[1]);
+            let walked = (1..=6).contains(&each.walk.len()) && falling && each.walk.iter().copied().all(is_shift);
+            walked && each.cached.len() + 1 == each.walk.len() && each.cached.iter().all(|&each| each <= 4096)
+        };
+        let both = || self.laid.iter().flat_map(|laid| &laid.tlbs);
+        let mut firsts = self.configurations.iter().map(|each| each.l1).chain(both().flat_map(|each| each.l1));
+        let mut seconds =
+            self.configurations.iter().map(|each| each.l2).chain(both().flat_map(|each| each.l2)).flatten();
+        let faults = [
+            (self.sizes.iter().all(|size| (16..48).contains(size)), "a size is from 2^16 to 2^47 bytes"),
+            (firsts.all(is_first), "the first level has 16 to 250 entries"),
+            (seconds.all(is_second), "the second level has 64 to 65536 sets, a power of two, of 1 to 32 ways"),
+            (self.configurations.iter().all(is_walk), "a walk has 1 to 6 levels, and a cache for each but the leaf's"),
+        ];
+        faults.into_iter().find_map(|(good, fault)| (!good).then_some(fault))
     }
 }
 

@@ -18,11 +18,12 @@ pub struct Filter {
     last: u64,
     pub accesses: u64,
     pages: [u64; SLOTS],
-    ages: [u64; SLOTS],
-    /// Where a page was seen last, by some of its bits; it may be wrong.
+    /// The places, four bits each, that of the newest page lowest.
+    order: u64,
+    /// By some bits of a page: where one was seen last, and how many are here.
     hints: [u8; HINTS],
+    counts: [u8; HINTS],
     pub records: Vec<u64>,
-    look: fn(&mut Filter, u64) -> bool,
 }
 
 /// The page of an address; tags of pointers above 48 bits do not count.
@@ -38,69 +39,62 @@ fn hint(page: u64) -> usize {
 
 impl Filter {
     pub fn new() -> Filter {
+        let mut counts = [0; HINTS];
+        counts[hint(NONE)] = SLOTS as u8;
         Filter {
             last: NONE,
             accesses: 0,
             pages: [NONE; SLOTS],
-            ages: [0; SLOTS],
+            order: 0x0123_4567_89ab_cdef,
             hints: [0; HINTS],
+            counts,
             records: Vec::with_capacity(ROOM),
-            look: look(),
         }
     }
 
-    /// An access to a page. True where the records have to be taken away before the next one.
+    /// An access to a page. True where it is the last one's.
     #[inline(always)]
-    pub fn access(&mut self, page: u64) -> bool {
+    pub fn again(&mut self, page: u64) -> bool {
         self.accesses += 1;
-        if page == self.last {
-            return false;
-        }
+        page == self.last
+    }
+
+    /// The access is to another page. True where the records have to be taken away before the next one.
+    #[inline(always)]
+    pub fn change(&mut self, page: u64) -> bool {
         self.last = page;
         let slot = self.hints[hint(page)] as usize % SLOTS;
         if self.pages[slot] == page {
-            self.ages[slot] = self.accesses;
+            self.renew(slot);
             return false;
         }
-        (self.look)(self, page)
+        self.find(page)
     }
 
+    /// Make the place the newest.
     #[inline(always)]
+    fn renew(&mut self, slot: usize) {
+        const ONES: u64 = 0x1111_1111_1111_1111;
+        let zero_there = self.order ^ (slot as u64 * ONES);
+        let at = (zero_there.wrapping_sub(ONES) & !zero_there & (ONES << 3)).trailing_zeros() - 3;
+        let newer = (1 << at) - 1;
+        self.order = (self.order & !(newer << SLOT_BITS | 15)) | (self.order & newer) << SLOT_BITS | slot as u64;
+    }
+
+    #[inline(never)]
     fn find(&mut self, page: u64) -> bool {
-        let found = equal(&self.pages, page);
-        let slot = if found != 0 {
-            found.trailing_zeros() as usize
-        } else {
-            let least = self.ages.iter().fold(u64::MAX, |least, &age| least.min(age));
-            let oldest = equal(&self.ages, least).trailing_zeros() as usize % SLOTS;
+        let at = hint(page);
+        let found = if self.counts[at] == 0 { None } else { self.pages.iter().position(|&each| each == page) };
+        let slot = found.unwrap_or_else(|| {
+            let oldest = (self.order >> 60) as usize;
+            self.counts[hint(self.pages[oldest])] -= 1;
+            self.counts[at] += 1;
             self.pages[oldest] = page;
             self.records.push(page << SLOT_BITS | oldest as u64);
             oldest
-        };
-        self.ages[slot] = self.accesses;
-        self.hints[hint(page)] = slot as u8;
+        });
+        self.renew(slot);
+        self.hints[at] = slot as u8;
         self.records.len() == ROOM
     }
-}
-
-/// Where the value stands, a bit each.
-#[inline(always)]
-fn equal(values: &[u64; SLOTS], value: u64) -> u32 {
-    values.iter().enumerate().fold(0, |mask, (at, &each)| mask | u32::from(each == value) << at)
-}
-
-/// The same code, compiled for what this processor has.
-fn look() -> fn(&mut Filter, u64) -> bool {
-    #[cfg(target_arch = "x86_64")]
-    if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("bmi1") && is_x86_feature_detected!("bmi2") {
-        // SAFETY: the features are there.
-        return |filter, page| unsafe { find_avx2(filter, page) };
-    }
-    Filter::find
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,bmi1,bmi2")]
-fn find_avx2(filter: &mut Filter, page: u64) -> bool {
-    filter.find(page)
 }

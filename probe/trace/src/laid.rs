@@ -1,22 +1,22 @@
 //! TLBs under layouts of the heap: some pages of it are huge, and an entry of the TLB is of one size or the other.
 //!
 //! All layouts are simulated side by side. The layout library advises the kernel of each region that it lays out, which
-//! is how `Regions` knows where these begin; all other memory is base pages. As in `simulator`, the pages of the filter
-//! are the newest entries, and what else a TLB has is a list.
+//! is how `Regions` knows where these begin; all other memory is base pages.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::ask::{Both, Laid};
 use crate::filter::BASE;
 use crate::lru::Lru;
+use crate::memory::Page;
 use crate::sets::Sets;
-use crate::simulator::{EMPTY, Move};
+use crate::simulator::Move;
 
 /// Pages at which regions begin.
 pub type Regions = Arc<RwLock<Vec<u64>>>;
 
-/// Of the key of a huge page, which is no page's number.
-const HUGE: u64 = 1 << 36;
+/// Of the key of a huge page, which is no base page's: in the first level, and in the second.
+const HUGE: (u32, u64) = (1 << 31, 1 << 36);
 const OUTSIDE: u64 = u64::MAX;
 
 /// All TLBs under all layouts.
@@ -30,14 +30,10 @@ pub struct Layouts {
 
 /// One TLB under one layout. Of two values the first is of base pages, the second of huge ones.
 struct Tlb {
+    asked: Both,
     huge: Vec<[u64; 2]>,
-    shifts: [u32; 2],
-    /// Where the entries are: in one list, or in one for each.
-    lists: [usize; 2],
-    entries: [usize; 2],
-    in_filter: [usize; 2],
-    lower: Vec<Lru>,
-    second: Option<Sets>,
+    first: Vec<Lru>,
+    second: Vec<Option<Sets>>,
     /// As `Answer` has them.
     counts: [u64; 3],
 }
@@ -51,18 +47,21 @@ impl Layouts {
         Layouts { regions, pages: asked.map_or(0, |laid| laid.heap >> BASE), tlbs, places: Vec::new() }
     }
 
+    #[inline(always)]
     pub fn take(&mut self, moves: &[Move]) {
         if self.tlbs.is_empty() {
             return;
         }
         let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);
-        let place = |page: u64| {
-            let places = regions.iter().map(|from| page.wrapping_sub(*from));
+        let place = |page: Page| {
+            let places = regions.iter().map(|from| page.number.wrapping_sub(*from));
             places.fold(OUTSIDE, |place, each| if each < self.pages { each } else { place })
         };
         self.places.clear();
         self.places.extend(moves.iter().map(|each| [place(each.arrives), place(each.leaves)]));
-        self.tlbs.iter_mut().for_each(|tlb| tlb.take(moves, &self.places));
+        for tlb in &mut self.tlbs {
+            tlb.take(moves, &self.places);
+        }
     }
 
     /// For each TLB, of each layout.
@@ -73,16 +72,14 @@ impl Layouts {
 
 impl Tlb {
     fn new(asked: &Both, huge: &[[u64; 2]]) -> Tlb {
-        let lists = if asked.shared { [0, 0] } else { [0, 1] };
-        let entries = asked.l1.map(|l1| l1.entries);
+        let firsts = if asked.l1[0].entries == asked.l1[1].entries { 1 } else { 2 };
+        let [base, large] = asked.l2.map(|l2| l2.map(|l2| (l2.sets, l2.ways)));
+        let seconds = if base == large { 1 } else { 2 };
         Tlb {
+            asked: asked.clone(),
             huge: huge.iter().map(|range| range.map(|edge| edge >> BASE)).collect(),
-            shifts: asked.l1.map(|l1| l1.shift - BASE),
-            lists,
-            entries,
-            in_filter: [0; 2],
-            lower: entries[..=lists[1]].iter().map(|&each| Lru::new(each + 1)).collect(),
-            second: asked.l2.map(|l2| Sets::new(l2, BASE, false)),
+            first: asked.l1[..firsts].iter().map(|l1| Lru::new(l1.entries)).collect(),
+            second: asked.l2[..seconds].iter().map(|l2| l2.map(|l2| Sets::new(l2, BASE, false))).collect(),
             counts: [0; 3],
         }
     }
@@ -91,30 +88,25 @@ impl Tlb {
         usize::from(self.huge.iter().any(|range| (range[0]..range[1]).contains(&place)))
     }
 
-    fn key(&self, page: u64, huge: usize) -> u64 {
-        (page >> self.shifts[huge]) | (HUGE * huge as u64)
-    }
-
+    #[inline(always)]
     fn take(&mut self, moves: &[Move], places: &[[u64; 2]]) {
+        let shifts = self.asked.l1.map(|l1| l1.shift - BASE);
+        let key = |page: Page, huge: usize| page.key(shifts[huge]) | (HUGE.0 * huge as u32);
         for (each, &[arriving, leaving]) in moves.iter().zip(places) {
             let (came, left) = (self.is_huge(arriving), self.is_huge(leaving));
-            if each.arrives_by >> self.shifts[came] != 0 {
-                let (list, key) = (self.lists[came], self.key(each.arrives, came));
-                self.in_filter[list] += 1;
-                if !self.lower[list].take(key) {
-                    let hit = self.second.as_mut().is_some_and(|second| second.enter(key));
+            if each.arrives_by >> shifts[came] != 0 {
+                let list = came % self.first.len();
+                if self.first[list].arrives(key(each.arrives, came)) >= self.asked.l1[list].entries {
+                    let list = came % self.second.len();
+                    let hit = self.asked.l2[came].zip(self.second[list].as_mut()).is_some_and(|(l2, second)| {
+                        second.enter((each.arrives.number >> (l2.shift - BASE)) | (HUGE.1 * came as u64))
+                    });
                     self.counts[if hit { 1 } else { 2 * came }] += 1;
                 }
             }
-            if each.leaves_by >> self.shifts[left] != 0 && each.leaves & EMPTY == 0 {
-                let (list, key) = (self.lists[left], self.key(each.leaves, left));
-                self.in_filter[list] -= 1;
-                self.lower[list].push(key);
-            }
-            for (list, lower) in self.lower.iter_mut().enumerate() {
-                if self.in_filter[list] + lower.length > self.entries[list] {
-                    lower.drop_oldest();
-                }
+            if each.leaves_by >> shifts[left] != 0 {
+                let list = left % self.first.len();
+                self.first[list].leaves(key(each.leaves, left));
             }
         }
     }

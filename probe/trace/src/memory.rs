@@ -7,7 +7,23 @@ use crate::ask::Size;
 use crate::filter::BASE;
 
 const REGION: u32 = 16;
-const PAGES: u64 = 1 << (REGION - BASE);
+/// The power of two of pages in a region.
+const PAGES: u32 = REGION - BASE;
+
+/// A page of 4 KiB, and its number when regions are numbered as they are met.
+#[derive(Default, Clone, Copy)]
+pub struct Page {
+    pub number: u64,
+    met: u32,
+}
+
+impl Page {
+    /// The key, which is not 0, of the entry of 2^`shift` pages that has this one.
+    #[inline(always)]
+    pub fn key(self, shift: u32) -> u32 {
+        1 + if shift <= PAGES { self.met >> shift } else { (self.number >> shift) as u32 }
+    }
+}
 
 #[derive(Default, Clone, Copy)]
 struct Region {
@@ -17,7 +33,8 @@ struct Region {
 
 #[derive(Default)]
 pub struct Memory {
-    regions: HashMap<u64, Region, BuildHasherDefault<Multiplied>>,
+    met: HashMap<u64, u32, BuildHasherDefault<Multiplied>>,
+    regions: Vec<Region>,
 }
 
 /// A hash of numbers: nobody chooses addresses to be slow.
@@ -41,37 +58,48 @@ impl Hasher for Multiplied {
 
 impl Memory {
     #[inline(always)]
-    pub fn touch(&mut self, page: u64) {
-        self.regions.entry(page / PAGES).or_default().touched |= 1 << (page % PAGES);
+    pub fn touch(&mut self, number: u64) -> Page {
+        let at = self.region(number >> PAGES);
+        let within = number as u32 % (1 << PAGES);
+        self.regions[at as usize].touched |= 1 << within;
+        Page { number, met: at << PAGES | within }
     }
 
     #[inline(always)]
-    pub fn walked(&mut self, page: u64) {
-        self.regions.entry(page / PAGES).or_default().walks += 1;
+    fn region(&mut self, number: u64) -> u32 {
+        *self.met.entry(number).or_insert_with(|| {
+            self.regions.push(Region::default());
+            self.regions.len() as u32 - 1
+        })
+    }
+
+    #[inline(always)]
+    pub fn walked(&mut self, page: Page) {
+        self.regions[(page.met >> PAGES) as usize].walks += 1;
     }
 
     pub fn forget_walks(&mut self) {
-        self.regions.values_mut().for_each(|region| region.walks = 0);
+        self.regions.iter_mut().for_each(|region| region.walks = 0);
     }
 
     pub fn add(&mut self, other: &Memory) {
-        for (&at, region) in &other.regions {
-            let mine = self.regions.entry(at).or_default();
-            mine.touched |= region.touched;
-            mine.walks += region.walks;
+        for (&number, &at) in &other.met {
+            let (mine, its) = (self.region(number) as usize, other.regions[at as usize]);
+            self.regions[mine].touched |= its.touched;
+            self.regions[mine].walks += its.walks;
         }
     }
 
     /// Pages of 4 KiB that were touched.
     pub fn touched(&self) -> u64 {
-        self.regions.values().map(|region| u64::from(region.touched.count_ones())).sum()
+        self.regions.iter().map(|region| u64::from(region.touched.count_ones())).sum()
     }
 
     /// Pages of 2^`shift` bytes that were touched, and the fewest that have 90% of the walks.
     pub fn size(&self, shift: u32) -> Size {
         let mut pages: HashMap<u64, u64> = HashMap::new();
-        for (&at, region) in &self.regions {
-            *pages.entry(at >> (shift - REGION)).or_default() += region.walks;
+        for (&number, &at) in &self.met {
+            *pages.entry(number >> (shift - REGION)).or_default() += self.regions[at as usize].walks;
         }
         let mut walks: Vec<u64> = pages.values().copied().collect();
         walks.sort_unstable_by_key(|&each| std::cmp::Reverse(each));

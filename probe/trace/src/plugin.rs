@@ -47,28 +47,16 @@ unsafe extern "C" {
     fn qemu_plugin_register_atexit_cb(id: Id, call: extern "C" fn(Id, *mut c_void), with: *mut c_void);
     fn qemu_plugin_tb_n_insns(block: *const c_void) -> usize;
     fn qemu_plugin_tb_get_insn(block: *const c_void, at: usize) -> *mut c_void;
-    fn qemu_plugin_register_vcpu_tb_exec_cb(
-        block: *mut c_void,
-        call: extern "C" fn(c_uint, *mut c_void),
-        flags: c_int,
-        with: *mut c_void,
-    );
+    fn qemu_plugin_register_vcpu_tb_exec_cb(block: *mut c_void, call: Executed, flags: c_int, with: *mut c_void);
     fn qemu_plugin_register_vcpu_tb_exec_inline(block: *mut c_void, what: c_int, to: *mut c_void, number: u64);
-    fn qemu_plugin_register_vcpu_mem_cb(
-        instruction: *mut c_void,
-        call: extern "C" fn(c_uint, u32, u64, *mut c_void),
-        flags: c_int,
-        which: c_int,
-        with: *mut c_void,
-    );
+    fn qemu_plugin_register_vcpu_mem_cb(of: *mut c_void, call: Accessed, flags: c_int, on: c_int, with: *mut c_void);
     fn qemu_plugin_mem_size_shift(info: u32) -> c_uint;
-    fn pthread_atfork(
-        before: Option<extern "C" fn()>,
-        parent: Option<extern "C" fn()>,
-        child: Option<extern "C" fn()>,
-    ) -> c_int;
+    fn pthread_atfork(before: Forked, parent: Forked, child: Forked) -> c_int;
 }
 
+type Executed = extern "C" fn(c_uint, *mut c_void);
+type Accessed = extern "C" fn(c_uint, u32, u64, *mut c_void);
+type Forked = Option<extern "C" fn()>;
 type Syscall = extern "C" fn(Id, c_uint, i64, u64, u64, u64, u64, u64, u64, u64, u64);
 
 #[unsafe(no_mangle)]
@@ -91,20 +79,10 @@ struct Given {
     regions: Regions,
 }
 
-#[derive(Default)]
-struct Sums {
-    memory: Memory,
-    counts: Vec<Counts>,
-    laid: Vec<[u64; 3]>,
-    accesses: u64,
-    instructions: u64,
-    records: u64,
-    threads: u64,
-}
-
 static GIVEN: OnceLock<Given> = OnceLock::new();
 static THREADS: [AtomicPtr<Thread>; MOST] = [const { AtomicPtr::new(ptr::null_mut()) }; MOST];
-static SUMS: Mutex<Option<Sums>> = Mutex::new(None);
+/// Of the threads that have ended.
+static SUMS: Mutex<Option<(Memory, Answer)>> = Mutex::new(None);
 static RECORDS: AtomicU64 = AtomicU64::new(0);
 /// Of the first thread, as long as it is alone: added by translated code.
 static INSTRUCTIONS: AtomicU64 = AtomicU64::new(0);
@@ -112,7 +90,6 @@ static INSTRUCTIONS: AtomicU64 = AtomicU64::new(0);
 static INSTRUCTIONS_BEFORE: AtomicU64 = AtomicU64::new(0);
 /// The file of `begin` is there.
 static COUNTING: AtomicBool = AtomicBool::new(false);
-static SEVERAL: AtomicBool = AtomicBool::new(false);
 static CHILD: AtomicBool = AtomicBool::new(false);
 static FORKS: AtomicU64 = AtomicU64::new(0);
 static BEGUN: AtomicU64 = AtomicU64::new(0);
@@ -121,16 +98,11 @@ static UNTRACED: AtomicU64 = AtomicU64::new(0);
 /// # Safety
 /// QEMU calls it once, with its own description and `count` words.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn qemu_plugin_install(
-    id: Id,
-    info: *const Info,
-    count: c_int,
-    words: *const *const c_char,
-) -> c_int {
+unsafe extern "C" fn qemu_plugin_install(id: Id, info: *const Info, count: c_int, of: *const *const c_char) -> c_int {
     // SAFETY: as QEMU promises; the name of the target stays.
     let target: &'static CStr = unsafe { CStr::from_ptr((*info).target) };
     // SAFETY: as QEMU promises.
-    let words = (0..count as usize).map(|at| unsafe { CStr::from_ptr(*words.add(at)) }.to_string_lossy());
+    let words = (0..count as usize).map(|at| unsafe { CStr::from_ptr(*of.add(at)) }.to_string_lossy());
     let given = match given(words.map(|word| word.into_owned()).collect(), target) {
         Ok(given) => given,
         Err(why) => {
@@ -144,7 +116,7 @@ unsafe extern "C" fn qemu_plugin_install(
         qemu_plugin_register_vcpu_init_cb(id, begins);
         qemu_plugin_register_vcpu_exit_cb(id, ends);
         qemu_plugin_register_vcpu_tb_trans_cb(id, translated);
-        qemu_plugin_register_vcpu_syscall_cb(id, called);
+        qemu_plugin_register_vcpu_syscall_cb(id, calls);
         qemu_plugin_register_atexit_cb(id, leaves, ptr::null_mut());
         pthread_atfork(None, Some(forked), Some(in_child))
     }
@@ -158,16 +130,14 @@ fn given(words: Vec<String>, target: &'static CStr) -> Result<Given, String> {
     let path = named("ask=")?;
     let text = fs::read(&path).map_err(|error| format!("{path}: {error}"))?;
     let ask: Ask = serde_json::from_slice(&text).map_err(|error| format!("{path}: {error}"))?;
-    match ask.fault() {
-        Some(fault) => Err(format!("{path}: {fault}")),
-        None => {
-            let begin = named("begin=").ok().map(PathBuf::from);
-            COUNTING.store(begin.is_none(), Relaxed);
-            let path = named("answer=")?;
-            let answer = opened(&path).map_err(|error| format!("{path}: {error}"))?;
-            Ok(Given { ask, answer, begin, target, regions: Regions::default() })
-        }
+    if let Some(fault) = ask.fault() {
+        return Err(format!("{path}: {fault}"));
     }
+    let begin = named("begin=").ok().map(PathBuf::from);
+    COUNTING.store(begin.is_none(), Relaxed);
+    let path = named("answer=")?;
+    let answer = opened(&path).map_err(|error| format!("{path}: {error}"))?;
+    Ok(Given { ask, answer, begin, target, regions: Regions::default() })
 }
 
 /// The file is opened now: the program may change its account, or its root.
@@ -186,9 +156,7 @@ extern "C" fn begins(_: Id, at: c_uint) {
         UNTRACED.fetch_add(1, Relaxed);
         return;
     };
-    if BEGUN.fetch_add(1, Relaxed) > 0 {
-        SEVERAL.store(true, Relaxed);
-    }
+    BEGUN.fetch_add(1, Relaxed);
     let Some(given) = GIVEN.get() else { return };
     let before = COUNTING.load(Relaxed).then_some(0);
     let simulator = Simulator::new(&given.ask, given.regions.clone());
@@ -205,18 +173,17 @@ extern "C" fn ends(_: Id, at: c_uint) {
     // SAFETY: it was made by `begins`, and is taken once; its thread has ended.
     let mut thread = unsafe { Box::from_raw(thread) };
     thread.flush();
-    let mut sums = SUMS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let sums = sums.get_or_insert_default();
+    let mut sums = SUMS.lock().unwrap_or_else(PoisonError::into_inner);
+    let (memory, sums) = sums.get_or_insert_default();
     let counts = thread.simulator.counts();
-    sums.counts.resize(counts.len(), Counts::default());
-    sums.counts.iter_mut().zip(&counts).for_each(|(sum, each)| sum.add(each));
+    sums.configurations.resize(counts.len(), Counts::default());
+    sums.configurations.iter_mut().zip(&counts).for_each(|(sum, each)| sum.add(each));
     let laid = thread.simulator.layouts.counts();
     sums.laid.resize(laid.len(), [0; 3]);
     sums.laid.iter_mut().flatten().zip(laid.iter().flatten()).for_each(|(sum, each)| *sum += each);
-    sums.memory.add(&thread.simulator.memory);
+    memory.add(&thread.simulator.memory);
     sums.accesses += thread.filter.accesses - thread.before.unwrap_or(thread.filter.accesses);
     sums.instructions += thread.instructions;
-    sums.records = RECORDS.load(Relaxed);
     sums.threads += 1;
 }
 
@@ -236,8 +203,26 @@ impl Thread {
 
     #[inline(always)]
     fn access(&mut self, page: u64) {
-        if self.filter.access(page) {
+        if !self.filter.again(page) {
+            self.change(page);
+        }
+    }
+
+    /// What is not often needed is by itself, so that the usual access saves no registers.
+    #[inline(never)]
+    fn change(&mut self, page: u64) {
+        if self.filter.change(page) {
             self.flush();
+        }
+    }
+
+    #[inline(never)]
+    fn at_end_of_page(&mut self, info: u32, address: u64) {
+        self.access(page(address));
+        // SAFETY: `info` is of this call.
+        let last = address.wrapping_add((1 << unsafe { qemu_plugin_mem_size_shift(info) }) - 1);
+        if page(last) != page(address) {
+            self.access(page(last));
         }
     }
 }
@@ -257,7 +242,7 @@ extern "C" fn translated(_: Id, block: *mut c_void) {
     // SAFETY: the block is QEMU's, of this call.
     unsafe {
         let count = qemu_plugin_tb_n_insns(block);
-        if SEVERAL.load(Relaxed) {
+        if BEGUN.load(Relaxed) > 1 {
             // Translated code adds without a lock: several threads would lose some.
             qemu_plugin_register_vcpu_tb_exec_cb(block, executed, NO_REGISTERS, ptr::without_provenance_mut(count));
         } else {
@@ -282,33 +267,17 @@ extern "C" fn accessed(at: c_uint, info: u32, address: u64, _: *mut c_void) {
     let Some(place) = THREADS.get(at as usize) else { return };
     // SAFETY: as above.
     let Some(thread) = (unsafe { place.load(Relaxed).as_mut() }) else { return };
-    thread.access(page(address));
-    if address & IN_PAGE > IN_PAGE + 1 - WIDEST {
-        // SAFETY: `info` is of this call.
-        let last = address.wrapping_add((1 << unsafe { qemu_plugin_mem_size_shift(info) }) - 1);
-        if page(last) != page(address) {
-            thread.access(page(last));
-        }
+    match address & IN_PAGE > IN_PAGE + 1 - WIDEST {
+        true => thread.at_end_of_page(info, address),
+        false => thread.access(page(address)),
     }
 }
 
-extern "C" fn called(
-    _: Id,
-    _: c_uint,
-    call: i64,
-    at: u64,
-    size: u64,
-    what: u64,
-    _: u64,
-    _: u64,
-    _: u64,
-    _: u64,
-    _: u64,
-) {
+extern "C" fn calls(_: Id, _: c_uint, call: i64, at: u64, size: u64, how: u64, _: u64, _: u64, _: u64, _: u64, _: u64) {
     let Some(given) = GIVEN.get().filter(|_| !CHILD.load(Relaxed)) else { return };
     let Some((_, replacing, madvise)) = CALLS.iter().find(|(target, ..)| *target == given.target) else { return };
     let is_region = given.ask.laid.as_ref().is_some_and(|laid| laid.heap == size);
-    if call == *madvise && what == MADV_HUGEPAGE && is_region {
+    if call == *madvise && how == MADV_HUGEPAGE && is_region {
         given.regions.write().unwrap_or_else(PoisonError::into_inner).push(page(at));
     }
     if replacing.contains(&call) {
@@ -330,23 +299,20 @@ extern "C" fn in_child() {
 extern "C" fn leaves(id: Id, _: *mut c_void) {
     let Some(given) = GIVEN.get().filter(|_| !CHILD.load(Relaxed)) else { return };
     (0..MOST).for_each(|at| ends(id, at as c_uint));
-    let sums = SUMS.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take().unwrap_or_default();
+    let sums = SUMS.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let (memory, sums) = sums.unwrap_or_default();
     let answer = Answer {
         instructions: match COUNTING.load(Relaxed) {
             true => sums.instructions + INSTRUCTIONS.load(Relaxed) - INSTRUCTIONS_BEFORE.load(Relaxed),
             false => 0,
         },
-        accesses: sums.accesses,
-        records: sums.records,
-        threads: sums.threads,
+        records: RECORDS.load(Relaxed),
         untraced: UNTRACED.load(Relaxed),
         forks: FORKS.load(Relaxed),
-        touched: sums.memory.touched(),
-        sizes: given.ask.sizes.iter().map(|&shift| sums.memory.size(shift)).collect(),
-        configurations: sums.counts,
+        touched: memory.touched(),
+        sizes: given.ask.sizes.iter().map(|&shift| memory.size(shift)).collect(),
         regions: given.regions.read().unwrap_or_else(PoisonError::into_inner).len(),
-        laid: sums.laid,
-        ..Answer::default()
+        ..sums
     };
     write(given, answer);
 }

@@ -1,7 +1,7 @@
 //! A set-associative TLB, with LRU or random replacement in each set.
 
 use crate::ask::Second;
-use crate::recent::{LANES, contains, renew};
+use crate::recent::{LANES, Lanes, equal, lanes, push};
 
 const SEED: u64 = 0x2545_F491_4F6C_DD1D;
 
@@ -10,10 +10,8 @@ pub struct Sets {
     sets: u64,
     bits: u32,
     ways: usize,
-    /// Ways of a set, and zeros up to a multiple of the lanes.
-    stride: usize,
-    /// 0: nothing. The newest comes first where the oldest is replaced.
-    tags: Vec<u32>,
+    /// The newest comes first where the oldest is replaced.
+    tags: Vec<Lanes>,
     random: Option<Random>,
 }
 
@@ -36,14 +34,12 @@ impl Random {
 
 impl Sets {
     pub fn new(asked: Second, base: u32, random: bool) -> Sets {
-        let stride = asked.ways.next_multiple_of(LANES);
         Sets {
             shift: asked.shift - base,
             sets: asked.sets as u64 - 1,
             bits: asked.sets.trailing_zeros(),
             ways: asked.ways,
-            stride,
-            tags: vec![0; asked.sets * stride],
+            tags: lanes(asked.sets * asked.ways.next_multiple_of(LANES)),
             random: random.then(Random::new),
         }
     }
@@ -58,15 +54,18 @@ impl Sets {
     #[inline(always)]
     pub fn enter(&mut self, key: u64) -> bool {
         let tag = (key >> self.bits) as u32 + 1;
-        let from = (key & self.sets) as usize * self.stride;
-        let tags = &mut self.tags[from..from + self.stride];
+        let long = self.ways.div_ceil(LANES);
+        let from = (key & self.sets) as usize * long;
+        let tags = &mut self.tags[from..from + long];
         let Some(random) = &mut self.random else {
-            return renew(tags, self.ways, tag).is_some();
+            return push(tags, tag, tag) < self.ways;
         };
-        let hit = contains(tags, tag);
+        let place = |key| tags.iter().rev().fold(0, |mask, lanes| mask << LANES | equal(lanes, key)).trailing_zeros();
+        let hit = place(tag) < u32::BITS;
         if !hit {
-            let free = tags[..self.ways].iter().position(|&each| each == 0);
-            tags[free.unwrap_or_else(|| random.below(self.ways))] = tag;
+            let free = place(0) as usize;
+            let at = if free < self.ways { free } else { random.below(self.ways) };
+            tags[at / LANES].0[at % LANES] = tag;
         }
         hit
     }

@@ -103,7 +103,7 @@ fn configuration(random: &mut Random) -> Configuration {
     let l2 = Second {
         shift: if random.below(4) == 0 { SHIFTS[random.below(SHIFTS.len())] } else { shift },
         sets: 64 << random.below(2),
-        ways: number(random, 1, 12),
+        ways: number(random, 1, 20),
     };
     Configuration {
         l1: First { shift, entries: number(random, 16, 50) },
@@ -132,10 +132,14 @@ fn trace(random: &mut Random, length: usize) -> Vec<u64> {
     addresses
 }
 
+fn accessed(filter: &mut Filter, address: u64) -> bool {
+    !filter.again(page(address)) && filter.change(page(address))
+}
+
 fn simulated(asked: &Ask, addresses: &[u64], batch: usize) -> (Simulator, Filter) {
     let (mut simulator, mut filter) = (Simulator::new(asked, Regions::default()), Filter::new());
     for &address in addresses {
-        if filter.access(page(address)) || filter.records.len() >= batch {
+        if accessed(&mut filter, address) || filter.records.len() >= batch {
             simulator.feed(&filter.records);
             filter.records.clear();
         }
@@ -171,18 +175,22 @@ fn ten_thousand_random_cases_are_as_the_reference_has_them() {
 /// Misses by lists alone: base pages outside of what is huge in the region from `from` on.
 fn laid_reference(asked: &Both, from: u64, huge: &[[u64; 2]], addresses: &[u64]) -> [u64; 3] {
     let mut firsts = [List::default(), List::default()];
-    let mut sets = vec![List::default(); asked.l2.map_or(0, |l2| l2.sets)];
+    let mut sets = asked.l2.map(|l2| vec![List::default(); l2.map_or(0, |l2| l2.sets)]);
     let mut counts = [0; 3];
     for &address in addresses {
         let place = address.wrapping_sub(from);
         let kind = usize::from(huge.iter().any(|range| range[0] <= place && place < range[1]));
-        let (shift, list) = (asked.l1[kind].shift, if asked.shared { 0 } else { kind });
-        let key = (address >> shift) | (kind as u64) << 60;
-        if firsts[list].enter(key, asked.l1[list].entries) {
+        let ways = |kind: usize| asked.l2[kind].map_or(0, |l2| l2.ways);
+        let first = if asked.l1[0].entries == asked.l1[1].entries { 0 } else { kind };
+        let second = if ways(0) == ways(1) { 0 } else { kind };
+        let key = |shift: u32| (address >> shift) | (kind as u64) << 60;
+        if firsts[first].enter(key(asked.l1[kind].shift), asked.l1[kind].entries) {
             continue;
         }
-        let set = asked.l2.map(|l2| (((address >> shift) % l2.sets as u64) as usize, l2.ways));
-        let hit = set.is_some_and(|(set, ways)| sets[set].enter(key, ways));
+        let hit = asked.l2[kind].is_some_and(|l2| {
+            let set = ((address >> l2.shift) % l2.sets as u64) as usize;
+            sets[second][set].enter(key(l2.shift), l2.ways)
+        });
         counts[if hit { 1 } else { 2 * kind }] += 1;
     }
     counts
@@ -199,10 +207,15 @@ fn layouts_are_as_the_reference_has_them() {
             quarters.iter().map(|ranges| ranges.iter().map(|r| r.map(|e| e * heap / 4)).collect()).collect();
         let first = |random: &mut Random, shift| First { shift, entries: number(random, 16, 40) };
         let tlbs: Vec<Both> = (0..2)
-            .map(|_| Both {
-                l1: [12, [12, 21][random.below(2)]].map(|shift| first(&mut random, shift)),
-                shared: random.below(2) == 0,
-                l2: (random.below(8) > 0).then(|| Second { shift: 12, sets: 64, ways: number(&mut random, 1, 6) }),
+            .map(|_| {
+                let shifts = [12, [12, 21][random.below(2)]];
+                let second = |shift| Second { shift, sets: 64, ways: number(&mut random, 1, 4) };
+                let l2 = shifts.map(second).map(|second| (random.below(8) > 0).then_some(second));
+                let mut l1 = shifts.map(|shift| first(&mut random, shift));
+                if random.below(2) == 0 {
+                    l1[1].entries = l1[0].entries;
+                }
+                Both { l1, l2 }
             })
             .collect();
         let asked = Ask { laid: Some(Laid { heap, layouts: layouts.clone(), tlbs }), ..Ask::default() };
@@ -214,7 +227,7 @@ fn layouts_are_as_the_reference_has_them() {
         let regions = Regions::default();
         regions.write().unwrap().push(page(from));
         let (mut simulator, mut filter) = (Simulator::new(&asked, regions), Filter::new());
-        addresses.iter().for_each(|&address| assert!(!filter.access(page(address))));
+        addresses.iter().for_each(|&address| assert!(!accessed(&mut filter, address)));
         filter.records.chunks(number(&mut random, 1, 100)).for_each(|some| simulator.feed(some));
         let tlbs = &asked.laid.as_ref().unwrap().tlbs;
         let expected =
@@ -276,7 +289,7 @@ fn counts_begin_anew_and_the_entries_stay() {
     let (mut simulator, mut filter) = simulated(&asked, &sweep(), 4096);
     simulator.forget_counts();
     filter.records.clear();
-    sweep().iter().for_each(|&address| assert!(!filter.access(page(address))));
+    sweep().iter().for_each(|&address| assert!(!accessed(&mut filter, address)));
     simulator.feed(&filter.records);
     assert_eq!(simulator.counts(), [Counts::default()]);
     assert_eq!((simulator.memory.touched(), simulator.memory.size(21).needed), (100, None));
@@ -285,11 +298,9 @@ fn counts_begin_anew_and_the_entries_stay() {
 #[test]
 fn memory_is_counted_in_pages_of_each_size() {
     let mut memory = Memory::default();
-    for page in [0, 1, 16, 512, 513] {
-        memory.touch(page);
-    }
-    (0..90).for_each(|_| memory.walked(0));
-    (0..10).for_each(|_| memory.walked(512));
+    let pages = [0, 1, 16, 512, 513].map(|page| memory.touch(page));
+    (0..90).for_each(|_| memory.walked(pages[0]));
+    (0..10).for_each(|_| memory.walked(pages[3]));
     let mut other = Memory::default();
     other.touch(2);
     memory.add(&other);

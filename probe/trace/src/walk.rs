@@ -4,7 +4,7 @@
 //! serves caches of half the entries, of all, and of twice as many: LRU contents of a smaller cache lie in a larger one's.
 
 use crate::ask::{Configuration, Walks};
-use crate::recent::{LANES, renew};
+use crate::recent::{Lanes, lanes, push};
 
 pub struct Walker {
     /// From the level above the leaf up to the root.
@@ -14,8 +14,9 @@ pub struct Walker {
 
 struct Level {
     shift: u32,
-    entries: usize,
-    recent: Vec<u32>,
+    /// Entries of the three caches. One that is there has at least one.
+    rooms: [usize; 3],
+    recent: Vec<Lanes>,
 }
 
 impl Walker {
@@ -23,8 +24,8 @@ impl Walker {
         let levels = asked.walk.iter().zip(&asked.cached).rev();
         let level = |(&shift, &entries): (&u32, &usize)| Level {
             shift: shift - base,
-            entries,
-            recent: vec![0; (2 * entries).next_multiple_of(LANES)],
+            rooms: [(entries / 2).max(entries.min(1)), entries, 2 * entries],
+            recent: lanes(2 * entries),
         };
         Walker { levels: levels.map(level).collect(), walks: Walks::default() }
     }
@@ -35,33 +36,13 @@ impl Walker {
         let whole = self.levels.len() + 1;
         let mut steps = [whole; 3];
         for (at, level) in self.levels.iter_mut().enumerate() {
-            let Some(place) = level.enter(page) else { continue };
-            for (steps, room) in steps.iter_mut().zip(level.rooms()) {
-                if place < room {
-                    *steps = (*steps).min(at + 1);
-                }
+            let key = (page >> level.shift) as u32 + 1;
+            let is_newest = level.recent.first().is_some_and(|lanes| lanes.0[0] == key);
+            let place = if is_newest { 0 } else { push(&mut level.recent, key, key) };
+            for (steps, room) in steps.iter_mut().zip(level.rooms) {
+                *steps = (*steps).min(if place < room { at + 1 } else { whole });
             }
         }
         self.walks.steps.iter_mut().zip(steps).for_each(|(sum, each)| *sum += each as u64);
-    }
-}
-
-impl Level {
-    /// A cache that is there has at least one entry.
-    fn rooms(&self) -> [usize; 3] {
-        [(self.entries / 2).max(self.entries.min(1)), self.entries, 2 * self.entries]
-    }
-
-    /// Make the page's entry the newest; where it was, None where it was not there.
-    #[inline(always)]
-    fn enter(&mut self, page: u64) -> Option<usize> {
-        if self.entries == 0 {
-            return None;
-        }
-        let key = (page >> self.shift) as u32 + 1;
-        if self.recent[0] == key {
-            return Some(0);
-        }
-        renew(&mut self.recent, 2 * self.entries, key)
     }
 }

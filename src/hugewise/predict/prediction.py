@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -99,13 +98,15 @@ def predict(
     runs also times on this host. Raises UserError, HugewiseError.
     """
     described = {name: machines.load(name) for name in dict.fromkeys(names or machines.DEFAULT)}
-    _check(policies, described.values())
-    trace.emulator(trace.target(command))  # before the timed runs
-    trace.plugin()
-    runs = None if seconds is None else timing.run(command, seconds)
-    host = timing.here() if isinstance(runs, timing.Runs) else None
-    if host is not None:
-        described.setdefault(host[0], machines.load(host[0]))
+    known = sorted({page.policy for machine in described.values() for page in machine.page})
+    for policy in policies:
+        if policy not in known:
+            raise UserError(f"--policy {policy}: no page of these machines", hint=f"name some of {', '.join(known)}")
+    program = trace.program(command)
+    runs = None if seconds is None else timing.run(program, seconds)
+    laid = runs if isinstance(runs, timing.Runs) else None
+    if laid is not None:
+        described.setdefault(laid.host, machines.load(laid.host))
     chosen = [
         (name, page)
         for name, machine in described.items()
@@ -118,15 +119,10 @@ def predict(
             hint="name fewer machines with --machine, or pages with --policy",
         )
     sizes = sorted({page.bytes.bit_length() - 1 for _, page in chosen if page.bytes >> _REGION})
-    asked: dict[str, Any] = {"sizes": sizes}
-    asked["configurations"] = [described[name].configuration(page) for name, page in chosen]
-    timed: timing.Timing | None
-    if isinstance(runs, timing.Runs) and host is not None:
-        traced = trace.run(command, asked | {"laid": runs.asked(described[host[0]])}, begin, runs.environment())
-        timed, times = timing.judge(runs, traced, host, chosen)
-    else:
-        traced = trace.run(command, asked, begin)
-        timed, times = timing.Timing(why=runs) if isinstance(runs, str) else None, {}
+    configurations = [described[name].configuration(page) for name, page in chosen]
+    asked = {"sizes": sizes, "configurations": configurations, "laid": laid and laid.asked()}
+    traced = trace.run(program, asked, begin, laid and laid.environment())
+    timed, times = (None, {}) if runs is None else timing.judge(runs, traced, chosen)
     answer = traced.answer
     if len(answer.configurations) != len(chosen):
         raise UserError(
@@ -137,7 +133,7 @@ def predict(
         command=tuple(command),
         architecture=answer.target,
         status=traced.status,
-        emulator=traced.emulator,
+        emulator=program.emulator,
         traced_s=round(traced.seconds, 3),
         instructions=answer.instructions,
         accesses=answer.accesses,
@@ -149,13 +145,6 @@ def predict(
         limits=limits(traced, described.values()),
         timing=timed,
     )
-
-
-def _check(policies: Iterable[str], described: Iterable[Machine]) -> None:
-    known = sorted({page.policy for machine in described for page in machine.page})
-    for policy in policies:
-        if policy not in known:
-            raise UserError(f"--policy {policy}: no page of these machines", hint=f"name some of {', '.join(known)}")
 
 
 def rows(
@@ -198,24 +187,18 @@ def _memory(page: Page, size: trace.Size | None, touched: int) -> Memory | None:
 def limits(traced: trace.Traced, described: Iterable[Machine]) -> tuple[str, ...]:
     """Return what the trace did not see, in sentences; the general ones last."""
     answer = traced.answer
-    found = []
-    if traced.status != 0:
-        found.append(f"The program ended with status {traced.status}: what it did until then was traced.")
-    if answer.forks:
-        children = "a child, which was" if answer.forks == 1 else f"{answer.forks} children, which were"
-        found.append(f"The program forked {children} not traced.")
-    if answer.untraced:
-        found.append(f"{answer.untraced} threads were not traced: a run has 1,024 at most at a time.")
-    if answer.threads > 1:
-        found.append(f"Each of the {answer.threads} threads has a TLB of its own.")
+    children = "a child, which was" if answer.forks == 1 else f"{answer.forks} children, which were"
     other = {"x86_64": "arm64", "aarch64": "x86-64"}[answer.target]
-    if any(machine.architecture == other for machine in described):
-        found.append(
-            f"The program is for {answer.target}: its instructions and memory on {other} differ, and with a compiler "
-            "that works while the program runs (JIT) they differ more."
-        )
+    said = {
+        f"The program {trace.ended(traced.status)}: what it did until then was traced.": traced.status,
+        f"The program forked {children} not traced.": answer.forks,
+        f"{answer.untraced} threads were not traced: a run has 1,024 at most at a time.": answer.untraced,
+        f"Each of the {answer.threads} threads has a TLB of its own.": answer.threads > 1,
+        f"The program is for {answer.target}: its instructions and memory on {other} differ, and with a compiler that "
+        "works while the program runs (JIT) they differ more.": any(each.architecture == other for each in described),
+    }
     return (
-        *found,
+        *(sentence for sentence, holds in said.items() if holds),
         "The kernel's own accesses, other processes and instruction fetches are not in the trace.",
         "All memory is taken to be in pages of the row's size: the misses of huge pages are the least they can be.",
         "The stream of addresses is that of a kernel with base pages of this host: allocators may ask for their size.",

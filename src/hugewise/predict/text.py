@@ -122,15 +122,7 @@ def band(found: Band) -> str:
 def _rate(value: float) -> str:
     if value == 0:
         return "0"
-    return (
-        "<0.001"
-        if value < 0.001
-        else f"{value:.3f}"
-        if value < 1
-        else f"{value:.2f}"
-        if value < 100
-        else f"{value:.0f}"
-    )
+    return "<0.001" if value < 0.001 else f"{value:.{3 if value < 1 else 2 if value < 100 else 0}f}"
 
 
 def _figure(found: Prediction) -> doc.Figure:
@@ -150,7 +142,12 @@ def _figure(found: Prediction) -> doc.Figure:
 def _spec(rows: list[dict[str, Any]]) -> dict[str, Any]:
     machines = list(dict.fromkeys(row["machine"] for row in rows))
     x = {"type": "quantitative", "title": "walk steps per thousand instructions", "scale": {"zero": True}}
-    y = {"field": "page", "type": "nominal", "sort": None, "title": None}
+    bar, tick = {"type": "bar", "height": _BAR}, {"type": "tick", "thickness": 2, "size": _BAR}
+    marks: tuple[tuple[dict[str, Any], str, dict[str, Any]], ...] = (
+        (bar | {"opacity": 0.5}, "low", {"x2": {"datum": 0}}),
+        (bar, "low", {"x2": {"field": "high"}}),
+        (tick, "high", {}),
+    )
     return chart(
         {
             "data": {"values": rows},
@@ -159,20 +156,10 @@ def _spec(rows: list[dict[str, Any]]) -> dict[str, Any]:
             "spec": {
                 "width": WIDTH,
                 "height": {"step": 2 * _BAR},
-                "encoding": {"y": y},
+                "encoding": {"y": {"field": "page", "type": "nominal", "sort": None, "title": None}},
                 "layer": [
-                    {
-                        "mark": {"type": "bar", "height": _BAR, "color": "#2a78d6", "opacity": 0.5},
-                        "encoding": {"x": {**x, "field": "low"}, "x2": {"datum": 0}},
-                    },
-                    {
-                        "mark": {"type": "bar", "height": _BAR, "color": "#2a78d6"},
-                        "encoding": {"x": {**x, "field": "low"}, "x2": {"field": "high"}},
-                    },
-                    {
-                        "mark": {"type": "tick", "thickness": 2, "size": _BAR, "color": "#2a78d6"},
-                        "encoding": {"x": {**x, "field": "high"}},
-                    },
+                    {"mark": {**mark, "color": "#2a78d6"}, "encoding": {"x": {**x, "field": field}, **other}}
+                    for mark, field, other in marks
                 ],
             },
         }

@@ -23,14 +23,15 @@ from typing import Any, Literal, NamedTuple, get_args
 import msgspec
 import numpy as np
 
+from hugewise import processes
 from hugewise.attempt.context import reported, undelivered
 from hugewise.host.local_host import LocalHost
-from hugewise.machine import fingerprint, loader, pmu, programs
+from hugewise.machine import fingerprint, loader, pmu
 from hugewise.model.host import text_of
 from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Treatment
 from hugewise.predict import line, trace
-from hugewise.predict.machines import Machine, Page, names
+from hugewise.predict.machines import Page, load, names
 from hugewise.quantity import format_duration
 
 _QUARTERS: Mapping[str, tuple[int, int]] = {
@@ -46,9 +47,9 @@ _UNIT = 8 << 20  # bytes, of which the heap is a multiple: four huge pages
 _LEAST, _MOST = 3, 20  # runs of a layout
 _WIDEST = 0.25
 _LEAST_SAVED = 0.25  # of the faults that a heap of base pages has
-_HUGE, _READ = 2 << 20, 1 << 16  # bytes
+_HUGE = 2 << 20  # bytes
 _ENABLED = "/sys/kernel/mm/transparent_hugepage/enabled"
-_INPUT = Path("/dev/stdin")
+_INPUT, _DISCARDED = Path("/dev/stdin"), Path("/dev/zero")
 _CORES = {"sapphire-rapids": "golden-cove"}
 _NEAREST = {"AuthenticAMD": "zen-5", "GenuineIntel": "golden-cove", "0x41": "neoverse-v2", "0xc0": "neoverse-n1"}
 
@@ -92,27 +93,27 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Runs(NamedTuple):
-    """The timed runs: bytes of the heap, and seconds by layout and round."""
+    """The timed runs: bytes of the heap, and seconds by layout and round; the described machine that stands for this
+    host, and whether it is its processor.
+    """
 
     heap: int
     seconds: line.Numbers
+    host: str
+    known: bool
 
     def environment(self) -> Mapping[str, str]:
         """Return the variables of the traced run, whose heap is laid out as those of the timed runs."""
         return loader.environment(_treatment("thp"), self.heap)
 
-    def asked(self, machine: Machine) -> dict[str, Any]:
+    def asked(self) -> dict[str, Any]:
         """Return what the plugin is asked for: the TLB with each kind of `Entries`, under each layout."""
-        pages = (
-            next(each for each in machine.page if (each.granule, each.size) == ("4k", size)) for size in ("4k", "2m")
-        )
-        base, huge = map(machine.configuration, pages)
-        l1: Any = (base["l1"], huge["l1"])
-        # AMD and Arm describe one list for all sizes, Intel one for each.
-        whole = {"l1": l1, "shared": l1[0]["entries"] == l1[1]["entries"], "l2": base["l2"]}
-        split = {"l1": (l1[0], l1[0]), "shared": True, "l2": base["l2"]}
+        machine = load(self.host)
+        pages = {page.size: page for page in reversed(machine.page) if page.granule == "4k"}
+        base, huge = (machine.configuration(pages[size]) for size in ("4k", "2m"))
+        tlbs = [{level: (base[level], other[level]) for level in ("l1", "l2")} for other in (huge, base)]
         ranges = [[[edge * self.heap // 4 for edge in each]] for each in _QUARTERS.values()]
-        return {"heap": self.heap, "layouts": ranges, "tlbs": [whole, split]}
+        return {"heap": self.heap, "layouts": ranges, "tlbs": tlbs}
 
 
 def here() -> tuple[str, bool]:
@@ -124,12 +125,12 @@ def here() -> tuple[str, bool]:
     return (name, True) if name in names() else (_NEAREST.get(str(cpu["vendor"]), "zen-5"), False)
 
 
-def obstacle(command: Sequence[str]) -> str | None:
+def obstacle(program: trace.Program) -> str | None:
     """Return why the program cannot be timed on layouts, or None. Raises UserError."""
-    target, machine = trace.target(command), os.uname().machine
-    if target != machine:
-        return f"the program is for {target}, and this machine is {machine}"
-    if (unreached := loader.unreached(command, _treatment("thp"))) is not None:
+    machine = os.uname().machine
+    if program.target != machine:
+        return f"the program is for {program.target}, and this machine is {machine}"
+    if (unreached := loader.unreached(program.command, _treatment("thp"))) is not None:
         return unreached
     enabled = text_of(LocalHost(), _ENABLED) or "[never]"
     if "[never]" in enabled:
@@ -143,14 +144,14 @@ def obstacle(command: Sequence[str]) -> str | None:
     return None
 
 
-def run(command: Sequence[str], seconds: float) -> Runs | str:
+def run(program: trace.Program, seconds: float) -> Runs | str:
     """Run the program on each layout in turn, for so many seconds at most; or return why that is not possible."""
-    if (why := obstacle(command)) is not None:
+    if (why := obstacle(program)) is not None:
         return why
     begun = time.monotonic()
     end = begun + seconds
     with tempfile.TemporaryDirectory(prefix="hugewise-predict-") as made:
-        first = _once(command, "base", 0, Path(made), end)
+        first = _once(program, "base", 0, Path(made), end)
         if isinstance(first, str):
             return first
         heap = _UNIT * -(-first.peak // _UNIT)
@@ -165,14 +166,16 @@ def run(command: Sequence[str], seconds: float) -> Runs | str:
                 break
             at = turn % len(layouts)
             for layout in (*layouts[at:], *layouts[:at]):
-                ran = _once(command, layout, heap, Path(made), end)
+                ran = _once(program, layout, heap, Path(made), end)
                 if isinstance(ran, str):
                     return f"{layout}: {ran}"
                 taken[layout].append(ran)
-    if (why := _not_huge(heap, taken)) is not None:
-        return why
+    base, huge = (min(ran.faults for ran in taken[layout]) for layout in ("base", "thp"))
+    saved, pages = max(base - huge, 0), heap // resource.getpagesize()
+    if saved < _LEAST_SAVED * pages:  # huge pages save most faults of a heap
+        return f"its heap was not in huge pages: they saved {saved:,} page faults, and its memory has {pages:,} pages"
     user, both = (np.array([[ran[at] for ran in runs] for runs in taken.values()]) for at in (0, 1))
-    return Runs(heap, both * (user.sum(axis=1) / np.maximum(both.sum(axis=1), 1e-9))[:, np.newaxis])
+    return Runs(heap, both * (user.sum(axis=1) / np.maximum(both.sum(axis=1), 1e-9))[:, np.newaxis], *here())
 
 
 class _Ran(NamedTuple):
@@ -182,52 +185,37 @@ class _Ran(NamedTuple):
     faults: int  # pages that were touched
 
 
-def _not_huge(heap: int, taken: Mapping[str, Sequence[_Ran]]) -> str | None:
-    """Return that the heap was no huge pages under `thp`, or None: these save most faults of a heap."""
-    base, huge = (min(ran.faults for ran in taken[layout]) for layout in ("base", "thp"))
-    pages = heap // resource.getpagesize()
-    if base - huge >= _LEAST_SAVED * pages:
-        return None
-    saved = max(base - huge, 0)
-    return f"its heap was not in huge pages: they saved {saved:,} page faults, and its memory has {pages:,} pages"
-
-
-def _once(command: Sequence[str], layout: str, heap: int, folder: Path, end: float) -> _Ran | str:
+def _once(program: trace.Program, layout: str, heap: int, folder: Path, end: float) -> _Ran | str:
     """Run it once, and return what it took; or why the run does not count. It has the input of the traced run."""
     report, treatment = folder / "report", _treatment(layout)
     report.write_bytes(b"")
     given = {**os.environ, **loader.environment(treatment, heap), loader.REPORT: str(report)}
-    path, at = programs.which(command[0]), os.lseek(0, 0, os.SEEK_CUR) if _INPUT.is_file() else None
-    # Its output is read, as programs do less where it is /dev/null. Its session ends with it.
-    started = subprocess.Popen(
-        command,
-        executable=path,
-        env=given,
-        stdin=trace.no_terminal(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    assert started.stdout is not None
-    handle, output = os.pidfd_open(started.pid), started.stdout.fileno()
-    try:
-        waited = [handle, output]
-        while handle in waited and (left := end - time.monotonic()) > 0:
-            ready = select.select(waited, [], [], left)[0]
-            if handle in ready or (output in ready and not os.read(output, _READ)):
-                waited.remove(handle if handle in ready else output)
-    finally:  # also after Ctrl-C; a process that has ended is not gone before it is waited for
-        os.killpg(started.pid, signal.SIGKILL)
-        os.close(handle)
-        started.stdout.close()
-        _, status, used = os.wait4(started.pid, 0)
-        started.returncode = os.waitstatus_to_exitcode(status)
+    at = os.lseek(0, 0, os.SEEK_CUR) if _INPUT.is_file() else None
+    # Programs do less where their output is /dev/null, and so the output is discarded by another device: zero(4).
+    with processes.ended(os.getuid()), _DISCARDED.open("wb") as discarded:
+        started = subprocess.Popen(
+            program.command,
+            executable=program.path,
+            env=given,
+            stdin=trace.no_terminal(),
+            stdout=discarded,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        handle = os.pidfd_open(started.pid)
+        try:
+            select.select([handle], [], [], max(0, end - time.monotonic()))
+        finally:  # also after Ctrl-C; a process that has ended is not gone before it is waited for
+            os.killpg(started.pid, signal.SIGKILL)
+            os.close(handle)
+            _, status, used = os.wait4(started.pid, 0)
+            started.returncode = os.waitstatus_to_exitcode(status)
     if at is not None:
         os.lseek(0, at, os.SEEK_SET)  # for the next run
     if time.monotonic() > end:
         return "the runs do not end in time: give more --time"
     if started.returncode:
-        return f"a timed run ended with status {started.returncode}"
+        return f"a timed run {trace.ended(started.returncode)}"
     if (why := undelivered(reported(folder), treatment)) is not None:
         return why
     # The peak is never below this process's own, as a child begins as a copy. Pages that were touched bound it too.
@@ -240,16 +228,18 @@ def _treatment(layout: str) -> Treatment:
 
 
 def judge(
-    runs: Runs, traced: trace.Traced, host: tuple[str, bool], chosen: Sequence[tuple[str, Page]]
+    runs: Runs | str, traced: trace.Traced, chosen: Sequence[tuple[str, Page]]
 ) -> tuple[Timing, Mapping[Key, line.Interval]]:
-    """Return what the timed runs and the simulated events say, and the times of the host's pages among the `chosen`, by
-    machine, base page and name; none where a layout is not as the others predict it.
+    """Return what the timed runs (or why there are none) and the simulated events say, and the times of the host's
+    pages among the `chosen`, by machine, base page and name; none where a layout is not as the others predict it.
     """
+    if isinstance(runs, str):
+        return Timing(why=runs), {}
     answer, fastest, fits = traced.answer, runs.seconds.min(axis=1), []
     if answer.forks:
         return Timing(why="it forked, and its children were not traced"), {}
     if traced.status:
-        return Timing(why=f"the traced run ended with status {traced.status}"), {}
+        return Timing(why=f"the traced run {trace.ended(traced.status)}"), {}
     kinds: tuple[Entries, ...] = get_args(Entries)
     if not answer.regions or len(answer.laid) != len(kinds) * len(_QUARTERS):
         return Timing(why="its heap could not be laid out under QEMU"), {}
@@ -270,15 +260,15 @@ def judge(
     known = {} if fitted is None else fitted.costs()
     timing = Timing(
         why=_doubt(layouts),
-        host=host[0],
-        known=host[1],
+        host=runs.host,
+        known=runs.known,
         heap_bytes=runs.heap,
         entries=kind,
         layouts=layouts,
         costs_ns=tuple(None if at not in known else round(1e9 * known[at], 4) for at in range(3)),
     )
     times: dict[Key, line.Interval] = {}
-    own = [each for each in zip(chosen, answer.configurations, strict=True) if each[0][0] == host[0]]
+    own = [each for each in zip(chosen, answer.configurations, strict=True) if each[0][0] == runs.host]
     if timing.why is not None or fitted is None:
         return timing, times
     for (_, page), counts in own:
@@ -290,7 +280,7 @@ def judge(
         # first is the plain one.
         laid = page.granule == "4k" and (page.policy == "base" or page.bytes >= _HUGE)
         if laid and found.low > 0 and found.high - found.low <= 2 * _WIDEST * found.value:
-            times.setdefault((host[0], page.granule, page.name), found)
+            times.setdefault((runs.host, page.granule, page.name), found)
     return timing, times
 
 

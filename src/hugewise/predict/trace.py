@@ -27,7 +27,6 @@ PLUGIN = "HUGEWISE_TRACE_PLUGIN"
 
 _EMULATORS = {"x86_64": "qemu-x86_64", "aarch64": "qemu-aarch64"}
 _ANSWER = "answer.json"
-_PACKAGE = "install it: apt install qemu-user (Debian 12 has version 7.2)"
 
 
 class Size(msgspec.Struct, frozen=True):
@@ -78,7 +77,31 @@ class Traced(NamedTuple):
     answer: Answer
     status: int
     seconds: float
+
+
+class Program(NamedTuple):
+    """A program that can be traced: its command, path, and architecture in uname's words; QEMU, and the plugin."""
+
+    command: tuple[str, ...]
+    path: str
+    target: str
     emulator: str
+    plugin: Path
+
+    def traced(
+        self, folder: Path, asked: Mapping[str, Any], begin: Path | None = None, preload: str | None = None
+    ) -> list[str]:
+        """Return the command of the traced run: what is asked is written into the folder, and the answer will be there.
+        QEMU itself does not load the library `preload`.
+        """
+        ask = folder / "ask.json"
+        ask.write_text(json.dumps(asked), encoding="utf-8")
+        given = {"file": self.plugin, "ask": ask, "answer": folder / _ANSWER}
+        given |= {} if begin is None else {"begin": begin.absolute()}
+        # QEMU separates arguments by commas, and reads two as one. It has little room for a heap (brk).
+        words = ",".join(f"{name}={str(value).replace(',', ',,')}" for name, value in given.items())
+        own = [] if preload is None else ["-E", f"LD_PRELOAD={preload}", "-E", f"{loader.ELSEWHERE}=1"]
+        return [self.emulator, *own, "-0", self.command[0], "-plugin", words, self.path, *self.command[1:]]
 
 
 def plugin() -> Path:
@@ -93,12 +116,21 @@ def plugin() -> Path:
     return path
 
 
-def target(command: Sequence[str]) -> str:
-    """Return the architecture of the command's program, in uname's words. Raises UserError if it cannot be traced."""
-    name = command[0]
-    path = programs.which(name)
+def program(command: Sequence[str]) -> Program:
+    """Return the command's program. Raises UserError where it, QEMU or the plugin is not there, or cannot be used."""
+    path = programs.which(command[0])
     if path is None:
-        raise UserError(f"{name}: no such program", hint="name a program on PATH, or one by its path: ./prog")
+        raise UserError(f"{command[0]}: no such program", hint="name a program on PATH, or one by its path: ./prog")
+    machine = target(path)
+    emulator = programs.which(_EMULATORS[machine])
+    if emulator is None:
+        missing = f"{_EMULATORS[machine]} is not there, which traces programs of {machine}"
+        raise UserError(missing, hint="install it: apt install qemu-user (Debian 12 has version 7.2)")
+    return Program(tuple(command), path, machine, emulator, plugin())
+
+
+def target(path: str) -> str:
+    """Return the architecture of a program, in uname's words. Raises UserError if it cannot be traced."""
     try:
         gained = loader.gains(path)
         with reading.opened(Path(path).resolve(strict=True)) as file:
@@ -132,13 +164,9 @@ def target(command: Sequence[str]) -> str:
     return here[0]
 
 
-def emulator(machine: str) -> str:
-    """Return the path of QEMU for programs of the architecture. Raises UserError where it is not there."""
-    name = _EMULATORS[machine]
-    found = programs.which(name)
-    if found is None:
-        raise UserError(f"{name} is not there, which traces programs of {machine}", hint=_PACKAGE)
-    return found
+def ended(status: int) -> str:
+    """Return how a process ended, by its status as subprocess has it."""
+    return f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
 
 
 def no_terminal() -> int | None:
@@ -147,44 +175,29 @@ def no_terminal() -> int | None:
 
 
 def run(
-    command: Sequence[str],
+    program: Program,
     asked: Mapping[str, Any],
     begin: Path | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Traced:
-    """Run the command once under QEMU, and return what the plugin says; with `begin` only of what comes after that file
+    """Run the program once under QEMU, and return what the plugin says; with `begin` only of what comes after that file
     is there. `environment` is that of the layout library, for the program. Raises UserError, HugewiseError.
     """
     if begin is not None and begin.exists():
         raise UserError(f"--count-from {begin}: it is there already", hint="remove it; make it when the load begins")
-    qemu, library = emulator(target(command)), plugin()
-    path = programs.which(command[0])
-    assert path is not None
     with tempfile.TemporaryDirectory(prefix="hugewise-predict-") as folder:
-        given = words(library, Path(folder), asked, begin)
-        # QEMU itself does not load the library. It has little room for a heap (brk).
         own = dict(environment or {})
-        preload = ["-E", f"LD_PRELOAD={own.pop('LD_PRELOAD')}", "-E", f"{loader.ELSEWHERE}=1"] if own else []
         begun = time.monotonic()
         done = subprocess.run(
-            [qemu, *preload, "-0", command[0], "-plugin", given, path, *command[1:]],
+            program.traced(Path(folder), asked, begin, own.pop("LD_PRELOAD", None)),
             check=False,
             stdin=no_terminal() if environment else None,
             stdout=2,
             env={**os.environ, **own},
         )
         seconds = time.monotonic() - begun
-        return Traced(_read(Path(folder, _ANSWER), command[0], done.returncode), done.returncode, seconds, qemu)
-
-
-def words(library: Path, folder: Path, asked: Mapping[str, Any], begin: Path | None = None) -> str:
-    """Return the value of QEMU's -plugin: what is asked is written into the folder, and the answer will be there."""
-    ask = folder / "ask.json"
-    ask.write_text(json.dumps(asked), encoding="utf-8")
-    given = {"file": library, "ask": ask, "answer": folder / _ANSWER}
-    given |= {} if begin is None else {"begin": begin.absolute()}
-    # QEMU separates arguments by commas, and reads two as one.
-    return ",".join(f"{name}={str(value).replace(',', ',,')}" for name, value in given.items())
+        answer = _read(Path(folder, _ANSWER), program.command[0], done.returncode)
+        return Traced(answer, done.returncode, seconds)
 
 
 def _read(path: Path, program: str, status: int) -> Answer:
@@ -194,9 +207,8 @@ def _read(path: Path, program: str, status: int) -> Answer:
     except reading.UnreadableError as error:
         raise HugewiseError(f"the answer of the plugin cannot be read: {error}", hint="make setup") from None
     if answer is None:
-        ended = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
         raise UserError(
-            f"{program}: it {ended} under QEMU, and left no trace",
+            f"{program}: it {ended(status)} under QEMU, and left no trace",
             hint="run it to its end; where QEMU names the plugin above, its version has to be 6.0 to 8.2",
         )
     if answer.replaced:
