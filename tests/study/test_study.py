@@ -10,6 +10,7 @@ from hugewise.errors import StudyError
 from hugewise.model.guest import Backing
 from hugewise.stats.power import least_pairs
 from hugewise.study import keys
+from hugewise.study import study as stored_study
 from hugewise.study.guest import GuestUse
 from hugewise.study.keys import keys_of
 from hugewise.study.load import command_study, load, parse, read
@@ -313,6 +314,12 @@ def test_the_shortest_duration_that_a_key_allows_is_allowed() -> None:
     assert (keys.duration(1.0).read("1s", place), keys.duration().read("0ms", place)) == (1.0, 0.0)
     with pytest.raises(StudyError, match="is out of range"):
         keys.duration(1.0).read("999ms", place)
+
+
+@pytest.mark.parametrize("kind", ["duet", "crossover", "resident"])
+def test_a_design_of_earlier_versions_is_read_in_a_stored_study(kind: Any) -> None:
+    stored = msgspec.structs.replace(parse(as_toml(study_data()), "s.toml"), design=Design(kind=kind))
+    stored_study.check(stored, keys.Place("study.json"))
 
 
 def test_a_stored_study_has_each_key_of_earlier_versions() -> None:

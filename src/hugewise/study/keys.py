@@ -209,11 +209,11 @@ def name() -> KeyKind:
 Name = Annotated[str, name()]
 
 
-def choice(*known: str) -> KeyKind:
-    """Return the kind of one of a few words."""
+def choice(*known: str, stored: Sequence[str] = ()) -> KeyKind:
+    """Return the kind of one of a few words. Stored studies may have those of `stored` too, which are `gone`."""
 
     def read(value: object, place: Place) -> str:
-        if not isinstance(value, str) or value not in known:
+        if not isinstance(value, str) or value not in (*known, *stored):
             wanted = value if isinstance(value, str) else ""
             raise place.wrong("is not one of the choices", value, hint=near(wanted, known, what="choices"))
         return value

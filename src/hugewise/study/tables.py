@@ -273,9 +273,8 @@ class Design(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Layout of a block's arms in time and over CPUs. See docs/concepts/designs.md."""
 
     kind: Annotated[
-        # Stored studies have the kinds that `keys.toml` names under `gone`.
         Literal["sequential", "duet", "crossover", "resident", "interleaved", "auto"],
-        keys.choice("sequential", "interleaved", "auto"),
+        keys.choice("sequential", "interleaved", "auto", stored=("duet", "crossover", "resident")),
     ] = "sequential"
     slots: Annotated[tuple[int | str, ...], keys.listing(_SLOT)] = ()
     slice: Annotated[float, keys.duration(0.02)] = 0.05
