@@ -60,7 +60,7 @@ bench: .venv/ready
 torture: .venv/ready
 	.venv/bin/python -m tools.torture
 
-# Simulates the promises that verdicts rest on: some 25 minutes of CPU, hours with LONG=1.
+# Simulates the promises that verdicts rest on: less than 15 minutes of CPU, hours with LONG=1.
 verify-statistics: .venv/ready
 	.venv/bin/python -m tools.verification $(if $(LONG),--long)
 

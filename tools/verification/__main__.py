@@ -20,7 +20,7 @@ from tools.verification import suite
 @click.option("--seed", type=int, help="Seed of all random streams (default: 1).")
 @click.option("--streams", type=int, help="Null streams of each noise family (default: 500).")
 @click.option("--replays", type=int, help="Replays of each published benchmark (default: 200).")
-@click.option("--repeats", type=int, help="Repeats of each coverage case (default: 300).")
+@click.option("--repeats", type=int, help="Repeats of each coverage case (default: 200).")
 @click.option("--blocks", type=int, help="Streams of blocks of each case through the whole method (default: 100).")
 @click.option("--stops", type=int, help="Streams of each case of the correction for stopping (default: 500).")
 @click.option("--spreads", type=int, help="Streams of each case of the test of spread (default: 100).")
@@ -36,7 +36,7 @@ from tools.verification import suite
 @click.option("--jobs", type=int, help="Processes (default: one a CPU).")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 def verify_statistics(checks: Sequence[str], power: bool, as_json: bool, **options: Any) -> None:
-    """Check the promises that verdicts rest on, in some 25 minutes of CPU: from closed blocks to the verdict.
+    """Check the promises that verdicts rest on, in less than 15 minutes of CPU: from closed blocks to the verdict.
 
     Checks: size, ledger, e-process, replay, coverage, metamorphic, coins, self-test, blocks, copies, edges, stopping,
     spread, planning, screening, fleet, reruns, power. Exit status 1 when one fails.

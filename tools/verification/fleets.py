@@ -72,11 +72,11 @@ def host(
 ) -> HostEstimate:
     """Run a host to its end: blocks around the log-time `level`, with this true `effect` (log-ratio)."""
     made = Sequential(CONTRAST, planned=budget, alpha=alpha, margin=0.005)
-    number = 0
-    while made.decision().status == "continue":
+    number, going = 0, True
+    while going:
         number += 1
         arm, base = deviation / math.sqrt(2) * random.standard_normal(2) + _DRIFT * random.standard_normal() + level
-        made.observe(pair(number, float(arm) + effect, float(base)))
+        going = made.observe(pair(number, float(arm) + effect, float(base))).status == "continue"
     found = estimate_of(made)
     assert isinstance(found, HostEstimate)  # more pairs than it takes, and no failure
     return found

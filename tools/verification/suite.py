@@ -94,7 +94,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     streams: int = 500
     pairs: int = replay.PAIRS
     replays: int = 200
-    repeats: int = 300
+    repeats: int = 200
     lengths: tuple[int, ...] = (8, 12, 16)
     ledger: int = 1000
     relations: int = 20
