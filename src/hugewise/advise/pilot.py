@@ -47,7 +47,7 @@ class ProgramAsIs(msgspec.Struct, frozen=True, kw_only=True):
     wall_s       median, seconds; block_s: what a pair of runs took with all that is done around it
     sd           standard deviation of log(second/first) of the judged metric over pairs of the same; None where there
                  are too few
-    coverage     mean bytes by `kind:page size`; where counters of the machine tell, those of one run
+    coverage     mean bytes by `kind:page size`; where counters of the machine tell, those of the median run
     memory       bytes at its most
     faults       page faults of a run; None where nobody counted them
     same_output  whether every run said the same; None where that is not known
@@ -128,14 +128,10 @@ def judge_pilot(
     logs = [math.log(pair[1] / pair[0]) for pair in pairs if len(pair) == 2 and min(pair) > 0]
     faults = [one.metrics.get("lifetime_faults") for one in ended]
     known = [one for one in faults if one is not None]
-    # Counters of the machine count the faults of other programs too, most of them in the run with the largest share.
-    seen = [one.delivery.coverage for one in ended if one.delivery.source != "counters"] or [
-        min(
-            (one.delivery.coverage for one in ended if one.delivery.coverage),
-            key=lambda pages: _huge(pages) or 0.0,
-            default={},
-        )
-    ]
+    seen = [one.delivery.coverage for one in ended if one.delivery.coverage]
+    if any(one.delivery.source == "counters" for one in ended):
+        # Counters of the machine count the faults of other programs too, which come in some of the runs.
+        seen = sorted(seen, key=lambda pages: _huge(pages) or 0.0)[(len(seen) - 1) // 2 :][:1]
     coverage: dict[str, float] = {}
     for of_run in seen:
         for name, size in of_run.items():

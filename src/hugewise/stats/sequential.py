@@ -128,7 +128,7 @@ class _Lagging(Generic[_Test]):
         """Return the test after all of the values."""
         for drawn in self._values[self._taken :]:
             self._test.add(less(drawn, self._theta))
-        self._taken = len(self._values)
+            self._taken += 1
         return self._test
 
 

@@ -508,7 +508,7 @@ def stopped(
 
 _PARTS, _LEAST = 16, 32  # that a row of magnitudes is cut into, and blocks of one
 _NONE = 255  # -1 as a byte: the magnitude of a placing that a block does not have
-_KEPT = 256  # parts whose boundaries are kept: 2 MiB at 1,000 pairs, 15 MiB at 24,000
+_KEPT = 256  # parts whose boundaries are kept: 2 MiB at 1,000 pairs, 61 MiB at 24,000
 
 
 class Terms(NamedTuple):
