@@ -44,13 +44,13 @@ def check_no_time(attempt: Attempt, own: tuple[Metric, ...]) -> None:
 
 
 def test_a_run_in_guests_counts_and_proves_and_says_no_time(tmp_path: Path) -> None:
-    exact = runs.FAULT.replace("blocks = 2", "blocks = 20").replace("0.9", '0.5\nmethod = "exact"')
+    exact = runs.FAULT.replace("blocks = 2", "blocks = 20").replace("0.9", '0.6\nmethod = "exact"')
     study = hugewise.load(runs.write(tmp_path, exact))
     results = hugewise.run(study, results=tmp_path / "results")
     assert results.state == "finished"
-    # 3 boots of each that count the same are a verdict at 50%, and the end.
+    # 4 boots of each that count the same are a verdict at 60%, and the end.
     counted = runs.counted(results)
-    assert Counter((a.arm, a.state) for a in counted) == {("small", "accepted"): 3, ("huge", "accepted"): 3}
+    assert Counter((a.arm, a.state) for a in counted) == {("small", "accepted"): 4, ("huge", "accepted"): 4}
     for attempt in counted:
         small = attempt.arm == "small"
         assert attempt.metrics["page_faults"] == runs.BYTES // (4096 if small else 2 * MIB)
@@ -65,18 +65,18 @@ def test_a_run_in_guests_counts_and_proves_and_says_no_time(tmp_path: Path) -> N
         assert "-machine" in msgspec.json.decode((kept / "guest-argv.json").read_bytes(), type=list[str])
         assert f"KernelPageSize:     {4 if small else 2048:4} kB" in (kept / "smaps.txt").read_text()
     # Both of a block have one seed, and each block another.
-    assert len({(a.block, a.guest["guest_seed"]) for a in results.attempts}) == 3
-    assert len({a.guest["guest_seed"] for a in results.attempts}) == 3
+    assert len({(a.block, a.guest["guest_seed"]) for a in results.attempts}) == 4
+    assert len({a.guest["guest_seed"] for a in results.attempts}) == 4
     guests = known(guest.read(Path(results.folder)))
     assert (guests.accelerator, [kernel.name for kernel in guests.kernels]) == ("tcg", ["debian"])
     (comparison,) = [c for cell in results.cells for c in cell.comparisons if c.arm == "huge"]
     assert (comparison.metric, comparison.constant) == ("page_faults", True)
-    assert (comparison.method, comparison.verdict, comparison.p) == ("exact", "better", 2.0**-2)
+    assert (comparison.method, comparison.verdict, comparison.p) == ("exact", "better", 2.0**-3)
     assert comparison.ratio == comparison.low == comparison.high == 4096 / (2 * MIB)
     paths = hugewise.write_reports(results)
     text = paths["markdown"].read_text()
     assert "emulated by QEMU (TCG)" in text
-    assert "8 under huge and 4,096 under small in each of 3 boots" in text.lower()
+    assert "8 under huge and 4,096 under small in each of 4 boots" in text.lower()
     assert RunFolder(Path(results.folder)).opened().pools == {2 * MIB: runs.MEMORY // (2 * MIB)}
 
 
