@@ -23,7 +23,7 @@ PYTEST := .venv/bin/pytest -q -n 2 --dist loadgroup --durations=20
 
 # What must hold before a change lands.
 test: .venv/ready
-	@echo "1 of 2: tests/ (pytest), without what make soak does: about 9 min on 2 cores. Page settings are turned, and put back."
+	@echo "1 of 2: tests/ (pytest), without what make soak does: about 7 min on 2 cores. Page settings are turned, and put back."
 	$(PYTEST) -m 'not soak'
 	@echo "2 of 2: the probe (cargo test), about 2 min on 2 cores, most of it to build them"
 	$(CARGO) test $(LOCKED) --workspace
