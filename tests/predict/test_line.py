@@ -51,10 +51,20 @@ def test_three_layouts_tell_one_cost_and_one_that_is_held_out_is_judged_by_the_r
     chosen = line.columns(found, INSTRUCTIONS)
     assert chosen == (0,)
     seconds = (1 + 1e-8 * MISSES[:3])[:, np.newaxis] + np.array([0.0, 0.01, 0.02])
-    for predicted, took in zip(line.held_out(found, seconds, chosen), seconds.min(axis=1), strict=True):
+    for predicted, took in zip(line.held_out(found, seconds, chosen), line.quartile(seconds), strict=True):
         assert predicted is not None
         assert predicted.value == pytest.approx(took)
         assert 0.01 < predicted.high - predicted.value < 0.1
+
+
+def test_one_run_that_was_lent_speed_moves_no_time() -> None:
+    found = events(MISSES, NONE, NONE)
+    chosen = line.columns(found, INSTRUCTIONS)
+    seconds = (1 + 1e-8 * MISSES)[:, np.newaxis] + np.linspace(0, 0.02, 9)
+    seconds[1, 4] *= 0.6
+    for predicted, took in zip(line.held_out(found, seconds, chosen), line.quartile(seconds), strict=True):
+        assert predicted is not None
+        assert took == pytest.approx(predicted.value, rel=0.005)
 
 
 def test_a_layout_that_alone_has_misses_cannot_be_held_out() -> None:
@@ -75,7 +85,7 @@ def test_intervals_of_90_percent_cover_85_of_held_out_layouts(noise: float, apar
         seconds = true[:, np.newaxis] + noise * random.exponential(size=(5, 6))
         found = events(1e7 * share, NONE, 1e7 * (1 - share))
         chosen = line.columns(found, INSTRUCTIONS)
-        for predicted, took in zip(line.held_out(found, seconds, chosen), seconds.min(axis=1), strict=True):
+        for predicted, took in zip(line.held_out(found, seconds, chosen), line.quartile(seconds), strict=True):
             assert predicted is not None
             inside += predicted.low <= took <= predicted.high
             all_ += 1

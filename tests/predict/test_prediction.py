@@ -119,7 +119,9 @@ def test_a_terminal_of_80_columns_has_the_table_without_escapes() -> None:
 
 def timed(why: str | None, predicted: Interval | None) -> Prediction:
     rows = tuple(structs.replace(row, seconds=predicted) for row in prediction().rows)
-    layouts = tuple(Layout(name, (1.05, 1.25), 7, (6, 5), predicted) for name in ("base", "mosaic:0-25%=thp", "thp"))
+    layouts = tuple(
+        Layout(name, (1.05, 1.25), 1.05, 7, (6, 5), predicted) for name in ("base", "mosaic:0-25%=thp", "thp")
+    )
     timing = Timing(why=why, host="zen-5", known=False, heap_bytes=8 << 20, entries="split", layouts=layouts)
     return structs.replace(prediction(), rows=rows, timing=timing)
 

@@ -1,13 +1,15 @@
 """Time as a line of TLB events, T = a + b H + sum c M, with its interval, and each layout predicted from the others.
 
 H are hits in the second level of the TLB, M misses of it by the size of the page. The events are simulated; a, b and c
-are fitted by least squares to the fastest run of each layout, as other load only adds time: the form of Agbarya, Yaniv,
-Gandhi and Tsafrir, Predicting Execution Times With Partial Simulations in Virtual Memory Research (MICRO 2020).
+are fitted by least squares to the lower quartile of each layout's runs: other load adds time to some of the runs, and a
+virtual machine lends a few of them more speed. The form is that of Agbarya, Yaniv, Gandhi and Tsafrir, Predicting
+Execution Times With Partial Simulations in Virtual Memory Research (MICRO 2020).
 
 The interval is that of a further observation in a linear regression (Draper and Smith, Applied Regression Analysis, 3rd
-edition, 1998). Its variance is that of the layouts about the line, and at least the mean square of the gaps between the
-two fastest runs, so that layouts which lie on the line by chance make no narrow interval. (Of exponential times the gap
-is as large as the deviation of the fastest.) Where as many figures are fitted as there are layouts, it is the latter.
+edition, 1998). Its variance is that of the layouts about the line, and at least the mean square of the quartiles' own
+errors, so that layouts which lie on the line by chance make no narrow interval. The error of a quartile is half the
+distance of the quantiles one standard error of its share on both sides (Woodruff, Confidence Intervals for Medians and
+Other Position Measures, JASA 1952). Where as many figures are fitted as there are layouts, the variance is the latter.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ LEVEL = 0.9
 _LEAST_CHANGE = 0.02  # of the events that change most between the layouts
 _WEIGHTS = (1.0, 0.1, 1.0)  # a hit in the second level takes some 7 cycles, a walk several times as long
 _LEAST_RATE = 1e-5  # events for each instruction: 100 cycles each would be a thousandth of the time
+
+_SHARE = 0.25  # of the runs that are faster than the time of a layout
 
 Numbers = NDArray[np.float64]
 
@@ -61,6 +65,12 @@ class Line(NamedTuple):
         return dict(zip(self.columns, (self.coefficients[1:] / self.unit).tolist(), strict=True))
 
 
+def quartile(seconds: Numbers) -> Numbers:
+    """Return the time of each layout (row): the lower quartile of its runs (columns)."""
+    found: Numbers = np.quantile(seconds, _SHARE, axis=1)
+    return found
+
+
 def columns(events: Numbers, instructions: int) -> tuple[int, ...]:
     """Return the events to fit: those that change between the layouts (rows), not as others do, in the order in which
     they stand; so few that lines without one layout have an interval.
@@ -89,13 +99,15 @@ def fit(events: Numbers, seconds: Numbers, chosen: tuple[int, ...]) -> Line | No
     matrix = np.column_stack((np.ones(count), (used - middle) / unit))
     if np.linalg.matrix_rank(matrix) < matrix.shape[1]:
         return None
-    ordered = np.sort(seconds, axis=1)
+    took = quartile(seconds)
     inverse = np.linalg.inv(matrix.T @ matrix)
-    coefficients = inverse @ matrix.T @ ordered[:, 0]
+    coefficients = inverse @ matrix.T @ took
     freedom = count - matrix.shape[1]
-    about = float(((ordered[:, 0] - matrix @ coefficients) ** 2).sum()) / freedom if freedom else 0.0
-    gaps = float(((ordered[:, 1] - ordered[:, 0]) ** 2).mean())
-    return Line(chosen, middle, unit, coefficients, inverse, max(about, gaps), freedom or count)
+    about = float(((took - matrix @ coefficients) ** 2).sum()) / freedom if freedom else 0.0
+    error = math.sqrt(_SHARE * (1 - _SHARE) / seconds.shape[1])
+    low, high = np.quantile(seconds, (max(_SHARE - error, 0), _SHARE + error), axis=1)
+    own = float((((high - low) / 2) ** 2).mean())
+    return Line(chosen, middle, unit, coefficients, inverse, max(about, own), freedom or count)
 
 
 def held_out(events: Numbers, seconds: Numbers, chosen: tuple[int, ...]) -> list[Interval | None]:

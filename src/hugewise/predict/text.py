@@ -56,7 +56,7 @@ def _timed(found: Prediction) -> str:
         return "No time is predicted: walks overlap with other work. Runs on this host tell (--time 2m)."
     if found.timing.why is not None:
         return f"No time is predicted: {found.timing.why}."
-    errors = [abs(min(each.seconds) / each.predicted.value - 1) for each in found.timing.layouts if each.predicted]
+    errors = [abs(each.took / each.predicted.value - 1) for each in found.timing.layouts if each.predicted]
     return (
         f"User CPU time is predicted for this host from {len(errors)} layouts of the heap, each timed "
         f"{len(found.timing.layouts[0].seconds)} times: each lies in the interval that the others predict, "
@@ -75,11 +75,11 @@ def _time(found: Prediction) -> Iterator[doc.Section]:
         [(called(row), *_seconds(row.seconds)) for row in timed],
     )
     layouts = doc.table(
-        "Layouts of the heap: seconds of the fastest run; what the other layouts predict; simulated hits in the "
-        "second level, and its misses of base pages and of huge pages",
+        "Layouts of the heap: the lower quartile of the runs, in seconds; what the other layouts predict; simulated "
+        "hits in the second level, and its misses of base pages and of huge pages",
         ("layout", "seconds", "predicted", "90% interval", "hits", "4K misses", "2M misses"),
         [
-            (each.layout, f"{min(each.seconds):.4g}", *_seconds(each.predicted), each.hits, *each.misses)
+            (each.layout, f"{each.took:.4g}", *_seconds(each.predicted), each.hits, *each.misses)
             for each in timing.layouts
         ],
     )

@@ -62,12 +62,14 @@ class Layout(msgspec.Struct, frozen=True):
     they do not tell).
 
     seconds  of each run: its CPU time, times the share of user time in all runs of the layout
+    took     the lower quartile of them
     hits     in the second level of the TLB
     misses   of it: of base pages, and of huge ones
     """
 
     layout: str
     seconds: tuple[float, ...]
+    took: float
     hits: int
     misses: tuple[int, int]
     predicted: line.Interval | None
@@ -235,7 +237,7 @@ def judge(
     """
     if isinstance(runs, str):
         return Timing(why=runs), {}
-    answer, fastest, fits = traced.answer, runs.seconds.min(axis=1), []
+    answer, taken, fits = traced.answer, line.quartile(runs.seconds), []
     if answer.forks:
         return Timing(why="it forked, and its children were not traced"), {}
     if traced.status:
@@ -247,14 +249,14 @@ def judge(
         columns = line.columns(events, answer.instructions)
         held = line.held_out(events, runs.seconds, columns)
         error = sum(
-            math.inf if each is None else (each.value - took) ** 2 for each, took in zip(held, fastest, strict=True)
+            math.inf if each is None else (each.value - took) ** 2 for each, took in zip(held, taken, strict=True)
         )
         fits.append((error, kind, events, held, line.fit(events, runs.seconds, columns)))
     _, kind, events, held, fitted = min(fits, key=lambda fit: fit[0])
     layouts = tuple(
-        Layout(name, tuple(seconds), int(hits), (int(base), int(huge)), predicted)
-        for name, seconds, (base, hits, huge), predicted in zip(
-            _QUARTERS, runs.seconds.tolist(), events, held, strict=True
+        Layout(name, tuple(seconds), took, int(hits), (int(base), int(huge)), predicted)
+        for name, seconds, took, (base, hits, huge), predicted in zip(
+            _QUARTERS, runs.seconds.tolist(), taken.tolist(), events, held, strict=True
         )
     )
     known = {} if fitted is None else fitted.costs()
@@ -288,7 +290,7 @@ def _doubt(layouts: Sequence[Layout]) -> str | None:
     """Return a sentence on a layout that the others do not predict, or predict wrong, the farthest off; or None."""
     outside, other = [], []
     for layout in layouts:
-        took, held = min(layout.seconds), layout.predicted
+        took, held = layout.took, layout.predicted
         if held is None:
             other.append(f"without the layout {layout.layout} no layouts differ in misses")
             continue
