@@ -6,10 +6,11 @@ virtual machine lends a few of them more speed. The form is that of Agbarya, Yan
 Execution Times With Partial Simulations in Virtual Memory Research (MICRO 2020).
 
 The interval is that of a further observation in a linear regression (Draper and Smith, Applied Regression Analysis, 3rd
-edition, 1998). Its variance is that of the layouts about the line, and at least the mean square of the quartiles' own
-errors, so that layouts which lie on the line by chance make no narrow interval. The error of a quartile is half the
-distance of the quantiles one standard error of its share on both sides (Woodruff, Confidence Intervals for Medians and
-Other Position Measures, JASA 1952). Where as many figures are fitted as there are layouts, the variance is the latter.
+edition, 1998), by the wider of two errors, each with Student's t of its own degrees of freedom: that of the layouts
+about the line, and that of the quartiles, so that layouts which lie on the line by chance make no narrow interval. The
+error of a quartile is half the distance of the quantiles one standard error of its share on both sides (Woodruff,
+Confidence Intervals for Medians and Other Position Measures, JASA 1952). Where as many figures are fitted as there are
+layouts, it is the only one.
 """
 
 from __future__ import annotations
@@ -42,22 +43,20 @@ class Interval(msgspec.Struct, frozen=True):
 
 
 class Line(NamedTuple):
-    """A fitted line: `columns` are the events in it."""
+    """A fitted line: `columns` are the events in it, `error` is half the interval of a layout that weighs nothing."""
 
     columns: tuple[int, ...]
     middle: Numbers
     unit: Numbers
     coefficients: Numbers
     inverse: Numbers
-    variance: float
-    freedom: int
+    error: float
 
     def at(self, events: Sequence[float]) -> Interval:
         """Return the time with these events."""
         row = _row(np.asarray(events, float), self)
         value = float(row @ self.coefficients)
-        spread = math.sqrt(self.variance * (1 + float(row @ self.inverse @ row)))
-        half = float(stats.t.ppf((1 + LEVEL) / 2, self.freedom)) * spread
+        half = self.error * math.sqrt(1 + float(row @ self.inverse @ row))
         return Interval(value, value - half, value + half)
 
     def costs(self) -> dict[int, float]:
@@ -103,11 +102,12 @@ def fit(events: Numbers, seconds: Numbers, chosen: tuple[int, ...]) -> Line | No
     inverse = np.linalg.inv(matrix.T @ matrix)
     coefficients = inverse @ matrix.T @ took
     freedom = count - matrix.shape[1]
-    about = float(((took - matrix @ coefficients) ** 2).sum()) / freedom if freedom else 0.0
-    error = math.sqrt(_SHARE * (1 - _SHARE) / seconds.shape[1])
-    low, high = np.quantile(seconds, (max(_SHARE - error, 0), _SHARE + error), axis=1)
-    own = float((((high - low) / 2) ** 2).mean())
-    return Line(chosen, middle, unit, coefficients, inverse, max(about, own), freedom or count)
+    errors = [(float(((took - matrix @ coefficients) ** 2).sum()) / freedom, freedom)] if freedom else []
+    share = math.sqrt(_SHARE * (1 - _SHARE) / seconds.shape[1])
+    low, high = np.quantile(seconds, (max(_SHARE - share, 0), _SHARE + share), axis=1)
+    errors.append((float((((high - low) / 2) ** 2).mean()), seconds.size - count))
+    half = max(float(stats.t.ppf((1 + LEVEL) / 2, free)) * math.sqrt(variance) for variance, free in errors)
+    return Line(chosen, middle, unit, coefficients, inverse, half)
 
 
 def held_out(events: Numbers, seconds: Numbers, chosen: tuple[int, ...]) -> list[Interval | None]:
