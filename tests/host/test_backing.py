@@ -144,13 +144,13 @@ def test_it_is_said_what_a_block_cost_that_the_host_had_to_give(monkeypatch: pyt
     found, _ = made(monkeypatch, [270_000] * 90 + [5_400_000] * 10)
     found.prefault("a")
     assert found.said() == (
-        "the host of this virtual machine takes back free memory: memory was touched shortly before the arms took"
-        " some, 200 MiB in sum. Of the blocks of 2m, 10% took 5.4 ms, as the host had to give them first, and others"
-        " 0.27 ms. A program that takes huge pages after a pause waits as long for each of those"
+        "the host of this virtual machine takes back free memory, so hugewise touched memory shortly before the arms"
+        " took it, 200 MiB in sum. 10% of the blocks of 2m took 5.4 ms, as the host had to supply them first; the others"
+        " took 0.27 ms. A program that takes huge pages after a pause waits as long for each of these blocks"
     )
     found, _ = made(monkeypatch, [270_000] * 10 + [5_400_000] * 90)  # the host took back nearly all
     found.prefault("a")
-    assert "90% took 5.4 ms" in str(found.said())
+    assert "90% of the blocks of 2m took 5.4 ms" in str(found.said())
     found, _ = made(monkeypatch, [270_000] * 90)
     found.prefault("a")
     assert str(found.said()).endswith("some, 180 MiB in sum")

@@ -503,10 +503,10 @@ def test_whom_a_setting_reaches_and_what_the_program_needs_for_it_is_said() -> N
     (host,) = (file for file in arm.deployment.files if file.scope == "host-now")
     launcher = replace(host, kind="launcher", scope="process", content="export GLIBC_TUNABLES=a=1:b=2\n")
     for files, said in (
-        ((host,), "It is set for every program of the host."),
+        ((host,), "The setting reaches every program of the host."),
         (
             (host, launcher),
-            "It is set for every program of the host, and the program is started with GLIBC_TUNABLES",
+            "The setting reaches every program of the host, and the program is started with GLIBC_TUNABLES",
         ),
         ((launcher,), "The program is started with GLIBC_TUNABLES=a=1:b=2."),
     ):

@@ -309,7 +309,7 @@ KEPT = {
             told="not told apart",
             by="",
             why="its CPU time is not seen to differ",
-            would="more pairs than 12",
+            would="more than 12 pairs",
         ),
         "undecided",
     ),

@@ -174,7 +174,7 @@ def test_the_baseline_and_the_commands_are_told() -> None:
     lines = [block.text for block in next(by_program(found)).blocks if isinstance(block, Line)]
     assert f"Compared with base, of memcached (a.md), which is: echo never > {THP}/enabled." in lines
     how = rows(found)["memcached", "thp"]["how it is set"]
-    assert how == f"echo always > {THP}/enabled. It is set for every program of the host"
+    assert how == f"echo always > {THP}/enabled. The setting reaches every program of the host"
     assert rows(found)["memcached", "mthp-64k"]["how it is set"] == "–"  # nothing is to be set
 
 

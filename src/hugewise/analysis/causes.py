@@ -556,7 +556,7 @@ def cpu_split(saved: Sequence[tuple[float, float]], planned: int) -> CpuSplit:
         inversion.interval(whole, _SPLIT_ALPHA, budget, resolution=_resolution(whole)),
     )
     if not (ends[0] > 0 or ends[1] < 0):
-        return CpuSplit(saved=typical, why="its CPU time is not seen to differ", would=f"more pairs than {len(saved)}")
+        return CpuSplit(saved=typical, why="its CPU time is not seen to differ", would=f"more than {len(saved)} pairs")
     if not ends[0] <= typical <= ends[1]:
         why = "what it saves drifts: the runs share no one difference"
         return CpuSplit(saved=typical, why=why, would="runs without other work beside them")

@@ -127,13 +127,13 @@ class Backing:
         quick = times[len(times) // 20]  # the host may have taken back nearly all
         slow = [each for each in times if each > _SLOW * quick]
         text = (
-            "the host of this virtual machine takes back free memory: memory was touched shortly before the arms took"
-            f" some, {readable_size(self.size * self.blocks)} in sum"
+            "the host of this virtual machine takes back free memory, so hugewise touched memory shortly before the arms"
+            f" took it, {readable_size(self.size * self.blocks)} in sum"
         )
         if not slow:
             return text
         return (
-            f"{text}. Of the blocks of {format_size(self.size)}, {len(slow) / len(times):.0%} took"
-            f" {median(slow) / 1e6:.1f} ms, as the host had to give them first, and others"
-            f" {quick / 1e6:.2f} ms. A program that takes huge pages after a pause waits as long for each of those"
+            f"{text}. {len(slow) / len(times):.0%} of the blocks of {format_size(self.size)} took"
+            f" {median(slow) / 1e6:.1f} ms, as the host had to supply them first; the others took {quick / 1e6:.2f} ms."
+            " A program that takes huge pages after a pause waits as long for each of these blocks"
         )

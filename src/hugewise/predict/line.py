@@ -43,7 +43,9 @@ class Interval(msgspec.Struct, frozen=True):
 
 
 class Line(NamedTuple):
-    """A fitted line: `columns` are the events in it, `error` is half the interval of a layout that weighs nothing."""
+    """A fitted line: `columns` are the events in it; half an interval is `error` times sqrt(1 + x' `inverse` x) at
+    scaled events x.
+    """
 
     columns: tuple[int, ...]
     middle: Numbers

@@ -189,16 +189,19 @@ def limits(traced: trace.Traced, described: Iterable[Machine]) -> tuple[str, ...
     answer = traced.answer
     children = "a child, which was" if answer.forks == 1 else f"{answer.forks} children, which were"
     other = {"x86_64": "arm64", "aarch64": "x86-64"}[answer.target]
-    said = {
-        f"The program {trace.ended(traced.status)}: what it did until then was traced.": traced.status,
-        f"The program forked {children} not traced.": answer.forks,
-        f"{answer.untraced} threads were not traced: a run has 1,024 at most at a time.": answer.untraced,
-        f"Each of the {answer.threads} threads has a TLB of its own.": answer.threads > 1,
-        f"The program is for {answer.target}: its instructions and memory on {other} differ, and with a compiler that "
-        "works while the program runs (JIT) they differ more.": any(each.architecture == other for each in described),
-    }
+    said = (
+        (traced.status, f"The program {trace.ended(traced.status)}: what it did until then was traced."),
+        (answer.forks, f"The program forked {children} not traced."),
+        (answer.untraced, f"{answer.untraced} threads were not traced: a run has 1,024 at most at a time."),
+        (answer.threads > 1, f"Each of the {answer.threads} threads has a TLB of its own."),
+        (
+            any(each.architecture == other for each in described),
+            f"The program is for {answer.target}: its instructions and memory on {other} differ, and with a compiler "
+            "that works while the program runs (JIT) they differ more.",
+        ),
+    )
     return (
-        *(sentence for sentence, holds in said.items() if holds),
+        *(sentence for holds, sentence in said if holds),
         "The kernel's own accesses, other processes and instruction fetches are not in the trace.",
         "All memory is taken to be in pages of the row's size: the misses of huge pages are the least they can be.",
         "The stream of addresses is that of a kernel with base pages of this host: allocators may ask for their size.",

@@ -150,6 +150,7 @@ def run(program: trace.Program, seconds: float) -> Runs | str:
     """Run the program on each layout in turn, for so many seconds at most; or return why that is not possible."""
     if (why := obstacle(program)) is not None:
         return why
+    host = here()
     begun = time.monotonic()
     end = begun + seconds
     with tempfile.TemporaryDirectory(prefix="hugewise-predict-") as made:
@@ -177,7 +178,7 @@ def run(program: trace.Program, seconds: float) -> Runs | str:
     if saved < _LEAST_SAVED * pages:  # huge pages save most faults of a heap
         return f"its heap was not in huge pages: they saved {saved:,} page faults, and its memory has {pages:,} pages"
     user, both = (np.array([[ran[at] for ran in runs] for runs in taken.values()]) for at in (0, 1))
-    return Runs(heap, both * (user.sum(axis=1) / np.maximum(both.sum(axis=1), 1e-9))[:, np.newaxis], *here())
+    return Runs(heap, both * (user.sum(axis=1) / np.maximum(both.sum(axis=1), 1e-9))[:, np.newaxis], *host)
 
 
 class _Ran(NamedTuple):

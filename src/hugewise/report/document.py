@@ -13,8 +13,9 @@ from typing import Any, Literal
 from hugewise.report.sentences import Finding
 from hugewise.visible import printable
 
-NAMED = re.compile(r"`([A-Za-z0-9/][A-Za-z0-9._:=/-]{0,79})`")
-"""A name in a sentence, of a policy or a file: between backticks. `split` gives the text and the names in turn."""
+NAMED = re.compile(r"`([A-Za-z0-9/][A-Za-z0-9._:=/,+ '-]{0,199})`")
+"""A name in a sentence, of a policy, a file or a setting: between backticks. `split` gives the text and the names in
+turn."""
 
 
 @dataclass(frozen=True)

@@ -512,7 +512,7 @@ _KEPT = 256  # parts whose boundaries are kept: 2 MiB at 1,000 pairs, 61 MiB at 
 
 
 class Terms(NamedTuple):
-    """Of a test: two-sided at `alpha` over a declared `budget` of pairs (None: open-ended), in blocks of `copies`."""
+    """Terms of a test: its two-sided level `alpha`, its declared `budget` of pairs (None: open-ended), `copies` a block."""
 
     alpha: float
     budget: int | None
@@ -523,8 +523,8 @@ def levels(scores: Integers, terms: Terms) -> Iterator[Numbers]:
     """Yield the levels that the walk of these scores, a table as in `signed`, has to reach, infinite where none would
     do, part by part.
 
-    They hang on the magnitudes up to their block alone, and thetas that lie close have the same ones in most of their
-    first pairs: a search to 1e-7 has 70% of its pairs in common with an earlier theta (400,000 of 570,000, in 13
+    A level depends on the magnitudes up to its block alone, and thetas that lie close have the same magnitudes in most
+    of their first pairs: a search to 1e-7 has 70% of its pairs in common with an earlier theta (400,000 of 570,000, in 13
     intervals of 700 to 1,000 pairs). So the boundary after a part is kept by all magnitudes up to there.
     """
     table = scores.astype(np.uint8)

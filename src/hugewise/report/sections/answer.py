@@ -230,9 +230,9 @@ def reach_of(arm: ArmSummary) -> Iterator[str]:
     exports = [line.removeprefix("export ") for line in commands if line.startswith("export ")]
     texts = []
     if len(now) > len(pools):
-        texts.append("it is set for every program of the host")
+        texts.append("the setting reaches every program of the host")
     elif now:
-        texts.append("a pool is reserved on the host, which programs take that ask for it")
+        texts.append("a pool is reserved on the host for programs that ask for it")
     if servers:
         texts.append(f"the server is told by {listed([_lines(file) for file in servers])}")
     if exports:
@@ -315,7 +315,7 @@ def _split(cause: Cause, verdict: str) -> Iterator[str]:
         case "neither", _:
             yield f"Neither page faults nor page walks make a {what}: {cause.why}."
         case "not told apart", _:
-            would = f"; it would take {cause.would}" if cause.would else ""
+            would = f"; to tell them apart needs {cause.would}" if cause.would else ""
             why = f": {cause.why}" if cause.why else ""
             yield f"Page faults and page walks are not told apart{why}{would}."
         case "walks", "memory touched before":
