@@ -145,8 +145,8 @@ def test_it_is_said_what_a_block_cost_that_the_host_had_to_give(monkeypatch: pyt
     found.prefault("a")
     assert found.said() == (
         "the host of this virtual machine takes back free memory, so hugewise touched memory shortly before the arms"
-        " took it, 200 MiB in sum. 10% of the blocks of 2m took 5.4 ms, as the host had to supply them first; the others"
-        " took 0.27 ms. A program that takes huge pages after a pause waits as long for each of these blocks"
+        " took it, 200 MiB in sum. 10% of the blocks of 2m took 5.4 ms, as the host had to supply them first; the"
+        " others took 0.27 ms. A program that takes huge pages after a pause waits as long for each of these blocks"
     )
     found, _ = made(monkeypatch, [270_000] * 10 + [5_400_000] * 90)  # the host took back nearly all
     found.prefault("a")

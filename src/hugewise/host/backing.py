@@ -127,8 +127,8 @@ class Backing:
         quick = times[len(times) // 20]  # the host may have taken back nearly all
         slow = [each for each in times if each > _SLOW * quick]
         text = (
-            "the host of this virtual machine takes back free memory, so hugewise touched memory shortly before the arms"
-            f" took it, {readable_size(self.size * self.blocks)} in sum"
+            "the host of this virtual machine takes back free memory, so hugewise touched memory shortly before the"
+            f" arms took it, {readable_size(self.size * self.blocks)} in sum"
         )
         if not slow:
             return text

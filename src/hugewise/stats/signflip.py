@@ -512,7 +512,7 @@ _KEPT = 256  # parts whose boundaries are kept: 2 MiB at 1,000 pairs, 61 MiB at 
 
 
 class Terms(NamedTuple):
-    """Terms of a test: its two-sided level `alpha`, its declared `budget` of pairs (None: open-ended), `copies` a block."""
+    """Terms of a test: two-sided level `alpha`, declared `budget` of pairs (None: open-ended), `copies` in a block."""
 
     alpha: float
     budget: int | None
@@ -524,8 +524,8 @@ def levels(scores: Integers, terms: Terms) -> Iterator[Numbers]:
     do, part by part.
 
     A level depends on the magnitudes up to its block alone, and thetas that lie close have the same magnitudes in most
-    of their first pairs: a search to 1e-7 has 70% of its pairs in common with an earlier theta (400,000 of 570,000, in 13
-    intervals of 700 to 1,000 pairs). So the boundary after a part is kept by all magnitudes up to there.
+    of their first pairs: a search to 1e-7 has 70% of its pairs in common with an earlier theta (400,000 of 570,000, in
+    13 intervals of 700 to 1,000 pairs). So the boundary after a part is kept by all magnitudes up to there.
     """
     table = scores.astype(np.uint8)
     table[:, 0] = np.abs(scores[:, 0])
