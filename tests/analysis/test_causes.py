@@ -347,7 +347,7 @@ def test_what_the_pairs_do_not_show_is_not_told() -> None:
     assert (nothing.told, nothing.why, nothing.would) == (
         "",
         "its CPU time is not seen to differ",
-        "more pairs than 40",
+        "more than 40 pairs",
     )
     few = cpu_split(pairs(0.4, 0.4, count=2), 2)
     assert few.told == ""

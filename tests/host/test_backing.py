@@ -153,7 +153,7 @@ def test_it_is_said_what_a_block_cost_that_the_host_had_to_give(monkeypatch: pyt
     assert "90% of the blocks of 2m took 5.4 ms" in str(found.said())
     found, _ = made(monkeypatch, [270_000] * 90)
     found.prefault("a")
-    assert str(found.said()).endswith("some, 180 MiB in sum")
+    assert str(found.said()).endswith("took it, 180 MiB in sum")
     found, _ = made(monkeypatch, [270_000] * 3)
     found.prefault("a")
     assert found.said() is None

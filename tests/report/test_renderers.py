@@ -113,8 +113,11 @@ def test_hostile_text_stays_text_in_every_position() -> None:
 
 
 def test_a_name_in_a_sentence_is_code_on_a_page() -> None:
-    told = "Set `thp-2m`: <b>`a b`</b> `, at `/etc/x.conf`, ``"
-    said = "Set <code>thp-2m</code>: &lt;b&gt;`a b`&lt;/b&gt; `, at <code>/etc/x.conf</code>, ``"
+    told = "Set `thp-2m`: <b>`a&b`</b> `, at `/etc/x.conf`, `A=b=1:c=2` and `disable-thp no`, ``"
+    said = (
+        "Set <code>thp-2m</code>: &lt;b&gt;`a&amp;b`&lt;/b&gt; `, at <code>/etc/x.conf</code>, <code>A=b=1:c=2</code>"
+        " and <code>disable-thp no</code>, ``"
+    )
     assert coded(told) == said
     verdict = doc.Verdict("better", "`thp`", findings=(Finding("`thp`", leads=False), Finding("`thp`", leads=True)))
     several = (
