@@ -72,6 +72,11 @@ def test_the_answer_says_what_to_set_the_gain_and_whom_it_reaches() -> None:
         ({"verdict": "equivalent", "ratio": 1.0, "low": 0.99, "high": 1.01}, "makes no difference above 2%"),
         ({"verdict": "worse", "ratio": 1.2, "low": 1.1, "high": 1.3}, "Leave it as it is: the best that was found"),
         ({"verdict": "undecided"}, "Undecided: `advised`"),
+        ({"verdict": "undecided", "low": None, "high": None}, "Undecided: `advised`"),
+        (
+            {"verdict": "undecided", "ratio": 1.004, "low": 0.9754, "high": 1.034},
+            "Leave it as it is: the best that was found, `advised`, gains at most 2.5%, if anything (wall_s +0.4%",
+        ),
         ({"verdict": "none", "reason": "pages of advised not delivered"}, "No verdict on `advised`: pages of advised"),
         ({"candidate": "always"}, "The setting reaches every program of this machine."),
         ({"candidate": "pool-2m"}, "from a pool that stays reserved"),
@@ -79,6 +84,24 @@ def test_the_answer_says_what_to_set_the_gain_and_whom_it_reaches() -> None:
 )
 def test_each_verdict_has_its_sentence(changes: dict[str, Any], words: str) -> None:
     assert words in answer(last(**changes))
+
+
+@pytest.mark.parametrize(
+    ("better", "low", "high", "margin", "said"),
+    [
+        ("lower", 0.951, 1.2, 0.02, "leave as it is"),
+        ("lower", 0.949, 1.2, 0.02, "undecided: advised"),
+        ("lower", 0.92, 1.2, 0.1, "leave as it is"),
+        ("higher", 0.8, 1.049, 0.02, "leave as it is"),
+        ("higher", 0.8, 1.051, 0.02, "undecided: advised"),
+    ],
+)
+def test_a_gain_that_is_ruled_out_is_an_answer(better: str, low: float, high: float, margin: float, said: str) -> None:
+    """From 5%, or from the margin where that is larger."""
+    made = last(verdict="undecided", ratio=1.0, low=low, high=high, better=better)
+    made.question = msgspec.structs.replace(made.question, margin=margin)
+    assert in_short(made) == said
+    assert not recommended(made)
 
 
 def test_without_a_confirmation_it_says_how_far_it_came_or_what_it_takes() -> None:

@@ -574,18 +574,18 @@ def advice(runner_up: str) -> Advice:
     return found(confirmed=None, screen=msgspec.structs.replace(SCREENED, runner_up=runner_up))
 
 
-@pytest.mark.parametrize(("seconds", "who"), [(600.0, "pool-2m"), (60.0, "pool-2m"), (40.0, ""), (1.0, "")])
+@pytest.mark.parametrize(("seconds", "who"), [(600.0, "pool-2m"), (120.0, "pool-2m"), (80.0, ""), (1.0, "")])
 def test_the_runner_up_is_measured_where_the_time_allows(seconds: float, who: str) -> None:
-    """Of 2 s a block of two: 60 s hold 20 pairs of three attempts, and a verdict at 99% takes 8 to 10 pairs."""
+    """Of 2 s a block of two: 120 s hold 40 pairs of three attempts, and a verdict at 99% takes 8 to 10 pairs."""
     assert runner_up_of(advice("pool-2m"), PILOT, seconds) == who
 
 
 def test_the_runner_up_is_planned_with_the_copies_of_the_design() -> None:
-    """50 s hold 16 pairs of three attempts; twice the fewest are 16 with two copies and 20 with one."""
+    """125 s hold 41 pairs of three attempts; four times the fewest are 40 with two copies and 44 with one."""
     for copies, who in ((None, "pool-2m"), (1, "")):
         asked = advice("pool-2m")
         asked.question = msgspec.structs.replace(asked.question, design=Design(kind="auto", copies=copies))
-        assert runner_up_of(asked, PILOT, 50.0) == who
+        assert runner_up_of(asked, PILOT, 125.0) == who
 
 
 def test_where_there_is_no_runner_up_nobody_is() -> None:

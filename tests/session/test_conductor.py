@@ -297,6 +297,41 @@ def test_the_time_budget_ends_a_run_between_blocks(stage: ProcedureRunner) -> No
     assert all(block.state == "complete" for block in stage.folder.read().blocks)
 
 
+FUTILE = STUDY.replace("blocks = 3", 'blocks = 100\ntime = "60s"\nfutility = "5%"')
+
+
+@pytest.mark.parametrize(
+    ("stage", "blocks"),
+    [(FUTILE, 4), (FUTILE.replace('futility = "5%"', ""), 30), (FUTILE.replace("60s", "16m"), 21)],
+    indirect=["stage"],
+)
+def test_a_run_ends_where_its_time_will_hardly_decide(
+    stage: ProcedureRunner, monkeypatch: pytest.MonkeyPatch, blocks: int
+) -> None:
+    """Only with the study's `futility`, and by the pairs that fit into the time that is left, of those declared."""
+    asked: list[int] = []
+
+    def futile(self: Sequential, more: int, worth: float) -> bool:
+        asked.append(more)
+        return len(self.pairs.usable) >= 4 and more < 80 and worth == 0.05
+
+    monkeypatch.setattr(Sequential, "futile", futile)
+    (one,) = cells = [cell("one", "thp")]
+    method = Sequential(
+        Contrast(one.id, "thp", "base", LOWER, proof_demanded=False), planned=100, alpha=1e-9, margin=0.02
+    )
+    stage.conduct(cells, {("one", "thp"): 0}, beside=[method])
+    assert len(stage.opened()) == blocks
+    notes = [record.text for record in stage.folder.read().records if isinstance(record, Noted)]
+    if blocks == 30:
+        assert (stage.state, notes, asked) == ("time is up", [], [])
+        return
+    assert stage.state == "finished"
+    spared = "52.0 s" if blocks == 4 else "15 min 18 s"
+    assert notes == [f"ended {spared} before its time: more pairs would hardly change the answer"]
+    assert asked == [29, 28, 27, 26] if blocks == 4 else [*range(99, 78, -1)]
+
+
 def test_a_trial_is_tried_again_only_when_the_host_failed_it(stage: ProcedureRunner) -> None:
     stage.script = rejecting(1, "thp", 1)
     stage.conduct([cell("one", "thp")], {})

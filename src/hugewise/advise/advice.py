@@ -102,6 +102,12 @@ class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
     """The earlier runs of the same question, and what all say together; empty where there are none."""
 
     @property
+    def most(self) -> float | None:
+        """The largest gain (a share) that the interval leaves; None where it is not bounded."""
+        bound = self.high if self.better == "higher" else self.low
+        return None if bound is None else bound - 1 if self.better == "higher" else 1 - bound
+
+    @property
     def seen(self) -> MeasuredSetting | None:
         """The candidate with its footprint; None in records from before there were any."""
         return next((one for one in self.measured if one.name == self.candidate), None)

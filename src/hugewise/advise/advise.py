@@ -131,7 +131,7 @@ def ended(folder: RunFolder) -> Results:
     return found
 
 
-_ROOM = 2  # times the fewest pairs of a verdict: with less time the chosen one has all of it
+_ROOM = 4  # times the fewest pairs of a verdict: with less time the chosen one has all of it
 _LONGER = 1.5  # times the pairs of an undecided answer, at least, are proposed
 _MORE = 1.5  # times as long takes a block of three attempts as one of two
 

@@ -25,6 +25,8 @@ AGAIN = "again"
 SCREENED = 0.9
 """One less the chance that a screening passes over a candidate that is better by more than the margin."""
 
+_WORTH = 0.05  # gain for which a setting is worth its trouble
+
 _PILOT_BLOCKS = 3
 _PILOT_SHARE = 1 / 8  # of the time, at most, but for the first block
 FEWEST_SCREENED = 4
@@ -64,6 +66,11 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     def of_service(self) -> bool:
         """True if the question is about a server of the user's under a load of theirs."""
         return self.workload.get("name") == _SERVICE
+
+    @property
+    def worth(self) -> float:
+        """Gain (a share) that the time is used for: where it is ruled out, all is left as it is."""
+        return max(_WORTH, self.margin)
 
     @property
     def copies(self) -> int:
@@ -146,7 +153,7 @@ def pilot_study(asked: Question) -> Study:
 def screening(asked: Question, chosen: Sequence[SettingCandidate], pool: int, seconds: float) -> Study:
     """Return the study that drops candidates others beat, in so many seconds."""
     time, uses = f"{max(1.0, seconds):.0f}s", [AS_IS, *(each.use for each in chosen)]
-    budget = {"blocks": _MOST_PAIRS, "time": time}
+    budget = {"blocks": _MOST_PAIRS, "time": time, "futility": asked.worth}
     return _study("advise-screening", asked, uses, budget, method="screening", pool=pool, confidence=SCREENED)
 
 
@@ -162,7 +169,7 @@ def confirmation(
     """Return the study of the advice's verdict: `chosen` against what is there, for `declared` pairs; `beside` claims
     nothing.
     """
-    budget = {"blocks": declared, "time": f"{max(1.0, seconds):.0f}s"}
+    budget = {"blocks": declared, "time": f"{max(1.0, seconds):.0f}s", "futility": asked.worth}
     uses = [AS_IS, chosen.use, *([beside.use] if beside is not None else [])]
     how: dict[str, Any] = {"method": "sequential", "confidence": asked.confidence}
     how |= {"unjudged": [beside.name]} if beside is not None else {}

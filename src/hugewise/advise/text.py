@@ -140,9 +140,24 @@ def answer(found: Advice) -> str:
                 f"Undecided: by this run alone `{chosen.name}` is clear ({effect}, {sure}), with the earlier runs not."
             )
             return f"{alone} Ask again: each run adds its evidence."
+        case _ if no_gain(found):
+            most = numbers.percent(round(last.most or 0.0, 3))
+            more = f": --time {found.more_time}" if found.more_time else ""
+            return (
+                f"Leave it as it is: {best} gains at most {most}, if anything ({effect}, {sure}). More time tells"
+                f" whether it gains more than {numbers.percent(margin)}{more}."
+            )
         case _:
             more = f": give --time {found.more_time} or more" if found.more_time else " may decide it: --time"
             return f"Undecided: `{chosen.name}` {effect}, {sure}. More time{more}."
+
+
+def no_gain(found: Advice) -> bool:
+    """Return whether an undecided confirmation has ruled out a gain that is worth a change (`Question.worth`)."""
+    last = found.confirmed
+    if last is None or last.verdict != "undecided" or last.most is None:
+        return False
+    return not (last.earlier and last.reason == last.earlier) and 0 < last.most < found.question.worth
 
 
 def _as_best(found: Advice, name: str) -> str:
@@ -177,7 +192,7 @@ def in_short(found: Advice) -> str:
         return "undecided" if found.more_time and not found.tried else "leave as it is"
     if recommended(found):
         return f"{'weigh' if _to_weigh(found, last) else 'set'} {last.candidate}"
-    if last.verdict in ("undecided", "none"):
+    if last.verdict in ("undecided", "none") and not no_gain(found):
         return f"{'undecided' if last.verdict == 'undecided' else 'no verdict'}: {last.candidate}"
     return "leave as it is"
 

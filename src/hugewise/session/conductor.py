@@ -52,6 +52,7 @@ from hugewise.session.identity import differing
 from hugewise.stats.fixed import FixedN
 from hugewise.stats.method import Method
 from hugewise.stats.power import least_pairs
+from hugewise.stats.screening import Screened
 from hugewise.stats.sequential import Sequential
 from hugewise.store.folder import RunFolder
 from hugewise.store.records import Begun, BlockClosed, BlockOpened, Closed, Lost, Noted, OpenBlock, Run, Unstarted
@@ -313,6 +314,10 @@ class Conductor:
             cell = due(cells, {cell.id: cell.copies * self._complete[cell.id] for cell in cells})
             if self._late(cell):
                 return self._close("time is up")
+            if self._futile():
+                spared = format_duration(self._time_left())
+                self._note(f"ended {spared} before its time: more pairs would hardly change the answer")
+                return self._close("finished")
             if all(map(self._session_over, cells)):
                 return None
             block = self._new_block(cell)
@@ -401,6 +406,25 @@ class Conductor:
 
     def _late(self, cell: Cell) -> bool:
         return self._expected(cell) > self._time_left() or self._time_left() == 0
+
+    def _futile(self) -> bool:
+        """Return whether the time that is left will hardly change any comparison (the study's `futility`)."""
+        worth = self.study.budget.futility
+        if worth is None or math.isinf(self._time_left()):
+            return False
+        open_ = False
+        for cell in self.cells:
+            for method in self._undecided(cell):
+                if method.contrast.arm in self.study.unjudged:
+                    continue
+                seconds = self._expected(cell)
+                if not isinstance(method, Sequential | Screened) or seconds <= 0:
+                    return False
+                blocks = min(int(self._time_left() / seconds), self._remaining(cell))
+                if not method.futile(blocks * cell.copies, worth):
+                    return False
+                open_ = True
+        return open_
 
     def _to_decide(self) -> list[Open]:
         return [

@@ -9,7 +9,8 @@ the sequential sign-flip test (`signflip`) watches "no difference" and both ends
    which is a share of what the baseline takes: whoever gains 80% does not ask which of two ways gains 80 or 81%.
    The screening is over when an arm is in front, and each that comes before it in the study is beaten: of arms that are
    alike the first goes on, so that whoever writes the study puts the narrowest and cheapest first;
-3. else it goes on, to the declared number of pairs or the end of the time. Then the first arm in front is chosen. Where
+3. else it goes on, to the declared number of pairs or the end of the time, or until the pairs that are left will hardly
+   make it sure and the choice is clear by a standard error (`futile`). Then the first arm in front is chosen. Where
    there is none the screening is unsure: it takes the arm with the best estimate, or the first arm that this one is not
    clearly ahead of (by more than the margin, after a standard error of the mean of their pairs).
 
@@ -50,13 +51,16 @@ from hugewise.model.reason import (
 )
 from hugewise.model.results import Comparison
 from hugewise.model.trial import Block
+from hugewise.stats import futility
 from hugewise.stats.method import Contrast, Decision
 from hugewise.stats.pairs import Inference, Pairs, ratio_of
+from hugewise.stats.power import least_pairs
 from hugewise.stats.sequential import PairTests
 
 _FASTEST = 20.0  # log of how many times faster an arm may be: beyond, a share of the baseline is any share of it
 _WIDER = 1.25
 _FEWEST = 3  # pairs that rank two arms
+_CLEAR = 4  # pairs whose standard error may end a screening early
 _SEEN = 3  # blocks without a usable pair after which an arm is given up
 
 
@@ -101,8 +105,8 @@ class Screening:
         first = contrasts[0]
         self.arms = [first.baseline, *(contrast.arm for contrast in contrasts)]
         self.planned = planned
-        each, edge = 2 * alpha / (len(self.arms) - 1), round(math.log1p(margin), 9)
-        self._margin = margin
+        self._each = each = 2 * alpha / (len(self.arms) - 1)
+        self._margin, edge = margin, round(math.log1p(margin), 9)
         self._duels = {
             (arm, other): _Duel(msgspec.structs.replace(first, arm=arm, baseline=other), each, planned, edge)
             for other, arm in combinations(self.arms, 2)
@@ -144,6 +148,37 @@ class Screening:
         if not all(map(math.isfinite, ahead)):
             return False
         return len(ahead) < _FEWEST or fmean(ahead) - stdev(ahead) / math.sqrt(len(ahead)) <= self._edge(best)
+
+    def futile(self, more: int) -> bool:
+        """Return whether `more` pairs will hardly make the choice sure, and each other arm is by a standard error not
+        ahead of the chosen one by more than the margin.
+        """
+        left = [arm for arm in self.arms if arm not in self.dropped]
+        chosen = self.chosen().arm
+        return (
+            not self.ended
+            and all(self._clear(chosen, other) for other in left if other != chosen)
+            and not any(all(self._sure(front, other, more) for other in left if other != front) for front in left)
+        )
+
+    def _clear(self, chosen: str, other: str) -> bool:
+        straight = (other, chosen) in self._duels
+        duel = self._duels[(other, chosen) if straight else (chosen, other)]
+        ahead = [-one for one in duel.differences] if straight else duel.differences
+        if len(ahead) < _CLEAR or not all(map(math.isfinite, ahead)):
+            return False
+        return fmean(ahead) + stdev(ahead) / math.sqrt(len(ahead)) <= self._edge(chosen)
+
+    def _sure(self, front: str, other: str, more: int) -> bool:
+        """Return whether it may be rejected that `other` is better than `front` by more than the margin."""
+        straight = (other, front) in self._duels
+        duel = self._duels[(other, front) if straight else (front, other)]
+        low, high = duel.tests.interval() if duel.differences else (-math.inf, math.inf)
+        if math.isinf(low) or math.isinf(high):
+            least = least_pairs(self._each, self.planned)
+            return least is not None and len(duel.differences) + more >= least
+        low, high = (-high, -low) if straight else (low, high)  # by which `other` is ahead
+        return futility.forecast(low, high, len(duel.differences), more).high < self._edge(front)
 
     def behind(self, arm: str, other: str) -> bool:
         """Return whether "`arm` is better than `other` by more than the margin" is rejected."""
@@ -272,6 +307,10 @@ class Screened:
         """Return whether this arm is measured any more."""
         over = self.screening.ended or self.contrast.arm in self.screening.dropped
         return Decision("stop" if over else "continue", None, "none", OfScreening(None))
+
+    def futile(self, more: int, worth: float) -> bool:
+        """Return whether `more` pairs will hardly change the choice."""
+        return self.screening.futile(more)
 
     def comparison(self) -> Comparison:
         """Return the comparison so far, without a verdict."""

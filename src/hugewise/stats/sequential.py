@@ -56,7 +56,7 @@ from hugewise.model.reason import (
 )
 from hugewise.model.results import DIRECTIONS, Comparison, Reach, Spread, Tier, Verdict
 from hugewise.model.trial import Block
-from hugewise.stats import campaign, inversion, sessions, stopping
+from hugewise.stats import campaign, futility, inversion, sessions, stopping
 from hugewise.stats.campaign import Campaign
 from hugewise.stats.dispersion import Dispersion
 from hugewise.stats.evidence import EProcess, e_values
@@ -303,6 +303,23 @@ class Sequential:
             p=math.nan,
             n=len(self.pairs.usable),
         )
+
+    def futile(self, more: int, worth: float) -> bool:
+        """Return whether `more` pairs will hardly decide, nor newly rule out a gain of `worth` (a share).
+
+        False before the interval is bounded.
+        """
+        low, high = self.usable.interval() if self.pairs.usable else (-math.inf, math.inf)
+        if math.isinf(low) or math.isinf(high):
+            return False
+        after = futility.forecast(low, high, len(self.pairs.usable), more)
+        if futility.decides(after, self._edge):
+            return False
+        if self.contrast.metric.better == "higher":
+            gain, least, wanted = high, after.high, math.log1p(worth)
+        else:
+            gain, least, wanted = -low, -after.low, -math.log1p(-worth)
+        return gain < wanted or least >= wanted
 
     def _provisional(self) -> tuple[float, float] | None:
         """Ends of the t interval of the usable pairs, as ratios; None for fewer than three pairs, and where a pair has

@@ -169,7 +169,7 @@ def command_study(
 
 def with_budget(study: Study, blocks: int | None, time: str | float | None) -> Study:
     """Return the study with another budget, as `--blocks` and `--time` give it. Raises StudyError."""
-    before = {"blocks": study.budget.blocks, "time": study.budget.time, "width": study.budget.width}
+    before = msgspec.structs.asdict(study.budget)
     budget = keys.read_table(Budget, _given(before | _given({"blocks": blocks, "time": time})), Place("command line"))
     return msgspec.structs.replace(study, budget=budget)
 

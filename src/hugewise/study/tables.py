@@ -252,6 +252,7 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         ),
     ] = 12
     width: Annotated[float | None, keys.share(above=0)] = None
+    futility: Annotated[float | None, keys.share(above=0, below=1)] = None
     time: Annotated[float | None, keys.duration(1.0)] = None
 
 
