@@ -96,6 +96,11 @@ def test_a_command_of_which_some_runs_fail_is_judged_by_the_others_and_the_failu
     assert "1 of 6 runs as it is failed: a failed run counts as the slowest" in list(remarks(found))
     with pytest.raises(UserError, match="the service fails"):
         judge_pilot(run, tmp_path, 600.0, service=True)
+    run[1] = msgspec.structs.replace(run[1], attempts=(msgspec.structs.replace(bad, block=2), *run[1].attempts[1:]))
+    assert judge_pilot(run[:2], tmp_path, 600.0).failed == 2, "two of four"
+    run[0] = msgspec.structs.replace(run[0], attempts=(bad, msgspec.structs.replace(bad, arm="again")))
+    with pytest.raises(UserError, match="the command fails"):
+        judge_pilot(run[:2], tmp_path, 600.0)
 
 
 def test_a_command_that_fails_is_an_error_with_its_reason(tmp_path: Path) -> None:

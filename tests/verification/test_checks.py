@@ -38,6 +38,7 @@ from tools.verification import (
     power,
     replay,
     reruns,
+    futility,
     screenings,
     selftest,
     studies,
@@ -442,6 +443,13 @@ def test_screenings_keep_their_promise_and_the_planted_faults_do_not(case: scree
     findings = screenings.together(case, 1, 150)
     promised = 1 if case.gain else 2  # where nothing differs, also that the runner-up has no part in it
     assert [finding.check for finding in findings] == ["screening"] * promised + ["control"]
+    for finding in findings:
+        assert finding.passed, finding
+
+
+def test_an_early_end_loses_few_verdicts_and_the_planted_one_loses_many() -> None:
+    findings = [*futility.ended(futility.CONTROL, 1, 40), *futility.ended(futility.CASES[1], 1, 20)]
+    assert [finding.check for finding in findings] == ["futility", "control", "futility"]
     for finding in findings:
         assert finding.passed, finding
 

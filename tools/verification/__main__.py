@@ -39,7 +39,7 @@ def verify_statistics(checks: Sequence[str], power: bool, as_json: bool, **optio
     """Check the promises that verdicts rest on, in less than 15 minutes of CPU: from closed blocks to the verdict.
 
     Checks: size, ledger, e-process, replay, coverage, metamorphic, coins, self-test, blocks, copies, edges, stopping,
-    spread, planning, screening, fleet, reruns, power. Exit status 1 when one fails.
+    spread, planning, screening, futility, fleet, reruns, power. Exit status 1 when one fails.
     """
     given = {name.rstrip("_"): value for name, value in options.items() if value is not None}
     if power or checks:

@@ -61,7 +61,8 @@ def _blocks(case: ScreeningCase, random: Generator) -> Iterator[dict[str, float]
         yield dict(zip(names, times.tolist(), strict=True))
 
 
-def _block(number: int, times: Mapping[str, float], of: Sequence[str]) -> Block:
+def block(number: int, times: Mapping[str, float], of: Sequence[str]) -> Block:
+    """Return a complete block of attempts of the arms `of`, which took exp(`times`)."""
     made = tuple(msgspec.structs.replace(attempt(name, times[name]), block=number) for name in of)
     return Block(number=number, cell=CONTRAST.cell, state="complete", reason=None, attempts=made)
 
@@ -71,7 +72,7 @@ def _screened(case: ScreeningCase, stream: Iterator[dict[str, float]]) -> tuple[
     made, seen = Screening(contrasts, planned=BUDGET, alpha=DROPPED, margin=MARGIN), []
     while not made.ended:
         seen.append(next(stream))
-        made.observe(_block(len(seen), seen[-1], [arm for arm in made.arms if arm not in made.dropped]))
+        made.observe(block(len(seen), seen[-1], [arm for arm in made.arms if arm not in made.dropped]))
     return made, seen
 
 
@@ -139,9 +140,9 @@ def _confirmed(arm: str, beside: str | None, stream: Iterator[dict[str, float]])
     number, decided = 0, None
     while any(method.decision().status == "continue" for method in methods):
         number += 1
-        block = _block(number, next(stream), [contrast.baseline, *(method.contrast.arm for method in methods)])
+        closed = block(number, next(stream), [contrast.baseline, *(method.contrast.arm for method in methods)])
         for method in methods:
-            method.observe(block)
+            method.observe(closed)
         if decided is None and made.decision().status == "stop":
             decided = number
     says = any(method.decision().verdict != "none" for method in methods[1:])

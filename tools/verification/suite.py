@@ -28,6 +28,7 @@ from tools.verification import (
     edges,
     enumeration,
     fleets,
+    futility,
     metamorphic,
     orders,
     planning,
@@ -56,6 +57,7 @@ _TASKS: dict[str, Callable[[Options, Candidate], list[Task]]] = {
     "spread": lambda of, _: dispersion.tasks(of.seed, of.spreads * (4 if of.long else 1)),
     "planning": lambda of, _: planning.tasks(of.seed, max(of.pilots, 1000) if of.long else of.pilots),
     "screening": lambda of, _: screenings.tasks(of.seed, 2 * of.blocks * (10 if of.long else 1)),
+    "futility": lambda of, _: futility.tasks(of.seed, of.blocks * (10 if of.long else 1)),
     "fleet": lambda of, _: fleets.tasks(of.seed, of.fleets * (10 if of.long else 1)),
     "reruns": lambda of, _: reruns.tasks(of.seed, max(of.reruns, 1000) if of.long else of.reruns),
     "power": lambda of, candidate: power.tasks(candidate, of.seed, of.replays * (2 if of.long else 1)),
@@ -77,14 +79,14 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     ledger    pairs of the vectors whose ledger is recomputed
     relations streams of each family for the metamorphic checks
     blocks    streams of closed blocks of each case that are played through the whole method; three times as many
-              of copies and edges, twice as many screenings
+              of copies and edges, twice as many screenings; futility has as many
     stops     streams of each case of the correction for stopping
     spreads   streams of each case of the test of spread
     pilots    simulated pilots of each case of planning
     fleets    simulated fleets of 10 hosts of each case of pooling
     reruns    sequences of runs begun anew, overviews, and couples of runs compared, of each case
-    long      twice the replays, four times the streams and spreads, five times the blocks, ten times the screenings
-              and fleets, 1,000 stops, pilots, repeats and reruns, and what needs 20,000 pairs: hours of CPU
+    long      twice the replays, four times the streams and spreads, five times the blocks, ten times the screenings,
+              futility and fleets, 1,000 stops, pilots, repeats and reruns, and what needs 20,000 pairs: hours of CPU
     run       a finished run's folder, for the coins
     jobs      processes; 1: this one
     """
