@@ -104,6 +104,13 @@ def test_a_gain_that_is_ruled_out_is_an_answer(better: str, low: float, high: fl
     assert not recommended(made)
 
 
+@pytest.mark.parametrize(("low", "asked"), [(0.985, False), (0.975, True)])
+def test_more_time_is_proposed_where_the_margin_is_still_open(low: float, *, asked: bool) -> None:
+    made = last(verdict="undecided", ratio=1.0, low=low, high=1.06)
+    made.more_time = "20m"
+    assert answer(made).endswith("More time tells whether it gains more than 2%: --time 20m.") == asked
+
+
 def test_without_a_confirmation_it_says_how_far_it_came_or_what_it_takes() -> None:
     early = found(confirmed=None, screen=None, chosen="", arrived="screening")
     assert answer(early) == "No answer yet: interrupted in the screening."

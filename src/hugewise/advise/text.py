@@ -142,11 +142,11 @@ def answer(found: Advice) -> str:
             return f"{alone} Ask again: each run adds its evidence."
         case _ if no_gain(found):
             most = numbers.percent(round(last.most or 0.0, 3))
+            said = f"Leave it as it is: {best} gains at most {most}, if anything ({effect}, {sure})."
+            if (last.most or 0.0) <= margin:
+                return said
             more = f": --time {found.more_time}" if found.more_time else ""
-            return (
-                f"Leave it as it is: {best} gains at most {most}, if anything ({effect}, {sure}). More time tells"
-                f" whether it gains more than {numbers.percent(margin)}{more}."
-            )
+            return f"{said} More time tells whether it gains more than {numbers.percent(margin)}{more}."
         case _:
             more = f": give --time {found.more_time} or more" if found.more_time else " may decide it: --time"
             return f"Undecided: `{chosen.name}` {effect}, {sure}. More time{more}."

@@ -12,7 +12,7 @@ the sequential sign-flip test (`signflip`) watches "no difference" and both ends
 3. else it goes on, to the declared number of pairs or the end of the time, or until the pairs that are left will hardly
    make it sure and the choice is clear by a standard error (`futile`). Then the first arm in front is chosen. Where
    there is none the screening is unsure: it takes the arm with the best estimate, or the first arm that this one is not
-   clearly ahead of (by more than the margin, after a standard error of the mean of their pairs).
+   clearly ahead of (by more than the margin, after a standard error of the mean of their pairs, as Student's t has it).
 
 Error. The chance that the leader of a screening that was not unsure is worse than the best arm by more than the margin
 is at most alpha: for that a test must have crossed on the wrong side, either "the best arm is worse than" another, so
@@ -34,7 +34,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from itertools import combinations
-from statistics import fmean, stdev
+from statistics import NormalDist
 from typing import NamedTuple
 
 import msgspec
@@ -53,13 +53,14 @@ from hugewise.model.results import Comparison
 from hugewise.model.trial import Block
 from hugewise.stats import futility
 from hugewise.stats.method import Contrast, Decision
+from hugewise.stats.paired import paired
 from hugewise.stats.pairs import Inference, Pairs, ratio_of
 from hugewise.stats.power import least_pairs
 from hugewise.stats.sequential import PairTests
 
 _FASTEST = 20.0  # log of how many times faster an arm may be: beyond, a share of the baseline is any share of it
 _WIDER = 1.25
-_FEWEST = 3  # pairs that rank two arms
+_LEVEL = 2 * NormalDist().cdf(-1)  # both tails beyond one standard error
 _CLEAR = 4  # pairs whose standard error may end a screening early
 _SEEN = 3  # blocks without a usable pair after which an arm is given up
 
@@ -147,7 +148,7 @@ class Screening:
         ahead = [-one for one in self._duels[best, arm].differences]
         if not all(map(math.isfinite, ahead)):
             return False
-        return len(ahead) < _FEWEST or fmean(ahead) - stdev(ahead) / math.sqrt(len(ahead)) <= self._edge(best)
+        return _mean_within(ahead)[0] <= self._edge(best)
 
     def futile(self, more: int) -> bool:
         """Return whether `more` pairs will hardly make the choice sure, and each other arm is by a standard error not
@@ -167,7 +168,7 @@ class Screening:
         ahead = [-one for one in duel.differences] if straight else duel.differences
         if len(ahead) < _CLEAR or not all(map(math.isfinite, ahead)):
             return False
-        return fmean(ahead) + stdev(ahead) / math.sqrt(len(ahead)) <= self._edge(chosen)
+        return _mean_within(ahead)[1] <= self._edge(chosen)
 
     def _sure(self, front: str, other: str, more: int) -> bool:
         """Return whether it may be rejected that `other` is better than `front` by more than the margin."""
@@ -285,6 +286,13 @@ class Screening:
         return pairs.comparison(
             Screened.name, self.planned, finding, ratio_all=None, confidence=1 - alpha, final=self.ended
         )
+
+
+def _mean_within(differences: Sequence[float]) -> tuple[float, float]:
+    """Return Student's interval of their mean, at the level of one normal standard error; unbounded for one pair."""
+    found = paired(differences)
+    ends = None if len(differences) < 2 or found is None else found.interval(_LEVEL)
+    return ends or (-math.inf, math.inf)
 
 
 class Screened:
