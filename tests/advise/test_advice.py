@@ -79,7 +79,7 @@ def test_the_answer_says_what_to_set_the_gain_and_whom_it_reaches() -> None:
         ),
         ({"verdict": "none", "reason": "pages of advised not delivered"}, "No verdict on `advised`: pages of advised"),
         ({"candidate": "always"}, "The setting reaches every program of this machine."),
-        ({"candidate": "pool-2m"}, "from a pool that stays reserved"),
+        ({"candidate": "pool-2m"}, "its pool keeps the memory from others"),
     ],
 )
 def test_each_verdict_has_its_sentence(changes: dict[str, Any], words: str) -> None:
@@ -102,6 +102,35 @@ def test_a_gain_that_is_ruled_out_is_an_answer(better: str, low: float, high: fl
     made.question = msgspec.structs.replace(made.question, margin=margin)
     assert in_short(made) == said
     assert not recommended(made)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "low", "high"), [(0.973, 0.991, 1.017), (0.965, 0.955, 0.99), (1.02, 1.01, 1.03), (None, 0.96, 1.1)]
+)
+def test_nothing_is_claimed_of_an_interval_without_its_estimate_or_beside_no_change(
+    ratio: float | None, low: float, high: float
+) -> None:
+    assert answer(last(verdict="undecided", ratio=ratio, low=low, high=high)).startswith("Undecided")
+
+
+@pytest.mark.parametrize(("other", "said"), [(0.94, "undecided: advised"), (0.96, "leave as it is")])
+def test_all_is_not_left_as_it_is_while_another_setting_may_gain(other: float, said: str) -> None:
+    made = last(verdict="undecided", ratio=1.0, low=0.96, high=1.06)
+    seen = MeasuredSetting(
+        name="pool-2m", known="screening", n=9, ratio=other, low=None, high=None, confidence=0.9,
+        footprint=SettingFootprint(resident=1, pool=0), growth=None,
+    )  # fmt: skip
+    assert made.screen is not None
+    made.screen = msgspec.structs.replace(made.screen, measured=(seen,))
+    assert in_short(made) == said
+    made.screen = msgspec.structs.replace(made.screen, dropped={"pool-2m": "advised is better"})
+    assert in_short(made) == "leave as it is"
+
+
+@pytest.mark.parametrize(("low", "most"), [(0.9797, "2.1%"), (0.9996, "0.1%"), (0.97451, "2.6%"), (0.975, "2.5%")])
+def test_the_largest_gain_is_never_rounded_down(low: float, most: str) -> None:
+    said = answer(last(verdict="undecided", ratio=1.0, low=low, high=1.05))
+    assert f"gains at most {most}, if anything" in said
 
 
 @pytest.mark.parametrize(("low", "asked"), [(0.985, False), (0.975, True)])
@@ -169,7 +198,7 @@ def test_advice_needs_the_evidence_of_the_earlier_runs_too() -> None:
     refused = after(0.5, 0.5)
     assert not recommended(refused)
     assert (
-        answer(refused).startswith("Undecided: by this run alone `advised` is clear (wall_s")
+        answer(refused).startswith("Undecided: this run alone decides on `advised` (wall_s")
         and in_short(refused) == "undecided: advised"
     )
     told = (
@@ -301,9 +330,9 @@ def test_a_price_that_nobody_saw_is_said_not_to_be_known() -> None:
 def test_a_direction_that_the_earlier_runs_do_not_bear_out_asks_for_another_run() -> None:
     made = last(verdict="undecided", reason="of 2 runs.", earlier="of 2 runs.")
     said = answer(made)
-    assert said.startswith("Undecided: by this run alone `advised` is clear (wall_s")
-    assert said.endswith("with the earlier runs not. Ask again: each run adds its evidence.")
-    assert "Ask again" not in answer(last(verdict="undecided", reason="of 14 pairs", earlier="of 2 runs."))
+    assert said.startswith("Undecided: this run alone decides on `advised` (wall_s")
+    assert said.endswith("together do not. Run the same command again: each run adds its evidence.")
+    assert "same command again" not in answer(last(verdict="undecided", reason="of 14 pairs", earlier="of 2 runs."))
 
 
 def test_a_candidate_is_called_the_best_where_it_is_that_of_several() -> None:

@@ -174,6 +174,10 @@ def test_candidates_are_arms_of_ordinary_studies() -> None:
     assert [use.mechanism for use in study.policies[1:]] == ["process", "process", "system", "system"]
     last = confirmation(asked, chosen[0], 0, 200.4, 48)
     assert (last.method, last.confidence, len(last.policies), last.budget.time) == ("sequential", 0.99, 2, 200.0)
+    assert (study.budget.futility, last.budget.futility) == (0.05, 0.05)
+    assert (
+        confirmation(Question(workload=command(("true",)), margin=0.1), chosen[0], 0, 60.0, 48).budget.futility == 0.1
+    )
     assert last.workload[0].delivery.share == 0.0, "the setting is judged, with what it delivered beside it"
 
 

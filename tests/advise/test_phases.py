@@ -446,7 +446,7 @@ def test_an_undecided_answer_names_the_time_and_the_metric_that_decide(
     monkeypatch.setattr(decision, "decisive", lambda *_: "cpu_s was lower in 20 of 20 pairs")
     found, folder = phases.advise(ASKED, tmp_path)
     assert found.confirmed is not None and found.confirmed.verdict == "undecided"
-    assert found.more_time and f"give --time {found.more_time} or more" in answer(found)
+    assert found.more_time and f"Give --time {found.more_time} or more." in answer(found)
     assert "cpu_s was lower in 20 of 20 pairs." in ending(found, folder)
 
 

@@ -322,14 +322,41 @@ def test_a_run_ends_where_its_time_will_hardly_decide(
     )
     stage.conduct(cells, {("one", "thp"): 0}, beside=[method])
     assert len(stage.opened()) == blocks
-    notes = [record.text for record in stage.folder.read().records if isinstance(record, Noted)]
+    notes = [
+        event.text for event in stage.events if isinstance(event, progress.Message) and "before its time" in event.text
+    ]
     if blocks == 30:
         assert (stage.state, notes, asked) == ("time is up", [], [])
         return
     assert stage.state == "finished"
     spared = "52.0 s" if blocks == 4 else "15 min 18 s"
-    assert notes == [f"ended {spared} before its time: more pairs would hardly change the answer"]
+    assert notes == [f"ended {spared} before its time: the pairs that fit into it would hardly change the answer"]
     assert asked == [29, 28, 27, 26] if blocks == 4 else [*range(99, 78, -1)]
+
+
+@of(STUDY.replace("blocks = 3", 'blocks = 8\ntime = "1h"\nfutility = "5%"'))
+def test_the_pairs_of_an_arm_that_are_left_are_its_own(stage: ProcedureRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of three arms are in a block: after eight blocks some of an arm's eight pairs are still to come."""
+    asked: list[tuple[str, int]] = []
+
+    def futile(self: Sequential, more: int, worth: float) -> bool:
+        asked.append((self.contrast.arm, more))
+        return self.contrast.arm == "thp"
+
+    monkeypatch.setattr(Sequential, "futile", futile)
+    (one,) = cells = [cell("one", "thp", "mthp-64k", at_most=2)]
+    arms = ("thp", "mthp-64k")
+    methods = [
+        Sequential(Contrast(one.id, arm, "base", LOWER, proof_demanded=False), planned=8, alpha=1e-9, margin=0.02)
+        for arm in arms
+    ]
+    stage.conduct(cells, {("one", arm): 0 for arm in arms}, beside=methods)
+    assert len(stage.opened()) > 8
+    assert sum("mthp-64k" in arms for _, _, arms in stage.opened()) == 8, "to its end, as it is not futile"
+    first, second = ([more for arm, more in asked if arm == name] for name in arms)
+    assert (first[0], second[0]) == (7, 8), "after the first block"
+    assert {*second} == {*range(1, 9)}
+    assert min(first) >= 1
 
 
 def test_a_trial_is_tried_again_only_when_the_host_failed_it(stage: ProcedureRunner) -> None:

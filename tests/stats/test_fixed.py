@@ -386,8 +386,8 @@ def test_equivalence_too_needs_the_coins_and_names_the_stalls_that_it_cannot_exc
     )
     assert (enough.verdict, in_words(enough.reason)) == (
         "equivalent",
-        "the whole interval of the typical ratio lies within the margin of 0.005; up to 44% of runs may stall as none"
-        " of these pairs shows, so that nothing is claimed of the mean",
+        "the whole interval of the typical ratio lies within the margin of 0.005; up to 44% of runs may stall, though"
+        " none of these pairs shows a stall, so that nothing is claimed of the mean",
     )
 
 

@@ -71,6 +71,16 @@ def test_a_comparison_goes_on_where_a_gain_may_be_ruled_out_and_ends_when_it_is(
     assert made.futile(12, 0.001), "no time will do so"
 
 
+def test_a_comparison_goes_on_where_the_estimate_has_left_its_interval() -> None:
+    """First 3% slower, then 5% faster: nothing is claimed of such an interval."""
+    values = [*(0.03 + one for one in noise(5, 12, sd=0.03)), *(one - 0.05 for one in noise(25, 19, sd=0.03))]
+    made = constant(values)
+    found = made.effect()
+    assert found is not None and found.low is not None and found.high is not None
+    assert not found.low < found.ratio < found.high
+    assert not made.futile(1, 0.05)
+
+
 @pytest.mark.parametrize(("metric", "futile"), [(LOWER, True), (HIGHER, False)])
 def test_a_gain_of_a_rate_is_an_increase(metric: Metric, *, futile: bool) -> None:
     """The interval is some -5% to +9%: a gain of 7% is ruled out of a time, and may be ruled out of a rate."""

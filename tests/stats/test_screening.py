@@ -266,6 +266,10 @@ def test_two_pairs_do_not_make_an_arm_alike_that_is_far_behind() -> None:
     for number, (a, b) in enumerate([(0.20, -0.02), (0.25, -0.05)], 1):
         made.observe(block(number, {"base": 100.0, "a": 100 * math.exp(a), "b": 100 * math.exp(b)}))
     assert made.chosen() == ("b", True, BestEstimate())
+    same = screening(("base", "a", "b"))
+    for number in (1, 2):
+        same.observe(block(number, {"base": 100.0, "a": 125.0, "b": 97.0}))
+    assert same.chosen() == ("b", True, BestEstimate()), "a coarse metric: twice the same"
 
 
 def test_an_unsure_screening_never_takes_an_arm_that_failed() -> None:

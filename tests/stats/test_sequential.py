@@ -601,7 +601,7 @@ def test_equivalence_names_the_stalls_that_it_cannot_exclude_and_reaches_the_mea
     found = made.comparison()
     assert (found.verdict, found.reach) == ("equivalent", reach)
     said = in_words(found.reason)
-    assert f"; up to {share} of runs may stall as none of these pairs shows, " in said
+    assert f"; up to {share} of runs may stall, though none of these pairs shows a stall, " in said
     assert ("nothing is claimed of the mean" in said) == (reach == "this campaign")
 
 

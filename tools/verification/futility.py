@@ -5,7 +5,7 @@ The planted fault ends each stream at the fewest pairs of a verdict: it must be 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import median
 from typing import NamedTuple
 
@@ -37,11 +37,20 @@ CASES = tuple(
 )
 
 
-def ended(case: FutilityCase, seed: int, streams: int) -> Sequence[CheckResult]:
-    """Check the verdicts lost by ending where `Sequential.futile` says so, over whole streams of the case."""
+def _promised(made: Sequential, more: int) -> bool:
+    return made.futile(more, WORTH)
+
+
+def _hasty(made: Sequential, more: int) -> bool:
+    del more
+    least = least_pairs(ALPHA, made.planned)
+    return least is not None and len(made.pairs.usable) >= least
+
+
+def _ended(case: FutilityCase, seed: int, streams: int, rule: Callable[[Sequential, int], bool]) -> tuple[int, float]:
+    """Return how many streams lose their verdict as the rule ends them, and the median end."""
     random = generator(seed, "futility", *case)
-    lost, hasty, least = 0, 0, least_pairs(ALPHA, 2 * case.room) or 0
-    lengths = []
+    lost, lengths = 0, []
     for _ in range(streams):
         made = Sequential(CONTRAST, planned=2 * case.room, alpha=ALPHA, margin=MARGIN)
         end = None
@@ -50,22 +59,23 @@ def ended(case: FutilityCase, seed: int, streams: int) -> Sequence[CheckResult]:
             made.observe(block(number, times, list(times)))
             if made.decision().status == "stop":
                 break
-            if end is None and made.futile(case.room - number, WORTH):
+            if end is None and rule(made, case.room - number):
                 end = number
-        decided = made.decision().verdict in DECIDED
-        lost += decided and end is not None
-        hasty += decided and number > least
+        lost += made.decision().verdict in DECIDED and end is not None
         lengths.append(number if end is None else end)
+    return lost, median(lengths)
+
+
+def ended(case: FutilityCase, seed: int, streams: int) -> Sequence[CheckResult]:
+    """Check the verdicts lost by ending where `Sequential.futile` says so, and those of the planted rule."""
     what = f"effect {case.effect:+.0%}, sd {case.sd:.0%}, room for {case.room} pairs"
-    told = f"{lost} of {streams}, median end {median(lengths):g}"
-    found = [CheckResult("futility", f"{what}: verdicts lost", told, f"<= {MOST:.0%}", passed=lost <= MOST * streams)]
+    lost, end = _ended(case, seed, streams, _promised)
+    told, most = f"{lost} of {streams}, median end {end:g}", MOST * streams
+    found = [CheckResult("futility", f"{what}: verdicts lost", told, f"<= {MOST:.0%}", passed=lost <= most)]
     if case == CONTROL:
-        found.append(
-            CheckResult(
-                *("control", f"{what}: ended at the fewest pairs", f"{hasty} of {streams}", f"> {MOST:.0%}"),
-                passed=hasty > MOST * streams,
-            )
-        )
+        lost, _ = _ended(case, seed, streams, _hasty)
+        hasty = f"{what}: ended at the fewest pairs"
+        found.append(CheckResult("control", hasty, f"{lost} of {streams}", f"> {MOST:.0%}", passed=lost > most))
     return found
 
 

@@ -8,6 +8,7 @@ where       its last lines: where all of it is, and the commands to copy
 
 from __future__ import annotations
 
+import math
 import shlex
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -130,34 +131,51 @@ def answer(found: Advice) -> str:
             no = f"usually makes no difference above {numbers.percent(margin)}"
             stalls = numbers.percent(round(unseen(last.n, 1 - last.confidence), 3))
             return (
-                f"Leave it as it is: {best} {no} ({effect}, {sure}); up to {stalls} of runs may stall as none of these"
-                " pairs shows."
+                f"Leave it as it is: {best} {no} ({effect}, {sure}); up to {stalls} of runs may stall, though none of"
+                " these pairs shows a stall."
             )
         case "worse":
             return f"Leave it as it is: {best} is worse ({effect}, {sure})."
         case "undecided" if last.earlier and last.reason == last.earlier:
-            alone = (
-                f"Undecided: by this run alone `{chosen.name}` is clear ({effect}, {sure}), with the earlier runs not."
+            return (
+                f"Undecided: this run alone decides on `{chosen.name}` ({effect}, {sure}), this run and the earlier"
+                " runs together do not. Run the same command again: each run adds its evidence."
             )
-            return f"{alone} Ask again: each run adds its evidence."
         case _ if no_gain(found):
-            most = numbers.percent(round(last.most or 0.0, 3))
+            most = numbers.percent(math.ceil(round(1000 * (last.most or 0.0), 6)) / 1000)
             said = f"Leave it as it is: {best} gains at most {most}, if anything ({effect}, {sure})."
             if (last.most or 0.0) <= margin:
                 return said
             more = f": --time {found.more_time}" if found.more_time else ""
             return f"{said} More time tells whether it gains more than {numbers.percent(margin)}{more}."
         case _:
-            more = f": give --time {found.more_time} or more" if found.more_time else " may decide it: --time"
-            return f"Undecided: `{chosen.name}` {effect}, {sure}. More time{more}."
+            more = f"Give --time {found.more_time} or more." if found.more_time else "A longer --time may decide it."
+            return f"Undecided: `{chosen.name}` {effect}, {sure}. {more}"
 
 
 def no_gain(found: Advice) -> bool:
     """Return whether an undecided confirmation has ruled out a gain that is worth a change (`Question.worth`)."""
-    last = found.confirmed
-    if last is None or last.verdict != "undecided" or last.most is None:
+    last, worth = found.confirmed, found.question.worth
+    if last is None or last.verdict != "undecided" or last.most is None or last.ratio is None:
         return False
-    return not (last.earlier and last.reason == last.earlier) and 0 < last.most < found.question.worth
+    low, high = last.low or 0.0, last.high or math.inf
+    if not low < last.ratio < high or not low <= 1 <= high:  # nothing is claimed of such an interval
+        return False
+    return (
+        not (last.earlier and last.reason == last.earlier)
+        and last.most < worth
+        and not any(gain >= worth for gain in _other_gains(found, last))
+    )
+
+
+def _other_gains(found: Advice, last: Confirmed) -> Iterator[float]:
+    """Yield the estimated gains (shares) of the settings that were neither confirmed nor dropped."""
+    dropped = found.screen.dropped if found.screen is not None else {}
+    for row in settings(found):
+        if row.reach is None or row.name == last.candidate or row.name in dropped or row.seen is None:
+            continue
+        if row.seen.ratio is not None:
+            yield row.seen.ratio - 1 if last.better == "higher" else 1 - row.seen.ratio
 
 
 def _as_best(found: Advice, name: str) -> str:
@@ -229,7 +247,7 @@ _PHASES = {
 def _how(chosen: SettingCandidate) -> str:
     return {
         "process": "The setting reaches this program alone.",
-        "pool": "The setting reaches this program alone, from a pool that stays reserved.",
+        "pool": "The setting reaches this program alone; its pool keeps the memory from others.",
         "host": "The setting reaches every program of this machine.",
     }[chosen.reach]
 

@@ -113,7 +113,7 @@ def _within(reason: of.WithinMargin) -> str:
 
 
 def _stalls(unseen: float) -> str:
-    return f"up to {_share(unseen)} of runs may stall as none of these pairs shows"
+    return f"up to {_share(unseen)} of runs may stall, though none of these pairs shows a stall"
 
 
 def _share(share: float) -> str:

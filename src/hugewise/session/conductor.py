@@ -316,7 +316,8 @@ class Conductor:
                 return self._close("time is up")
             if self._futile():
                 spared = format_duration(self._time_left())
-                self._note(f"ended {spared} before its time: more pairs would hardly change the answer")
+                told = f"ended {spared} before its time: the pairs that fit into it would hardly change the answer"
+                self.listener(progress.Message(told))
                 return self._close("finished")
             if all(map(self._session_over, cells)):
                 return None
@@ -410,7 +411,7 @@ class Conductor:
     def _futile(self) -> bool:
         """Return whether the time that is left will hardly change any comparison (the study's `futility`)."""
         worth = self.study.budget.futility
-        if worth is None or math.isinf(self._time_left()):
+        if worth is None or math.isinf(self._time_left()) or any(cell.id in self._failing for cell in self.cells):
             return False
         open_ = False
         for cell in self.cells:
@@ -420,8 +421,8 @@ class Conductor:
                 seconds = self._expected(cell)
                 if not isinstance(method, Sequential | Screened) or seconds <= 0:
                     return False
-                blocks = min(int(self._time_left() / seconds), self._remaining(cell))
-                if not method.futile(blocks * cell.copies, worth):
+                planned = method.planned - self._pairs[cell.id, method.contrast.arm]
+                if not method.futile(max(0, min(int(self._time_left() / seconds) * cell.copies, planned)), worth):
                     return False
                 open_ = True
         return open_

@@ -53,7 +53,7 @@ from hugewise.model.results import Comparison
 from hugewise.model.trial import Block
 from hugewise.stats import futility
 from hugewise.stats.method import Contrast, Decision
-from hugewise.stats.paired import paired
+from hugewise.stats.paired import Student, paired
 from hugewise.stats.pairs import Inference, Pairs, ratio_of
 from hugewise.stats.power import least_pairs
 from hugewise.stats.sequential import PairTests
@@ -290,9 +290,10 @@ class Screening:
 
 def _mean_within(differences: Sequence[float]) -> tuple[float, float]:
     """Return Student's interval of their mean, at the level of one normal standard error; unbounded for one pair."""
-    found = paired(differences)
-    ends = None if len(differences) < 2 or found is None else found.interval(_LEVEL)
-    return ends or (-math.inf, math.inf)
+    found = paired(differences) if len(differences) > 1 else None
+    if isinstance(found, Student):
+        return found.interval(_LEVEL)
+    return (-math.inf, math.inf) if found is None else (found.centre, found.centre)
 
 
 class Screened:

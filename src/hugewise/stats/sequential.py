@@ -307,10 +307,10 @@ class Sequential:
     def futile(self, more: int, worth: float) -> bool:
         """Return whether `more` pairs will hardly decide, nor newly rule out a gain of `worth` (a share).
 
-        False before the interval is bounded.
+        False before the interval is bounded, and where the estimate has left it.
         """
         low, high = self.usable.interval() if self.pairs.usable else (-math.inf, math.inf)
-        if math.isinf(low) or math.isinf(high):
+        if math.isinf(low) or math.isinf(high) or not low < self.usable.pairs.centre() < high:
             return False
         after = futility.forecast(low, high, len(self.pairs.usable), more)
         if futility.decides(after, self._edge):
