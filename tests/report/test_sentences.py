@@ -138,18 +138,18 @@ CHANCE = "the difference is too consistent for chance"
         ),
         (
             WithinMargin(0.02, False, None, 0.319),
-            "the whole interval of the typical ratio lies within the margin of 0.02; up to 32% of runs may stall as"
-            " none of these pairs shows, so that nothing is claimed of the mean",
+            "the whole interval of the typical ratio lies within the margin of 0.02; up to 32% of runs may stall,"
+            " though none of these pairs shows a stall, so that nothing is claimed of the mean",
         ),
         (
             WithinMargin(0.02, True, None, 0.0123),
-            "the whole interval of the typical ratio lies within the margin of 0.02; up to 1.2% of runs may stall as"
-            " none of these pairs shows, and the mean lies within it even if these took twice as long",
+            "the whole interval of the typical ratio lies within the margin of 0.02; up to 1.2% of runs may stall,"
+            " though none of these pairs shows a stall, and the mean lies within it even if these took twice as long",
         ),
         (
             MeanWithin(0.03, bounded=False),
             "the interval of the mean lies within the margin, but not if these took twice as long: up to 3% of runs may"
-            " stall as none of these pairs shows",
+            " stall, though none of these pairs shows a stall",
         ),
         (
             NoOneEffect(crossed=True),

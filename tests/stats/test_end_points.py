@@ -74,12 +74,12 @@ def test_a_mean_is_equivalent_when_its_tail_is_bounded() -> None:
     assert (few.verdict, in_words(few.reason)) == (
         "undecided",
         "the interval of the mean lies within the margin, but not if these took twice as long: up to 3% of runs may"
-        " stall as none of these pairs shows",
+        " stall, though none of these pairs shows a stall",
     )
     assert (many.verdict, in_words(many.reason)) == (
         "equivalent",
         "the interval of the mean lies within the margin, even if these took twice as long: up to 1.1% of runs may"
-        " stall as none of these pairs shows",
+        " stall, though none of these pairs shows a stall",
     )
 
 
