@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-use common::{Place, base, is_root, need, printed};
+use common::{Place, base, copy, is_root, need, printed};
 
 #[test]
 fn wrong_words_end_with_2_and_the_cure() {
@@ -127,7 +127,7 @@ fn what_gets_rights_by_its_file_is_refused_unless_nobody_gets_any() {
         return;
     }
     for (name, mode) in [("setuid", 0o4755), ("setgid", 0o2755)] {
-        fs::copy("/bin/true", place.path(name)).unwrap();
+        copy("/bin/true".as_ref(), &place.path(name));
         fs::set_permissions(place.path(name), fs::Permissions::from_mode(mode)).unwrap();
         let program = place.path(name);
         let refused = as_nobody(place.command(&base(&program))).output().unwrap();

@@ -33,7 +33,7 @@ impl Place {
         let folder = tempfile::tempdir().unwrap();
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let place = Place { folder };
-        fs::copy(LAUNCHER, place.path("hugewise-exec")).unwrap();
+        copy(LAUNCHER.as_ref(), &place.path("hugewise-exec"));
         place
     }
 
@@ -56,9 +56,11 @@ impl Place {
     }
 
     pub fn script(&self, name: &str, text: &str) -> PathBuf {
-        let path = self.path(name);
-        fs::write(&path, text).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        let (written, path) = (self.path(&format!("{name}.text")), self.path(name));
+        fs::write(&written, text).unwrap();
+        fs::set_permissions(&written, fs::Permissions::from_mode(0o755)).unwrap();
+        copy(&written, &path);
+        fs::remove_file(&written).unwrap();
         path
     }
 
@@ -79,6 +81,12 @@ impl Place {
         assert!(done.stdout.is_empty(), "{done:?}");
         (done.status.code(), String::from_utf8(done.stderr).unwrap())
     }
+}
+
+/// Copy a program, in a process of its own: a child that another test has forked meanwhile would hold the file open for
+/// writing, and nobody could execute the file until the child has executed another program (ETXTBSY).
+pub fn copy(from: &Path, to: &Path) {
+    assert!(Command::new("cp").arg("--preserve=mode").args([from, to]).status().unwrap().success());
 }
 
 pub fn printed(done: &Output) -> String {
