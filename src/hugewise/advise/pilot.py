@@ -119,7 +119,7 @@ def judge_pilot(
     attempts = [one for block in blocks for one in block.attempts]
     ended = [one for one in attempts if one.state == "accepted" and one.wall_s is not None]
     failed = [one for one in attempts if one.state == "failed"]
-    # Of a program that fails in a tenth of its runs, two of the first four fail now and then.
+    # A program that fails in a tenth of its runs sometimes fails in two of the first four.
     if failed and (service or len(failed) > len(ended) or len(failed) == len(ended) == 1):
         raise _failed(failed[0], seconds, "load" if service else "command", _last_words(folder, failed[0]))
     if not ended:
