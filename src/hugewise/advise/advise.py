@@ -163,7 +163,7 @@ def runner_up_of(advice: Advice, pilot: ProgramAsIs, seconds: float) -> str:
 POOL_ROOM = 1.1
 """The size of a pool or a heap, as a multiple of the memory that the pilot saw: a heap grows in steps."""
 
-_SCREENED = 1 / 3  # share of the time, at most
+_SCREENED = 1 / 4  # share of the time, at most
 
 
 def advise(

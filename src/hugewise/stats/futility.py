@@ -15,9 +15,7 @@ from typing import NamedTuple
 
 _MOVE = NormalDist().inv_cdf(0.9)
 _ERRORS = 2.5  # standard errors that a half-width holds
-_NARROWS = (
-    0.55  # power of the pairs with which the half-width falls, found by simulation (tools/verification/futility.py)
-)
+_NARROWS = 0.55  # power of the pairs with which the half-width falls, by simulation (tools/verification/futility.py)
 
 
 class Forecast(NamedTuple):

@@ -106,7 +106,7 @@ class Screening:
         first = contrasts[0]
         self.arms = [first.baseline, *(contrast.arm for contrast in contrasts)]
         self.planned = planned
-        self._each = each = 2 * alpha / (len(self.arms) - 1)
+        each = 2 * alpha / (len(self.arms) - 1)
         self._margin, edge = margin, round(math.log1p(margin), 9)
         self._duels = {
             (arm, other): _Duel(msgspec.structs.replace(first, arm=arm, baseline=other), each, planned, edge)
@@ -145,10 +145,21 @@ class Screening:
         return Chosen(best, True, BestEstimate())
 
     def _alike(self, best: str, arm: str) -> bool:
-        ahead = [-one for one in self._duels[best, arm].differences]
-        if not all(map(math.isfinite, ahead)):
-            return False
-        return _mean_within(ahead)[0] <= self._edge(best)
+        ahead = self._ahead(best, arm)
+        return all(map(math.isfinite, ahead)) and _mean_within(ahead)[0] <= self._edge(best)
+
+    def _ahead(self, arm: str, other: str) -> list[float]:
+        """Return by how much `arm` was better than `other`, a log-ratio for each of their pairs."""
+        if (arm, other) in self._duels:
+            return [-one for one in self._duels[arm, other].differences]
+        return self._duels[other, arm].differences
+
+    def _ahead_within(self, arm: str, other: str) -> tuple[float, float]:
+        """Return the interval of the test for how much better `arm` is than `other`; unbounded without pairs."""
+        straight = (arm, other) in self._duels
+        duel = self._duels[(arm, other) if straight else (other, arm)]
+        low, high = duel.tests.interval() if duel.differences else (-math.inf, math.inf)
+        return (-high, -low) if straight else (low, high)
 
     def futile(self, more: int) -> bool:
         """Return whether `more` pairs will hardly make the choice sure, and each other arm is by a standard error not
@@ -163,23 +174,19 @@ class Screening:
         )
 
     def _clear(self, chosen: str, other: str) -> bool:
-        straight = (other, chosen) in self._duels
-        duel = self._duels[(other, chosen) if straight else (chosen, other)]
-        ahead = [-one for one in duel.differences] if straight else duel.differences
+        ahead = self._ahead(other, chosen)
         if len(ahead) < _CLEAR or not all(map(math.isfinite, ahead)):
             return False
         return _mean_within(ahead)[1] <= self._edge(chosen)
 
     def _sure(self, front: str, other: str, more: int) -> bool:
         """Return whether it may be rejected that `other` is better than `front` by more than the margin."""
-        straight = (other, front) in self._duels
-        duel = self._duels[(other, front) if straight else (front, other)]
-        low, high = duel.tests.interval() if duel.differences else (-math.inf, math.inf)
+        pairs = len(self._ahead(other, front))
+        low, high = self._ahead_within(other, front)
         if math.isinf(low) or math.isinf(high):
-            least = least_pairs(self._each, self.planned)
-            return least is not None and len(duel.differences) + more >= least
-        low, high = (-high, -low) if straight else (low, high)  # by which `other` is ahead
-        return futility.forecast(low, high, len(duel.differences), more).high < self._edge(front)
+            least = least_pairs(self._duels[self.arms[1], self.arms[0]].tests.test.alpha, self.planned)
+            return least is not None and pairs + more >= least
+        return futility.forecast(low, high, pairs, more).high < self._edge(front)
 
     def behind(self, arm: str, other: str) -> bool:
         """Return whether "`arm` is better than `other` by more than the margin" is rejected."""
