@@ -31,6 +31,7 @@ from hugewise.session.conductor import Conductor
 from hugewise.stats.method import Contrast, Decision, Method
 from hugewise.stats.pairs import Pairs
 from hugewise.stats.power import least_pairs
+from hugewise.stats.screening import Screened, Screening
 from hugewise.stats.sequential import Sequential, Unjudged
 from hugewise.store.folder import RunFolder
 from hugewise.store.records import BlockClosed, BlockOpened, Noted, Resumed
@@ -322,9 +323,8 @@ def test_a_run_ends_where_its_time_will_hardly_decide(
     )
     stage.conduct(cells, {("one", "thp"): 0}, beside=[method])
     assert len(stage.opened()) == blocks
-    notes = [
-        event.text for event in stage.events if isinstance(event, progress.Message) and "before its time" in event.text
-    ]
+    notes = [record.text for record in stage.folder.read().records if isinstance(record, Noted)]
+    assert notes == [event.text for event in stage.events if isinstance(event, progress.Message)]
     if blocks == 30:
         assert (stage.state, notes, asked) == ("time is up", [], [])
         return
@@ -357,6 +357,55 @@ def test_the_pairs_of_an_arm_that_are_left_are_its_own(stage: ProcedureRunner, m
     assert (first[0], second[0]) == (7, 8), "after the first block"
     assert {*second} == {*range(1, 9)}
     assert min(first) >= 1
+
+
+@of(FUTILE)
+def test_a_run_goes_on_while_one_of_its_cells_may_be_decided(
+    stage: ProcedureRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A screening is asked as well as a verdict."""
+
+    def futile(self: Sequential | Screened, more: int, worth: float) -> bool:
+        return self.contrast.cell == "one" or len(stage.opened()) >= 10
+
+    monkeypatch.setattr(Sequential, "futile", futile)
+    monkeypatch.setattr(Screened, "futile", futile)
+    cells = [cell("one", "thp"), cell("two", "thp")]
+    first, second = (Contrast(each.id, "thp", "base", LOWER, proof_demanded=False) for each in cells)
+    methods = [
+        Sequential(first, planned=100, alpha=1e-9, margin=0.02),
+        Screened(second, Screening([second], planned=100, alpha=1e-9, margin=0.02)),
+    ]
+    stage.conduct(cells, {("one", "thp"): 0, ("two", "thp"): 0}, beside=methods)
+    assert (stage.state, len(stage.opened())) == ("finished", 10)
+
+
+@of(FUTILE)
+def test_a_cell_that_is_given_up_has_its_second_try_before_a_run_ends_early(
+    stage: ProcedureRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Sequential, "futile", lambda self, more, worth: len(stage.opened()) >= 8)
+    stage.script = all_failing(stage, "one")
+    cells = [cell("one", "thp"), cell("two", "thp")]
+    methods = [
+        Sequential(
+            Contrast(each.id, "thp", "base", LOWER, proof_demanded=False), planned=100, alpha=1e-9, margin=0.02
+        )
+        for each in cells
+    ]
+    stage.conduct(cells, {("one", "thp"): 0, ("two", "thp"): 0}, beside=methods)
+    assert stage.state == "time is up"
+
+
+@of(FUTILE.replace('name = "s"', 'name = "s"\nmethod = "sequential"\nunjudged = ["mthp-64k"]'))
+def test_an_arm_that_is_not_judged_prolongs_no_run(stage: ProcedureRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Sequential, "futile", lambda self, more, worth: self.contrast.arm == "thp")
+    one = cell("one", "thp", "mthp-64k")
+    judged, beside = (Contrast("one", arm, "base", LOWER, proof_demanded=False) for arm in ("thp", "mthp-64k"))
+    judging = Sequential(judged, planned=100, alpha=1e-9, margin=0.02)
+    methods = [judging, Unjudged(beside, [judging], planned=100, alpha=1e-9, margin=0.02)]
+    stage.conduct([one], {("one", "thp"): 0, ("one", "mthp-64k"): 0}, beside=methods)
+    assert (stage.state, len(stage.opened())) == ("finished", 1)
 
 
 def test_a_trial_is_tried_again_only_when_the_host_failed_it(stage: ProcedureRunner) -> None:

@@ -316,8 +316,7 @@ class Conductor:
                 return self._close("time is up")
             if self._futile():
                 spared = format_duration(self._time_left())
-                told = f"ended {spared} before its time: the pairs that fit into it would hardly change the answer"
-                self.listener(progress.Message(told))
+                self._note(f"ended {spared} before its time: the pairs that fit into it would hardly change the answer")
                 return self._close("finished")
             if all(map(self._session_over, cells)):
                 return None
