@@ -388,9 +388,7 @@ def test_a_cell_that_is_given_up_has_its_second_try_before_a_run_ends_early(
     stage.script = all_failing(stage, "one")
     cells = [cell("one", "thp"), cell("two", "thp")]
     methods = [
-        Sequential(
-            Contrast(each.id, "thp", "base", LOWER, proof_demanded=False), planned=100, alpha=1e-9, margin=0.02
-        )
+        Sequential(Contrast(each.id, "thp", "base", LOWER, proof_demanded=False), planned=100, alpha=1e-9, margin=0.02)
         for each in cells
     ]
     stage.conduct(cells, {("one", "thp"): 0, ("two", "thp"): 0}, beside=methods)

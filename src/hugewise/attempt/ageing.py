@@ -98,7 +98,7 @@ class Ageing:
         }
 
     def close(self) -> None:
-        """Nothing is held any more. Raises SettingError."""
+        """Release memory and swap. Raises SettingError."""
         try:
             self._freshen()
         finally:

@@ -31,7 +31,7 @@ from hugewise.reading import UnreadableError
 from hugewise.store import dataset
 from hugewise.study.tables import Validity
 
-# Clock sources that cost a device access for each reading; every other one is read from the CPU itself.
+# Clock sources that cost a device access for each reading, or (jiffies) are as coarse as a tick.
 _SLOW_CLOCKS = ("hpet", "acpi_pm", "pit", "jiffies", "refined-jiffies")
 _BACKGROUND = 0.005  # share of CPU time
 _THP_TOLERANCE = 0.05  # share of memory: see `disturbances`

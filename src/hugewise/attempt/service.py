@@ -54,7 +54,7 @@ class MarkedMoment:
 
 @dataclass
 class MarkedEnds:
-    """None, one, or both of them: what comes after the second one replaces it."""
+    """The ends marked so far, two at most: a further mark replaces the second."""
 
     seen: list[MarkedMoment] = field(default_factory=list)
 
@@ -447,7 +447,7 @@ class ServiceDriver(AttemptDriver):
             self.far.scratch.clear()
 
     def close(self) -> None:
-        """Whatever happened: nothing of it lives on."""
+        """End all processes and clear the folders."""
         self._stop_counting()
         if self._runner is not None:
             self._runner.end()

@@ -68,7 +68,7 @@ def take_turns(
         raise ValueError(f"wash_out = {wash_out:g} s: it is at least 0, and shorter than a turn ({length:g} s)")
     for player in players:
         player.freeze()
-    # Whatever comes between the two readings makes it less.
+    # A delay between the two readings lowers the value.
     since_epoch = max(wall() - monotonic() for _ in range(_READINGS))
     on = set(range(len(players)))
     turns: list[Turn] = []

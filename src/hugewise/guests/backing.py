@@ -1,10 +1,10 @@
 """Proof of a guest's memory on the host, from the smaps of its running QEMU, and of KVM's mappings of it.
 
 Huge pages of the host do not imply that the guest is mapped with them: KVM maps a huge page by small ones where a
-memory slot is not aligned to it, where it must not be executable (`nx_huge_pages`), or while writes are logged
-(migration). KVM counts its present leaf entries by size: `pages_4k`, `pages_2m` and `pages_1g` of a VM. They come from
-QEMU's monitor (`query-stats`, QEMU 7.1, which needs no privileges), else from debugfs (`/sys/kernel/debug/kvm/PID-FD`,
-root). Both are of that one VM.
+memory slot is not aligned to it, where the guest executes it (`nx_huge_pages`), or while writes are logged (migration).
+KVM counts its present leaf entries by size: `pages_4k`, `pages_2m` and `pages_1g` of a VM. They come from QEMU's
+monitor (`query-stats`, QEMU 7.1, which needs no privileges), else from debugfs (`/sys/kernel/debug/kvm/PID-FD`, root).
+Both are of that one VM.
 
 The entries cover memory that the guest has touched, so they are read when the workload has ended and the guest has not.
 They are those of the tables that hardware walks where it has nested paging (EPT, NPT); under shadow paging a guest's

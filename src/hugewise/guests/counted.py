@@ -162,7 +162,7 @@ class Order:
 
 
 class CountingMachine:
-    """A machine for one micro-workload: `machine.Machine`; and its page settings: `serving.Knobs`, set when it boots.
+    """A machine for one micro-workload: `machine.Machine`; and its page settings: `machine.Knobs`, set when it boots.
 
     boot     boots the guest with these orders, and returns its agent before anything was heard of it
     settle   seconds on the guest's clock in which it idles before the program starts: what a kernel does in the

@@ -5,9 +5,9 @@ with v2; which one is found from /proc/self/mountinfo and /proc/self/cgroup, by 
 lie in one folder `hugewise-PID` in each hierarchy, below hugewise's own group, so that its limits still hold.
 
 The kernel freezes a group as a whole: `cgroup.freeze` (version 2), `freezer.state` (version 1). Where it has neither,
-every process is stopped by a signal, which only its parent may notice (SIGCHLD). A program that only computes cannot
-tell that it was frozen. The partner of one that communicates may give up, and an alarm may expire:
-`unfreezable_reason` looks for such open files and timers. setitimer(2), alarm(2) and reading the clock cannot be seen.
+SIGSTOP stops each process; its parent (SIGCHLD) or a SIGCONT handler may notice. A program that only computes cannot
+tell that it was frozen. The partner of one that communicates may give up, and an alarm may expire: `unfreezable_reason`
+looks for such open files and timers. setitimer(2), alarm(2) and reading the clock cannot be seen.
 
 Sources: Documentation/admin-guide/cgroup-v1/ (freezer-subsystem.rst) and cgroup-v2.rst of the Linux kernel; signal(7);
 proc_pid_fd(5), proc_pid_timers(5).

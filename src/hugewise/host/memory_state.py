@@ -5,9 +5,9 @@ Each change is journalled before it is made, and undone afterwards.
 Fragmenter. The probe's `fragment` pins a page in each free block that a huge page fits into, and ends with this
 process. What other programs have allocated meanwhile lies scattered, so memory is compacted afterwards.
 
-Lists of free pages of each CPU. What lies there neither merges with its neighbours nor is moved by compaction: measured
-on Linux 6.18 with 24 GiB, 37,000 pages on them kept 17 GiB from becoming huge pages for minutes. The kernel empties
-them, within seconds, down to what vm.percpu_pagelist_high_fraction allows.
+Per-CPU page lists (pcp). A page there neither merges with its neighbours nor is moved by compaction: measured on Linux
+6.18 with 24 GiB, 37,000 pages on them kept 17 GiB from becoming huge pages for minutes. The kernel empties them, within
+seconds, down to what vm.percpu_pagelist_high_fraction allows.
 
 Swap file. It lies in the folder of results, in which the account that called sudo may write too: so the file is root's
 alone, new, and used by its descriptor.

@@ -47,7 +47,7 @@ _CANDIDATES = (
 class Link(msgspec.Struct, frozen=True, kw_only=True):
     """A guest's end of its network.
 
-    tap        the host's interface that QEMU is to open (`qemu.Places.tap`); None: user networking
+    tap        the host's interface that QEMU is to open (`QemuPlaces.tap`); None: user networking
     interface  what the guest calls its own
     address    the guest's, with `prefix` bits of network; it is told no gateway
     host       this host as the guest sees it

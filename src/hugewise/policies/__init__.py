@@ -1,7 +1,7 @@
 """Page-size policies, found by being there; the protocol is `hugewise.model.policy.Policy`.
 
-Imports the model. A new policy goes here: what `policies(sizes)` of a file returns, one for each size of the machine,
-and a row in docs/concepts/policies.md.
+Imports `host` and what is below. A new policy goes here: what `policies(sizes)` of a file returns, one for each size of
+the machine, and a row in docs/concepts/policies.md.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     reserved-SIZE  the pool is there, and nothing but the program itself asks for its pages; all else is as it was. For
                    servers that take them by an option of their own (PostgreSQL's `huge_pages`, MariaDB's `large-pages`)
     surplus-SIZE   nothing is reserved: the kernel makes pages when a program asks (up to nr_overcommit_hugepages), out
-                   of the memory as it is then, and takes them back when it ends. In a cell of aged memory this shows
+                   of the memory as it is then, and frees them when unmapped. In a cell of aged memory this shows
                    the value of filling the pool before
 
 glibc falls back to base pages without a word when a pool is short: the proof of coverage tells.
@@ -117,7 +117,7 @@ class Surplus:
         self.description = f"pages of {format_size(size)} that the kernel makes when they are mapped; none is reserved"
 
     def missing(self, host: Host, sizes: PageSizes, mechanism: Mechanism) -> str | None:
-        """Return why the policy cannot be used: a page must fit into a block of the kernel's lists; or None."""
+        """Return why the policy cannot be used, or None: a page must fit into a block of the buddy allocator."""
         if not host.writable(self._knob):
             return f"the kernel has no pool of {format_size(self._size)} pages"
         if self._size > largest_block(host, sizes.base):

@@ -293,7 +293,7 @@ class Conductor:
 
     @property
     def clock(self) -> Clock:
-        """The wall's for what is shown; budgets and pauses are told by the one that nobody can set."""
+        """Wall time for display, and time since boot for budgets and pauses."""
         return self.folder.clock or CLOCK
 
     def conduct(self) -> Closed | None:

@@ -73,7 +73,7 @@ class Samples:
     count     samples in which a process was there; `busy`: in which a thread could run, `parallel`: two or more
     most      bytes that its processes had at most
     written   files that a process had open for writing
-    refused   why a process may notice that it was frozen (`freezer.unfreezable_reason`)
+    refused   why a process may notice that it was frozen (`cgroup.unfreezable_reason`)
     """
 
     count: int = 0
