@@ -85,7 +85,7 @@ def test_which_study_has_which_method() -> None:
     """As the page lists them."""
     studies = [load(path) for path in sorted((ROOT / "studies").glob("*.toml"))]
     page = (ROOT / "docs/concepts/verdicts.md").read_text(encoding="utf-8")
-    listed = re.search(r"^\*\*Which study has what\.\*\*\n\n(.*?)\n\n", page, re.DOTALL | re.MULTILINE)
+    listed = re.search(r"^\*\*Method of each study\.\*\*\n\n(.*?)\n\n", page, re.DOTALL | re.MULTILINE)
     assert listed is not None
     rows = [[each.strip() for each in line.strip("|").split("|")] for line in listed[1].splitlines()[2:]]
     told = {method.strip("`"): set(re.findall(r"`([^`]+)`", studies_)) for method, studies_, _ in rows}

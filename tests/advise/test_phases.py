@@ -438,6 +438,11 @@ def test_the_time_decides_how_many_candidates_are_screened(
     assert [fits(seen, 3, left, 0.01, 2) for left in (99, 100, 151, 179, 181, 239, 241)] == [0, 1, 1, 1, 2, 2, 3]
 
 
+def test_a_screening_has_a_quarter_of_the_time_and_a_third_for_its_fewest_blocks() -> None:
+    seen: Any = SimpleNamespace(block_s=10.0)  # 80 s for three candidates
+    assert [phases._screening_s(seen, 3, left) for left in (360.0, 300.0, 180.0)] == [90.0, 80.0, 60.0]
+
+
 def test_an_undecided_answer_names_the_time_and_the_metric_that_decide(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

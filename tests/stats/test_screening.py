@@ -272,6 +272,26 @@ def test_two_pairs_do_not_make_an_arm_alike_that_is_far_behind() -> None:
     assert same.chosen() == ("b", True, BestEstimate()), "a coarse metric: twice the same"
 
 
+def test_an_arm_in_front_does_not_pass_over_an_earlier_one_that_may_be_as_good() -> None:
+    """No arm is better than b by more than 2%. Whether b is better than a by so much is open."""
+    made = screening(("base", "a", "b"))
+    fed(made, drawn({"base": 0.0, "a": -0.30, "b": -0.32}, 3, 12, sd=0.02))
+    assert made.behind("a", "b") and made.behind("base", "b") and not made.behind("b", "a")
+    assert made.chosen() == ("a", True, NotClearlyBeaten("b"))
+    fed(made, drawn({"base": 0.0, "a": -0.30, "b": -0.40}, 3, 40, sd=0.02))
+    assert made.chosen() == ("b", False, InFront(0.02))
+
+
+@pytest.mark.parametrize(("gain", "chosen"), [(0.02, "b"), (0.045, "a")])
+def test_an_arm_with_less_than_half_of_the_best_gain_is_not_as_good(gain: float, chosen: str) -> None:
+    made = screening(("base", "a", "b"))
+    for number, noise in enumerate((-0.08, 0.08, -0.08, 0.08), 1):  # within it nothing is clear
+        levels = {"base": 100.0, "a": 100 * math.exp(-gain + noise), "b": 100 * math.exp(-0.08 - noise)}
+        made.observe(block(number, levels))
+    assert made.chosen().unsure
+    assert made.chosen().arm == chosen
+
+
 def test_an_unsure_screening_never_takes_an_arm_that_failed() -> None:
     made = screening()
     for number in range(1, 4):

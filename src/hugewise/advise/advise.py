@@ -163,7 +163,7 @@ def runner_up_of(advice: Advice, pilot: ProgramAsIs, seconds: float) -> str:
 POOL_ROOM = 1.1
 """The size of a pool or a heap, as a multiple of the memory that the pilot saw: a heap grows in steps."""
 
-_SCREENED = 1 / 4  # share of the time, at most
+_SCREENED, _MOST_SCREENED = 1 / 4, 1 / 3  # share of the time; where the fewest blocks take longer, at most
 
 
 def advise(
@@ -240,11 +240,21 @@ def _candidates_that_fit(found: pilots.ProgramAsIs, most: int, seconds: float, a
     """Return how many candidates, of `most`, can be screened by a few blocks so that the time left has room for a
     verdict; 1: the time has room for a verdict without a screening; 0: for none.
     """
-    if not pilots.needed(found, seconds * (1 - _SCREENED), alpha, 0.0, copies):
+    if not pilots.needed(found, seconds * (1 - _MOST_SCREENED), alpha, 0.0, copies):
         for count in range(most, 1, -1):
-            if questions.FEWEST_SCREENED * found.block_s * (count + 1) / 2 <= seconds * _SCREENED:
+            if _fewest_s(found, count) <= seconds * _MOST_SCREENED:
                 return count
     return 0 if pilots.needed(found, seconds, alpha, 0.0, copies) else 1
+
+
+def _fewest_s(found: pilots.ProgramAsIs, candidates: int) -> float:
+    """Return the seconds of the fewest blocks that screen so many candidates."""
+    return questions.FEWEST_SCREENED * found.block_s * (candidates + 1) / 2
+
+
+def _screening_s(found: pilots.ProgramAsIs, candidates: int, left: float) -> float:
+    """Return the seconds, of those that are left, in which so many candidates are screened."""
+    return min(max(_fewest_s(found, candidates), left * _SCREENED), left * _MOST_SCREENED)
 
 
 def _run_pilot(asking: Asking) -> None:
@@ -359,8 +369,10 @@ def _screen(asking: Asking) -> None:
         advice.chosen = advice.tried[0].name
         return
     advice.arrived = "screening"
-    study = questions.screening(advice.question, advice.tried, _pool(advice), asking.left * _SCREENED)
-    asking.say(f"screening: {len(advice.tried)} candidates, at most {asking.left * _SCREENED:.0f} s")
+    assert advice.pilot is not None
+    seconds = _screening_s(advice.pilot, len(advice.tried), asking.left)
+    study = questions.screening(advice.question, advice.tried, _pool(advice), seconds)
+    asking.say(f"screening: {len(advice.tried)} candidates, at most {seconds:.0f} s")
     folder = asking.run(study, "screening")
     found = ended(folder)
     screen = _screened(folder, found)

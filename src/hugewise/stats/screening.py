@@ -10,9 +10,11 @@ the sequential sign-flip test (`signflip`) watches "no difference" and both ends
    The screening is over when an arm is in front, and each that comes before it in the study is beaten: of arms that are
    alike the first goes on, so that whoever writes the study puts the narrowest and cheapest first;
 3. else it goes on, to the declared number of pairs or the end of the time, or until the pairs that are left will hardly
-   make it sure and the choice is clear by a standard error (`futile`). Then the first arm in front is chosen. Where
-   there is none the screening is unsure: it takes the arm with the best estimate, or the first arm that this one is not
-   clearly ahead of (by more than the margin, after a standard error of the mean of their pairs, as Student's t has it).
+   make it sure and the choice is clear by a standard error (`futile`). Then the best arm is the first one in front, or
+   the one with the best estimate. An arm that comes before the best one, is not beaten, and may be as good is chosen
+   instead, and the screening is unsure: the best arm is not clearly ahead of this arm (by more than the margin, after a
+   standard error of the mean of their pairs, as Student's t has it), and by the estimates this arm has at least half of
+   the best one's gain, or is within the margin.
 
 Error. The chance that the leader of a screening that was not unsure is worse than the best arm by more than the margin
 is at most alpha: for that a test must have crossed on the wrong side, either "the best arm is worse than" another, so
@@ -135,18 +137,22 @@ class Screening:
         """Return the choice so far: unsure, as long as no arm is in front."""
         if self._void is not None:
             return Chosen(self.arms[0], True, NothingChosen(self._void))
-        if (front := next(self._in_front(), None)) is not None:
-            return Chosen(front, False, InFront(self._margin))
         left = [arm for arm in self.arms if arm not in self.dropped]
-        best = min(left, key=lambda arm: self._level(arm, left[0]))
+        front = next(self._in_front(), None)
+        best = min(left, key=lambda arm: self._level(arm, left[0])) if front is None else front
         for arm in left[1 : left.index(best)]:
-            if self._alike(best, arm):
+            if not self._beaten(arm) and self._alike(best, arm):
                 return Chosen(arm, True, NotClearlyBeaten(best))
-        return Chosen(best, True, BestEstimate())
+        return Chosen(best, True, BestEstimate()) if front is None else Chosen(front, False, InFront(self._margin))
 
     def _alike(self, best: str, arm: str) -> bool:
-        ahead = self._ahead(best, arm)
-        return all(map(math.isfinite, ahead)) and _mean_within(ahead)[0] <= self._edge(best)
+        ahead, gain = self._ahead(best, arm), -self._level(best, self.arms[0])
+        behind = gain + self._level(arm, self.arms[0])
+        return (
+            all(map(math.isfinite, ahead))
+            and _mean_within(ahead)[0] <= self._edge(best)
+            and behind <= max(gain / 2, self._edge(best))
+        )
 
     def _ahead(self, arm: str, other: str) -> list[float]:
         """Return by how much `arm` was better than `other`, a log-ratio for each of their pairs."""
