@@ -344,7 +344,7 @@ def test_a_candidate_is_called_the_best_where_it_is_that_of_several() -> None:
     assert made.screen is not None
     estimates = {"advised": 0.99, "pool-2m": 0.98, "always": None}
     made.screen = msgspec.structs.replace(made.screen, estimates=estimates)
-    said = "Leave it as it is: `advised`, which reaches less than `pool-2m` and was not clearly behind it, usually"
+    said = "Leave it as it is: `advised`, the first candidate that may be as good as `pool-2m`, usually"
     assert answer(made).startswith(said)
 
 

@@ -168,13 +168,14 @@ def test_a_server_with_an_option_of_its_own_is_told_it() -> None:
 def test_candidates_are_arms_of_ordinary_studies() -> None:
     asked = Question(workload=command(("true",)))
     chosen, _ = candidates(HERE, 6)
-    study = screening(asked, chosen, 1 << 30, 60.0)
+    study = screening(asked, chosen, 1 << 30, 60.0, 24)
     assert [use.name for use in study.policies] == ["as-is", "advised", "pool-2m", "always", "always-64k"]
     assert (study.method, study.confidence, study.compared_with, study.budget.time) == ("screening", 0.9, "as-is", 60.0)
     assert [use.mechanism for use in study.policies[1:]] == ["process", "process", "system", "system"]
     last = confirmation(asked, chosen[0], 0, 200.4, 48)
     assert (last.method, last.confidence, len(last.policies), last.budget.time) == ("sequential", 0.99, 2, 200.0)
     assert (study.budget.futility, last.budget.futility) == (0.05, 0.05)
+    assert (study.budget.blocks, last.budget.blocks) == (24, 48)
     assert (
         confirmation(Question(workload=command(("true",)), margin=0.1), chosen[0], 0, 60.0, 48).budget.futility == 0.1
     )

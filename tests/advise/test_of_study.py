@@ -288,7 +288,7 @@ def test_servers_are_asked_about_with_what_they_take() -> None:
     assert one.question is not None
     table = one.question.workload
     assert (table["name"], table["storage"], table["cpus"]) == ("redis", "/var/tmp", [0])
-    (used,) = questions.screening(one.question, TRIED, 1 << 30, 60.0).workload
+    (used,) = questions.screening(one.question, TRIED, 1 << 30, 60.0, 24).workload
     assert "pool_bytes" not in used.parameters, "a server knows what it reserves"
     assert used.parameters["keys"] == 1000
 

@@ -160,7 +160,7 @@ def test_candidates_that_the_workload_does_not_take_are_left_out_with_the_reason
     """They are planned as the screening would be, with room for the program's memory in a pool."""
     asked: list[tuple[int, float]] = []
 
-    def screening(_: Question, tried: object, pool: int, seconds: float) -> object:
+    def screening(_: Question, tried: object, pool: int, seconds: float, declared: int) -> object:
         asked.append((pool, seconds))
         return tried
 
@@ -440,7 +440,7 @@ def test_the_time_decides_how_many_candidates_are_screened(
 
 def test_a_screening_has_a_quarter_of_the_time_and_a_third_for_its_fewest_blocks() -> None:
     seen: Any = SimpleNamespace(block_s=10.0)  # 80 s for three candidates
-    assert [phases._screening_s(seen, 3, left) for left in (360.0, 300.0, 180.0)] == [90.0, 80.0, 60.0]
+    assert [phases._screening_s(seen, 3, left) for left in (320.0, 300.0, 180.0)] == [80.0, 100.0, 60.0]
 
 
 def test_an_undecided_answer_names_the_time_and_the_metric_that_decide(

@@ -323,14 +323,14 @@ def test_a_run_ends_where_its_time_will_hardly_decide(
     )
     stage.conduct(cells, {("one", "thp"): 0}, beside=[method])
     assert len(stage.opened()) == blocks
-    notes = [record.text for record in stage.folder.read().records if isinstance(record, Noted)]
-    assert {*notes} <= {event.text for event in stage.events if isinstance(event, progress.Message)}
+    closed = known(stage.folder.read().closed)
     if blocks == 30:
-        assert (stage.state, notes, asked) == ("time is up", [], [])
+        assert (stage.state, closed.early, asked) == ("time is up", "", [])
         return
     assert stage.state == "finished"
     spared = "52.0 s" if blocks == 4 else "15 min 18 s"
-    assert notes == [f"ended {spared} before its time: the pairs that fit into it would hardly change the answer"]
+    assert closed.early == f"ended {spared} before its time: the pairs that fit into it would hardly change the answer"
+    assert closed.early in {event.text for event in stage.events if isinstance(event, progress.Message)}
     assert asked == [29, 28, 27, 26] if blocks == 4 else [*range(99, 78, -1)]
 
 
@@ -372,7 +372,7 @@ def test_a_run_goes_on_while_one_of_its_cells_may_be_decided(
     monkeypatch.setattr(Screened, "futile", futile)
     cells = [cell("one", "thp"), cell("two", "thp")]
     first, second = (Contrast(each.id, "thp", "base", LOWER, proof_demanded=False) for each in cells)
-    methods = [
+    methods: list[Method] = [
         Sequential(first, planned=100, alpha=1e-9, margin=0.02),
         Screened(second, Screening([second], planned=100, alpha=1e-9, margin=0.02)),
     ]
@@ -401,7 +401,7 @@ def test_an_arm_that_is_not_judged_prolongs_no_run(stage: ProcedureRunner, monke
     one = cell("one", "thp", "mthp-64k")
     judged, beside = (Contrast("one", arm, "base", LOWER, proof_demanded=False) for arm in ("thp", "mthp-64k"))
     judging = Sequential(judged, planned=100, alpha=1e-9, margin=0.02)
-    methods = [judging, Unjudged(beside, [judging], planned=100, alpha=1e-9, margin=0.02)]
+    methods: list[Method] = [judging, Unjudged(beside, [judging], planned=100, alpha=1e-9, margin=0.02)]
     stage.conduct([one], {("one", "thp"): 0, ("one", "mthp-64k"): 0}, beside=methods)
     assert (stage.state, len(stage.opened())) == ("finished", 1)
 

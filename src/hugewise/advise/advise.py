@@ -254,7 +254,7 @@ def _fewest_s(found: pilots.ProgramAsIs, candidates: int) -> float:
 
 def _screening_s(found: pilots.ProgramAsIs, candidates: int, left: float) -> float:
     """Return the seconds, of those that are left, in which so many candidates are screened."""
-    return min(max(_fewest_s(found, candidates), left * _SCREENED), left * _MOST_SCREENED)
+    return left * (_SCREENED if _fewest_s(found, candidates) <= left * _SCREENED else _MOST_SCREENED)
 
 
 def _run_pilot(asking: Asking) -> None:
@@ -281,7 +281,7 @@ def _run_pilot(asking: Asking) -> None:
         return
     alpha, spent = 1 - asked.confidence, asking.spent
     fit = _candidates_that_fit(found, len(tried), asking.left, alpha, asked.copies)
-    for_it = asking.left * (1 - _SCREENED if fit > 1 else 1)  # what a screening leaves of the time
+    for_it = asking.left - (_screening_s(found, fit, asking.left) if fit > 1 else 0.0)
     if fit < len(tried):
         several = f"{fit} candidate{'' if fit == 1 else 's'}: those of the narrowest reach are tried"
         room = f"the time has room for {several}" if fit else "the time has no room for a verdict"
@@ -312,7 +312,7 @@ def _taken(
 ) -> tuple[list[SettingCandidate], list[LeftOutCandidate]]:
     if not tried:
         return tried, left
-    planned = make_plan(questions.screening(asked, tried, int(found.memory * POOL_ROOM), 1.0))
+    planned = make_plan(questions.screening(asked, tried, int(found.memory * POOL_ROOM), 1.0, power.declared(0)))
     why = {one.policy: one.reason for one in planned.left_out}
     whole = why.get(EVERY)
     refused = [one for one in tried if one.name in why or whole is not None]
@@ -371,7 +371,8 @@ def _screen(asking: Asking) -> None:
     advice.arrived = "screening"
     assert advice.pilot is not None
     seconds = _screening_s(advice.pilot, len(advice.tried), asking.left)
-    study = questions.screening(advice.question, advice.tried, _pool(advice), seconds)
+    declared = advice.pilot.declared(seconds * 2 / (len(advice.tried) + 1))
+    study = questions.screening(advice.question, advice.tried, _pool(advice), seconds, declared)
     asking.say(f"screening: {len(advice.tried)} candidates, at most {seconds:.0f} s")
     folder = asking.run(study, "screening")
     found = ended(folder)

@@ -31,7 +31,6 @@ _PILOT_BLOCKS = 3
 _PILOT_SHARE = 1 / 8  # of the time, at most, but for the first block
 FEWEST_SCREENED = 4
 """Blocks of a screening, at least: its choice of the narrowest candidate takes a standard error."""
-_MOST_PAIRS = 1000
 LEAST_S = 10.0
 """Seconds in which nothing can be found."""
 _SERVICE = "service"
@@ -150,10 +149,10 @@ def pilot_study(asked: Question) -> Study:
     return _study("advise-pilot", asked, [AS_IS, again], budget, method="fixed-n", confidence=asked.confidence, **once)
 
 
-def screening(asked: Question, chosen: Sequence[SettingCandidate], pool: int, seconds: float) -> Study:
-    """Return the study that drops candidates others beat, in so many seconds."""
+def screening(asked: Question, chosen: Sequence[SettingCandidate], pool: int, seconds: float, declared: int) -> Study:
+    """Return the study that drops candidates others beat, in so many seconds and `declared` pairs."""
     time, uses = f"{max(1.0, seconds):.0f}s", [AS_IS, *(each.use for each in chosen)]
-    budget = {"blocks": _MOST_PAIRS, "time": time, "futility": asked.worth}
+    budget = {"blocks": declared, "time": time, "futility": asked.worth}
     return _study("advise-screening", asked, uses, budget, method="screening", pool=pool, confidence=SCREENED)
 
 

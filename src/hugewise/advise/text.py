@@ -184,7 +184,7 @@ def _as_best(found: Advice, name: str) -> str:
     first = decision.runner_up(found.screen.estimates, found.screen.better, "")
     if first in ("", name):
         return f"the best that was found, `{name}`,"
-    return f"`{name}`, which reaches less than `{first}` and was not clearly behind it,"
+    return f"`{name}`, the first candidate that may be as good as `{first}`,"
 
 
 def _named(found: Advice, chosen: SettingCandidate) -> str:

@@ -589,6 +589,8 @@ def _disturbances(run: Run, attempts: Sequence[Attempt]) -> tuple[str, ...]:
     for attempt in attempts:
         where = f"block {attempt.block} ({attempt.cell}), {attempt.arm}"
         said += [f"{where}: {disturbance}" for disturbance in attempt.disturbances]
+    if run.closed is not None and run.closed.early:
+        said.append(run.closed.early)
     return tuple(said)
 
 

@@ -333,9 +333,7 @@ class BestEstimate(Base, frozen=True):
 
 
 class NotClearlyBeaten(Base, frozen=True):
-    """The screening was over before it was sure; the arm comes before the one with the best estimate, and is not
-    clearly worse.
-    """
+    """The screening was over before it was sure; the arm comes before the best one, and may be as good."""
 
     best: str
 

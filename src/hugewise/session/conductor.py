@@ -316,8 +316,9 @@ class Conductor:
                 return self._close("time is up")
             if self._futile():
                 spared = format_duration(self._time_left())
-                self._note(f"ended {spared} before its time: the pairs that fit into it would hardly change the answer")
-                return self._close("finished")
+                told = f"ended {spared} before its time: the pairs that fit into it would hardly change the answer"
+                self.listener(progress.Message(told))
+                return self._close("finished", told)
             if all(map(self._session_over, cells)):
                 return None
             block = self._new_block(cell)
@@ -339,10 +340,10 @@ class Conductor:
             )
         return self._close("finished")
 
-    def _close(self, state: Literal["finished", "time is up"]) -> Closed:
+    def _close(self, state: Literal["finished", "time is up"], early: str = "") -> Closed:
         if self.bench.backing is not None and (cost := self.bench.backing.said()) is not None:
             self._note(cost)
-        record = Closed(t=self.clock.wall(), state=state, seed=self.seed.hex())
+        record = Closed(t=self.clock.wall(), state=state, seed=self.seed.hex(), early=early)
         self.folder.append(record)
         return record
 

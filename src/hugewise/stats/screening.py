@@ -11,10 +11,10 @@ the sequential sign-flip test (`signflip`) watches "no difference" and both ends
    alike the first goes on, so that whoever writes the study puts the narrowest and cheapest first;
 3. else it goes on, to the declared number of pairs or the end of the time, or until the pairs that are left will hardly
    make it sure and the choice is clear by a standard error (`futile`). Then the best arm is the first one in front, or
-   the one with the best estimate. An arm that comes before the best one, is not beaten, and may be as good is chosen
-   instead, and the screening is unsure: the best arm is not clearly ahead of this arm (by more than the margin, after a
-   standard error of the mean of their pairs, as Student's t has it), and by the estimates this arm has at least half of
-   the best one's gain, or is within the margin.
+   the one with the best estimate. The first arm before the best one that may be as good is chosen instead, and the
+   screening is unsure. An arm may be as good where the best one is not clearly ahead of it (by more than the margin,
+   after a standard error of the mean of their pairs, as Student's t has it), and where it gains by a standard error
+   itself, if the best one does.
 
 Error. The chance that the leader of a screening that was not unsure is worse than the best arm by more than the margin
 is at most alpha: for that a test must have crossed on the wrong side, either "the best arm is worse than" another, so
@@ -141,18 +141,20 @@ class Screening:
         front = next(self._in_front(), None)
         best = min(left, key=lambda arm: self._level(arm, left[0])) if front is None else front
         for arm in left[1 : left.index(best)]:
-            if not self._beaten(arm) and self._alike(best, arm):
+            if self._alike(best, arm):
                 return Chosen(arm, True, NotClearlyBeaten(best))
         return Chosen(best, True, BestEstimate()) if front is None else Chosen(front, False, InFront(self._margin))
 
     def _alike(self, best: str, arm: str) -> bool:
-        ahead, gain = self._ahead(best, arm), -self._level(best, self.arms[0])
-        behind = gain + self._level(arm, self.arms[0])
-        return (
-            all(map(math.isfinite, ahead))
-            and _mean_within(ahead)[0] <= self._edge(best)
-            and behind <= max(gain / 2, self._edge(best))
-        )
+        ahead = self._ahead(best, arm)
+        if not all(map(math.isfinite, ahead)) or _mean_within(ahead)[0] > self._edge(best):
+            return False
+        return self._gains(arm) or not self._gains(best)
+
+    def _gains(self, arm: str) -> bool:
+        """Return whether the arm is better than the baseline by a standard error, where the baseline did not fail."""
+        ahead = [one for one in self._ahead(arm, self.arms[0]) if one != math.inf]
+        return all(map(math.isfinite, ahead)) and _mean_within(ahead)[0] > 0
 
     def _ahead(self, arm: str, other: str) -> list[float]:
         """Return by how much `arm` was better than `other`, a log-ratio for each of their pairs."""
@@ -173,11 +175,12 @@ class Screening:
         """
         left = [arm for arm in self.arms if arm not in self.dropped]
         chosen = self.chosen().arm
-        return (
-            not self.ended
-            and all(self._clear(chosen, other) for other in left if other != chosen)
-            and not any(all(self._sure(front, other, more) for other in left if other != front) for front in left)
-        )
+        if self.ended or not all(self._clear(chosen, other) for other in left if other != chosen):
+            return False
+        front = [*self._in_front()]
+        if any(all(self._sure(arm, other, more) for other in left if other != arm) for arm in left if arm not in front):
+            return False
+        return not front or not any(self._may_be_beaten(arm, front[0], more) for arm in left[1 : left.index(front[0])])
 
     def _clear(self, chosen: str, other: str) -> bool:
         ahead = self._ahead(other, chosen)
@@ -193,6 +196,12 @@ class Screening:
             least = least_pairs(self._duels[self.arms[1], self.arms[0]].tests.test.alpha, self.planned)
             return least is not None and pairs + more >= least
         return futility.forecast(low, high, pairs, more).high < self._edge(front)
+
+    def _may_be_beaten(self, arm: str, front: str, more: int) -> bool:
+        """Return whether `front` may be shown to be better than `arm` by more than the margin."""
+        low, high = self._ahead_within(front, arm)
+        bounded = math.isfinite(low) and math.isfinite(high)
+        return not bounded or futility.forecast(low, high, len(self._ahead(front, arm)), more).low > self._edge(arm)
 
     def behind(self, arm: str, other: str) -> bool:
         """Return whether "`arm` is better than `other` by more than the margin" is rejected."""

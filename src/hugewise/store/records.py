@@ -224,10 +224,13 @@ class Noted(_Record, frozen=True, kw_only=True, tag="noted"):
 
 
 class Closed(_Record, frozen=True, kw_only=True, tag="closed"):
-    """Last record: nothing can be added after it, so the seed is revealed."""
+    """Last record: nothing can be added after it, so the seed is revealed. `early`: why the run ended before its
+    time.
+    """
 
     state: Literal["finished", "time is up"]
     seed: str
+    early: str = ""
 
 
 Record = (
