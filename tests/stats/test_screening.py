@@ -282,13 +282,19 @@ def test_an_arm_in_front_does_not_pass_over_an_earlier_one_that_may_be_as_good()
     assert made.chosen() == ("b", False, InFront(0.02))
 
 
+@pytest.mark.parametrize("failed", [False, True])
 @pytest.mark.parametrize(("first", "best", "chosen"), [(0.02, 0.08, "b"), (0.06, 0.08, "a"), (0.01, 0.04, "a")])
-def test_an_arm_that_gains_nothing_is_not_as_good_as_one_that_gains(first: float, best: float, chosen: str) -> None:
-    """By a standard error, 5.5% here. Whether b is better than a is open."""
+def test_an_arm_that_gains_nothing_is_not_as_good_as_one_that_gains(
+    first: float, best: float, chosen: str, failed: bool
+) -> None:
+    """By a standard error, 5.5% here. Whether b is better than a is open. A failure of the baseline tells nothing."""
     made = screening(("base", "a", "b"))
     for number, noise in enumerate((-0.08, 0.08, -0.08, 0.08), 1):
         levels = {"base": 100.0, "a": 100 * math.exp(-first + noise), "b": 100 * math.exp(-best - noise)}
         made.observe(block(number, levels))
+    if failed:
+        kept = block(5, {"a": 100.0, "b": 100.0}).attempts
+        made.observe(block(5, *kept, attempt("base", None, state="failed", block=5)))
     assert made.chosen().unsure
     assert made.chosen().arm == chosen
 

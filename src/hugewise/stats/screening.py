@@ -170,17 +170,15 @@ class Screening:
         return (-high, -low) if straight else (low, high)
 
     def futile(self, more: int) -> bool:
-        """Return whether `more` pairs will hardly make the choice sure, and each other arm is by a standard error not
-        ahead of the chosen one by more than the margin.
+        """Return whether `more` pairs will hardly bring another arm to the front, and each other arm is by a standard
+        error not ahead of the chosen one by more than the margin.
         """
         left = [arm for arm in self.arms if arm not in self.dropped]
         chosen = self.chosen().arm
         if self.ended or not all(self._clear(chosen, other) for other in left if other != chosen):
             return False
-        front = [*self._in_front()]
-        if any(all(self._sure(arm, other, more) for other in left if other != arm) for arm in left if arm not in front):
-            return False
-        return not front or not any(self._may_be_beaten(arm, front[0], more) for arm in left[1 : left.index(front[0])])
+        others = set(left) - set(self._in_front())
+        return not any(all(self._sure(arm, other, more) for other in left if other != arm) for arm in others)
 
     def _clear(self, chosen: str, other: str) -> bool:
         ahead = self._ahead(other, chosen)
@@ -196,12 +194,6 @@ class Screening:
             least = least_pairs(self._duels[self.arms[1], self.arms[0]].tests.test.alpha, self.planned)
             return least is not None and pairs + more >= least
         return futility.forecast(low, high, pairs, more).high < self._edge(front)
-
-    def _may_be_beaten(self, arm: str, front: str, more: int) -> bool:
-        """Return whether `front` may be shown to be better than `arm` by more than the margin."""
-        low, high = self._ahead_within(front, arm)
-        bounded = math.isfinite(low) and math.isfinite(high)
-        return not bounded or futility.forecast(low, high, len(self._ahead(front, arm)), more).low > self._edge(arm)
 
     def behind(self, arm: str, other: str) -> bool:
         """Return whether "`arm` is better than `other` by more than the margin" is rejected."""
