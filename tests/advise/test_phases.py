@@ -438,6 +438,22 @@ def test_the_time_decides_how_many_candidates_are_screened(
     assert [fits(seen, 3, left, 0.01, 2) for left in (99, 100, 151, 179, 181, 239, 241)] == [0, 1, 1, 1, 2, 2, 3]
 
 
+def test_what_the_time_has_no_room_for_is_named_with_the_time_that_has(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(phases, "_candidates_that_fit", lambda *_: 1)
+    machine.levels = dict.fromkeys(("off", "advised"), 0.2)
+    found, _ = phases.advise(ASKED, tmp_path)
+    assert found.confirmed is not None and found.confirmed.verdict == "worse"
+    assert [one.name for one in found.left_out if one.time] == ["advised"]
+    assert found.pilot is not None
+    (late,) = (one for one in found.left_out if one.time)
+    assert answer(found).endswith(f" The time had no room for `advised`: --time {late.time} has.")
+    machine.levels = dict.fromkeys(("off", "advised"), -0.5)
+    found, _ = phases.advise(ASKED, tmp_path)
+    assert "no room" not in answer(found)
+
+
 def test_a_screening_has_a_quarter_of_the_time_and_a_third_for_its_fewest_blocks() -> None:
     seen: Any = SimpleNamespace(block_s=10.0)  # 80 s for three candidates
     assert [phases._screening_s(seen, 3, left) for left in (320.0, 300.0, 180.0)] == [80.0, 100.0, 60.0]

@@ -285,7 +285,8 @@ def _run_pilot(asking: Asking) -> None:
     if fit < len(tried):
         several = f"{fit} candidate{'' if fit == 1 else 's'}: those of the narrowest reach are tried"
         room = f"the time has room for {several}" if fit else "the time has no room for a verdict"
-        gone = [LeftOutCandidate(name=one.name, reason=room) for one in tried[fit:]]
+        time = pilots.time_option(spent + _fewest_s(found, len(tried)) / _MOST_SCREENED) if fit else ""
+        gone = [LeftOutCandidate(name=one.name, reason=room, time=time) for one in tried[fit:]]
         advice.tried, advice.left_out = tuple(tried[:fit]), (*left, *gone)
     if not fit:
         advice.more_time = pilots.needed(found, asking.left, alpha, spent, asked.copies)

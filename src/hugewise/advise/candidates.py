@@ -85,11 +85,14 @@ class SettingCandidate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LeftOutCandidate(msgspec.Struct, frozen=True, kw_only=True):
-    """A setting that is not tried, and why. `needs_root`: root could try it."""
+    """A setting that is not tried, and why. `needs_root`: root could try it; `time`: the `--time` that has room for
+    it.
+    """
 
     name: str
     reason: str
     needs_root: bool = False
+    time: str = ""
 
 
 class NeedsRoot(str):

@@ -106,7 +106,15 @@ def recommended(found: Advice) -> bool:
 
 
 def answer(found: Advice) -> str:
-    """Return one sentence: what to set, the gain with its interval, the price, and how sure."""
+    """Return one sentence: what to set, the gain with its interval, the price, and how sure; or what was not tried."""
+    late = [one for one in found.left_out if one.time]
+    if found.confirmed is None or recommended(found) or not late:
+        return _answer(found)
+    names = ", ".join(f"`{one.name}`" for one in late)
+    return f"{_answer(found)} The time had no room for {names}: --time {late[0].time} has."
+
+
+def _answer(found: Advice) -> str:
     last, margin = found.confirmed, found.question.margin
     if last is None:
         return _unconfirmed(found)

@@ -127,10 +127,12 @@ def _places(ratio: float | None, low: float | None, high: float | None) -> int:
     width = known[1] - known[0] if whole else 2 * abs(beside - known[0])
     if whole and width <= _NO_WIDTH:
         return 2
-    places = decimals(width * 50, most=_MOST_PLACES) if width > _NO_WIDTH else 1
+    return decimals(width * 50, most=_MOST_PLACES) if width > _NO_WIDTH else 1
+
+
+def _of_end(end: float, places: int) -> int:
     # An end just beside "no change" must not be rounded onto it: whether the interval excludes it is the verdict.
-    wanted = [abs(end - 1) * 100 for end in known if end != 1]
-    while places < _MOST_PLACES and any(round(end, places) == 0 for end in wanted):
+    while places < _MOST_PLACES and end != 1 and round(abs(end - 1) * 100, places) == 0:
         places += 1
     return places
 
@@ -154,7 +156,9 @@ def interval(ratio: float | None, low: float | None, high: float | None) -> str:
 
 
 def _end(ratio: float, places: int) -> str:
-    return change(ratio, places=places) if not _WIDE < ratio <= _FAR else f"×{float(f'{ratio:.3g}'):,.0f}"
+    return (
+        change(ratio, places=_of_end(ratio, places)) if not _WIDE < ratio <= _FAR else f"×{float(f'{ratio:.3g}'):,.0f}"
+    )
 
 
 def bound(ratio: float | None, low: float | None, high: float | None) -> str:
@@ -165,7 +169,7 @@ def bound(ratio: float | None, low: float | None, high: float | None) -> str:
         return ""
     if end == 1:
         return "not lower" if above is None else "not higher"
-    size = change(end, places=_places(ratio, below, above), sign=False).lstrip(MINUS)
+    size = _size(end, _places(ratio, below, above))
     limit = "at least" if (end > 1) == (above is None) else "at most"
     return f"{f'{limit} ' if end <= _FAR else ''}{size} {'higher' if end > 1 else 'lower'}"
 
@@ -183,8 +187,8 @@ def room(ratio: float | None, low: float | None, high: float | None) -> str:
     return f"{_sided(below, places)} to {_sided(above, places)}"
 
 
-def _size(ratio: float, places: int) -> str:
-    return change(ratio, places=places, sign=False).lstrip(MINUS)
+def _size(end: float, places: int) -> str:
+    return change(end, places=_of_end(end, places), sign=False).lstrip(MINUS)
 
 
 def _sided(ratio: float, places: int) -> str:
