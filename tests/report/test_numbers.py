@@ -119,7 +119,7 @@ def test_an_interval_that_says_nothing_is_cut_off() -> None:
         (0.67, 1e-36, 0.9, "−33% (at most −10%)", "at least 10% lower", "0.67 (at most 0.90)"),
         (0.7, 1.0, None, "−30% (at least 0%)", "not lower", "0.70 (at least 1.00)"),
         (1.5, 20_000, None, "+50% (>+1,000,000%)", ">1,000,000% higher", "1.50 (>10,000)"),
-        (0.889, None, 0.99996, "−11.1% (at most −0.004%)", "at least 0.004% lower", "0.88900 (at most 0.99996)"),
+        (0.889, None, 0.99996, "−11% (at most −0.004%)", "at least 0.004% lower", "0.88900 (at most 0.99996)"),
         (0.9, 0.9, None, "−10.0% (at least −10.0%)", "at most 10.0% lower", "0.900 (at least 0.900)"),
         (0.9, None, None, "−10.0%", "", "0.900"),
         (0.9, 0.8, 1.1, "−10% (−20% to +10%)", "", "0.90 (0.80 to 1.10)"),
