@@ -334,7 +334,7 @@ def _user(pid: int) -> str:
     if uid is None:
         return ""
     with suppress(OSError, ValueError):
-        login = int(Path(f"/proc/{pid}/loginuid").read_text(encoding="ascii"))
+        login = int(Path(f"/proc/{pid}/loginuid").read_bytes())
     return _name(uid) if login in (None, uid, _NO_LOGIN) else f"{_name(uid)}, by {_name(login)}"
 
 
