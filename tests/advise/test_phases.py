@@ -438,6 +438,21 @@ def test_the_time_decides_how_many_candidates_are_screened(
     assert [fits(seen, 3, left, 0.01, 2) for left in (99, 100, 151, 179, 181, 239, 241)] == [0, 1, 1, 1, 2, 2, 3]
 
 
+def test_the_forecast_is_for_the_time_that_the_screening_leaves(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left: list[float] = []
+    monkeypatch.setattr(phases.Asking, "left", property(lambda _: 100.0))
+    monkeypatch.setattr(pilots, "time_remark", lambda _, seconds, *__: left.append(seconds) or "")
+    monkeypatch.setattr(phases, "_screening_s", lambda *_: 30.0)
+    phases.advise(ASKED, tmp_path)
+    monkeypatch.setattr(phases, "_candidates_that_fit", lambda *_: 1)
+    phases.advise(ASKED, tmp_path)
+    assert left == [70.0, 100.0]
+    budgets = [study.budget.time for study in machine.begun if study.name == "advise-screening"]
+    assert budgets == [30.0]
+
+
 def test_what_the_time_has_no_room_for_is_named_with_the_time_that_has(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
