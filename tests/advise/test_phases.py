@@ -453,6 +453,16 @@ def test_the_forecast_is_for_the_time_that_the_screening_leaves(
     assert budgets == [30.0]
 
 
+@pytest.mark.parametrize(
+    ("unsure", "late", "seconds"), [(None, False, 60.0), (False, False, 60.0), (True, True, 80.0), (None, True, 90.0)]
+)
+def test_a_longer_advice_has_its_screening_too(unsure: bool | None, late: bool, seconds: float) -> None:
+    gone = [LeftOutCandidate(name="always", reason="late", time="8m")] if late else []
+    screen = None if unsure is None else SimpleNamespace(unsure=unsure)
+    advice: Any = SimpleNamespace(screen=screen, left_out=gone)
+    assert phases._with_screening(advice, 60.0) == pytest.approx(seconds)
+
+
 def test_what_the_time_has_no_room_for_is_named_with_the_time_that_has(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

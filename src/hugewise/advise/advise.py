@@ -459,11 +459,16 @@ def _confirm(asking: Asking) -> None:
     if (count := decision.pairs_to_decide(pairs, last.metric, margin=asked.margin, alpha=alpha)) is not None:
         took = [block.seconds for block in run.blocks if block.seconds]
         more = max(count, math.ceil(_LONGER * last.n)) * fmean(took or [0.0])
-        if advice.screen is not None and advice.screen.unsure:  # a screening takes its share of a longer time, too
-            more /= 1 - _SCREENED
-        advice.more_time = pilots.time_option(spent + more)
+        advice.more_time = pilots.time_option(spent + _with_screening(advice, more))
     others = [name for name in ("cpu_s", "wall_s", "user_s") if name != last.metric]
     advice.confirmed = msgspec.structs.replace(advice.confirmed, decisive=decision.decisive(pairs, others, alpha))
+
+
+def _with_screening(advice: Advice, seconds: float) -> float:
+    """Return the seconds of a longer advice of which its confirmation has so many: a screening takes its share."""
+    if advice.screen is not None and advice.screen.unsure:
+        return seconds / (1 - _SCREENED)
+    return seconds / (1 - _MOST_SCREENED) if any(one.time for one in advice.left_out) else seconds
 
 
 def _variables(given: Treatment) -> dict[str, str]:
