@@ -442,8 +442,13 @@ def test_the_forecast_is_for_the_time_that_the_screening_leaves(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left: list[float] = []
+
+    def time_remark(_: object, seconds: float, *__: object) -> str:
+        left.append(seconds)
+        return ""
+
     monkeypatch.setattr(phases.Asking, "left", property(lambda _: 100.0))
-    monkeypatch.setattr(pilots, "time_remark", lambda _, seconds, *__: left.append(seconds) or "")
+    monkeypatch.setattr(pilots, "time_remark", time_remark)
     monkeypatch.setattr(phases, "_screening_s", lambda *_: 30.0)
     phases.advise(ASKED, tmp_path)
     monkeypatch.setattr(phases, "_candidates_that_fit", lambda *_: 1)
