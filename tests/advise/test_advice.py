@@ -342,8 +342,7 @@ def test_a_candidate_is_called_the_best_where_it_is_that_of_several() -> None:
     assert answer(one).startswith("Leave it as it is: `advised` usually makes no difference above 2% (wall_s")
     assert "up to 28% of runs may stall" in answer(one), "1 - .01^(1/14)"
     assert made.screen is not None
-    estimates = {"advised": 0.99, "pool-2m": 0.98, "always": None}
-    made.screen = msgspec.structs.replace(made.screen, estimates=estimates)
+    made.screen = msgspec.structs.replace(made.screen, best="pool-2m")
     said = "Leave it as it is: `advised`, the first candidate that may be as good as `pool-2m`, usually"
     assert answer(made).startswith(said)
 

@@ -472,16 +472,33 @@ def test_what_the_time_has_no_room_for_is_named_with_the_time_that_has(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(phases, "_candidates_that_fit", lambda *_: 1)
+    monkeypatch.setattr(phases, "_time_for_all", lambda *_: "8m")
     machine.levels = dict.fromkeys(("off", "advised"), 0.2)
-    found, _ = phases.advise(ASKED, tmp_path)
+    found, folder = phases.advise(ASKED, tmp_path)
     assert found.confirmed is not None and found.confirmed.verdict == "worse"
-    assert [one.name for one in found.left_out if one.time] == ["advised"]
-    assert found.pilot is not None
-    (late,) = (one for one in found.left_out if one.time)
-    assert answer(found).endswith(f" The time had no room for `advised`: --time {late.time} has.")
+    assert [(one.name, one.time) for one in found.left_out if one.time] == [("advised", "8m")]
+    told = " ".join(ending(found, folder))
+    assert "Not tried for lack of time: `advised`. With all candidates this workload takes 8m." in told
     machine.levels = dict.fromkeys(("off", "advised"), -0.5)
-    found, _ = phases.advise(ASKED, tmp_path)
-    assert "no room" not in answer(found)
+    found, folder = phases.advise(ASKED, tmp_path)
+    assert "lack of time" not in " ".join(ending(found, folder))
+
+
+def test_the_time_for_all_candidates_has_room_for_them() -> None:
+    """Blocks of two runs take 15 s: a longer time has a longer pilot, too."""
+    seen = pilots.ProgramAsIs(
+        runs=2, wall_s=5.0, block_s=15.0, sd=None, coverage={}, memory=0, faults=None, same_output=None
+    )
+    asked = msgspec.structs.replace(ASKED, seconds=180.0, confidence=0.99)
+    time = phases._time_for_all(seen, asked, 6, 16.0)
+    seconds = 60.0 * float(time.removesuffix("m"))
+
+    def fit(given: float) -> int:
+        left = given - (given * questions.PILOT_SHARE + seen.block_s)
+        return phases._candidates_that_fit(seen, 6, left, 0.01, asked.copies)
+
+    assert (fit(180.0) < 6, fit(seconds), fit(seconds / 1.3) < 6) == (True, 6, True)
+    assert not phases._time_for_all(msgspec.structs.replace(seen, block_s=9000.0), asked, 6, 16.0)
 
 
 def test_a_screening_has_a_quarter_of_the_time_and_a_third_for_its_fewest_blocks() -> None:

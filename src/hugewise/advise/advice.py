@@ -42,10 +42,15 @@ FORMAT = 3
 
 
 class Screen(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of a screening. `unsure`: it was over before it was clear. `estimates`: ratio to as-is by candidate, None
-    where there is none. `failed`: arms of which runs failed, with how many. `left_out`: candidates that could not be
-    run here, and why. `runner_up`: the candidate that is measured beside the chosen one; empty where all others were
-    dropped. `measured`: every arm, `as-is` first.
+    """Result of a screening.
+
+    unsure     it was over before it was clear
+    best       the best candidate, where an earlier one that may be as good was chosen
+    estimates  ratio to as-is by candidate, None where there is none
+    failed     arms of which runs failed, with how many
+    left_out   candidates that could not be run here, and why
+    runner_up  the candidate that is measured beside the chosen one; empty where all others were dropped
+    measured   every arm, `as-is` first
     """
 
     folder: str
@@ -55,6 +60,7 @@ class Screen(msgspec.Struct, frozen=True, kw_only=True):
     better: str
     estimates: dict[str, float | None]
     dropped: dict[str, str]
+    best: str = ""
     failed: dict[str, str] = {}
     left_out: dict[str, str] = {}
     runner_up: str = ""

@@ -33,6 +33,7 @@ from hugewise.host.lock import HostLock
 from hugewise.inspection.allocator import BY_CLOCK, allocator_of
 from hugewise.model.pages import PageSizes
 from hugewise.model.policy import Treatment
+from hugewise.model.reason import NotClearlyBeaten
 from hugewise.model.results import CellResult, Results
 from hugewise.plan.cells import resolve
 from hugewise.plan.plan import EVERY
@@ -132,6 +133,7 @@ def ended(folder: RunFolder) -> Results:
 
 
 _ROOM = 4  # times the fewest pairs of a verdict: with less time the chosen one has all of it
+_DAY_S, _STEP = 86_400.0, 1.1
 _LONGER = 1.5  # times the pairs of an undecided answer, at least, are proposed
 _MORE = 1.5  # times as long takes a block of three attempts as one of two
 
@@ -252,6 +254,17 @@ def _fewest_s(found: pilots.ProgramAsIs, candidates: int) -> float:
     return questions.FEWEST_SCREENED * found.block_s * (candidates + 1) / 2
 
 
+def _time_for_all(found: pilots.ProgramAsIs, asked: Question, most: int, spent: float) -> str:
+    """Return the `--time` with which all candidates are screened and a verdict has room; empty where that is a day."""
+    seconds = asked.seconds
+    while seconds < _DAY_S:
+        left = seconds - max(spent, questions.PILOT_SHARE * seconds + found.block_s)
+        if _candidates_that_fit(found, most, left, 1 - asked.confidence, asked.copies) == most:
+            return pilots.time_option(seconds)
+        seconds *= _STEP
+    return ""
+
+
 def _screening_s(found: pilots.ProgramAsIs, candidates: int, left: float) -> float:
     """Return the seconds, of those that are left, in which so many candidates are screened."""
     return left * (_SCREENED if _fewest_s(found, candidates) <= left * _SCREENED else _MOST_SCREENED)
@@ -285,7 +298,7 @@ def _run_pilot(asking: Asking) -> None:
     if fit < len(tried):
         several = f"{fit} candidate{'' if fit == 1 else 's'}: those of the narrowest reach are tried"
         room = f"the time has room for {several}" if fit else "the time has no room for a verdict"
-        time = pilots.time_option(spent + _fewest_s(found, len(tried)) / _MOST_SCREENED) if fit else ""
+        time = _time_for_all(found, asked, len(tried), spent) if fit else ""
         gone = [LeftOutCandidate(name=one.name, reason=room, time=time) for one in tried[fit:]]
         advice.tried, advice.left_out = tuple(tried[:fit]), (*left, *gone)
     if not fit:
@@ -372,7 +385,7 @@ def _screen(asking: Asking) -> None:
     advice.arrived = "screening"
     assert advice.pilot is not None
     seconds = _screening_s(advice.pilot, len(advice.tried), asking.left)
-    declared = advice.pilot.declared(seconds * 2 / (len(advice.tried) + 1))
+    declared = advice.pilot.declared(seconds)  # as if two arms were left
     study = questions.screening(advice.question, advice.tried, _pool(advice), seconds, declared)
     asking.say(f"screening: {len(advice.tried)} candidates, at most {seconds:.0f} s")
     folder = asking.run(study, "screening")
@@ -397,6 +410,7 @@ def _screened(folder: RunFolder, found: Results) -> Screen:
         chosen=chosen.arm,
         unsure=chosen.unsure,
         reason=in_words(chosen.reason),
+        best=chosen.reason.best if isinstance(chosen.reason, NotClearlyBeaten) else "",
         better=cell.metric.better,
         estimates=ratios_to_as_is(cell),
         failed=decision.failures(cell),

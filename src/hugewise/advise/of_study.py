@@ -286,6 +286,8 @@ def ending(found: StudyAdvice, folder: Path, *, files: bool = False) -> tuple[st
     notes = [
         f"{one.cell}: {f'no advice: {one.why}' if one.why else 'not begun'}" for one in found.cells if one not in cells
     ]
+    late = [(one.cell, text.not_tried(one.advice)) for one in cells if one.advice is not None]
+    notes += [f"{cell}: {said}" for cell, said in late if said]
     notes += together(found)
     where = [f"Advice: {folder} (all in {text.DETAILS} of each cell)"]
     done = sum(one.over and not one.why for one in found.cells)

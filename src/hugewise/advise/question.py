@@ -28,7 +28,8 @@ SCREENED = 0.9
 _WORTH = 0.05  # gain for which a setting is worth its trouble
 
 _PILOT_BLOCKS = 3
-_PILOT_SHARE = 1 / 8  # of the time, at most, but for the first block
+PILOT_SHARE = 1 / 8
+"""Share of the time that the pilot has at most, but for the first block."""
 FEWEST_SCREENED = 4
 """Blocks of a screening, at least: its choice of the narrowest candidate takes a standard error."""
 LEAST_S = 10.0
@@ -143,7 +144,7 @@ def pilot_study(asked: Question) -> Study:
         told = f"--time {format_duration(asked.seconds)}: nothing can be found in less than {LEAST_S:g} s"
         raise UserError(told, hint="leave it out for 10 minutes")
     again = {"name": AGAIN, "from": AS_IS, "environment": {"HUGEWISE_AGAIN": "1"}}
-    budget = {"blocks": _PILOT_BLOCKS, "time": f"{max(1.0, asked.seconds * _PILOT_SHARE):.0f}s"}
+    budget = {"blocks": _PILOT_BLOCKS, "time": f"{max(1.0, asked.seconds * PILOT_SHARE):.0f}s"}
     once: dict[str, Any] = {"attempt": {"retries": 0}} if asked.of_service else {}  # an error is reported at once
     # The confidence has no part in it; it is here so that one that cannot be is told at once.
     return _study("advise-pilot", asked, [AS_IS, again], budget, method="fixed-n", confidence=asked.confidence, **once)

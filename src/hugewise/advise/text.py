@@ -105,16 +105,17 @@ def recommended(found: Advice) -> bool:
     return last is not None and last.verdict == "better" and not last.fails
 
 
+def not_tried(found: Advice) -> str:
+    """Return a sentence on the candidates that the time had no room for; empty where one is set, or none was late."""
+    names = ", ".join(f"`{one.name}`" for one in found.left_out if one.time)
+    if found.confirmed is None or recommended(found) or not names:
+        return ""
+    (time,) = {one.time for one in found.left_out if one.time}
+    return f"Not tried for lack of time: {names}. With all candidates this workload takes {time}."
+
+
 def answer(found: Advice) -> str:
-    """Return one sentence: what to set, the gain with its interval, the price, and how sure; or what was not tried."""
-    late = [one for one in found.left_out if one.time]
-    if found.confirmed is None or recommended(found) or not late:
-        return _answer(found)
-    names = ", ".join(f"`{one.name}`" for one in late)
-    return f"{_answer(found)} The time had no room for {names}: --time {late[0].time} has."
-
-
-def _answer(found: Advice) -> str:
+    """Return one sentence: what to set, the gain with its interval, the price, and how sure."""
     last, margin = found.confirmed, found.question.margin
     if last is None:
         return _unconfirmed(found)
@@ -189,10 +190,9 @@ def _other_gains(found: Advice, last: Confirmed) -> Iterator[float]:
 def _as_best(found: Advice, name: str) -> str:
     if len(found.tried) == 1 or found.screen is None:
         return f"`{name}`"
-    first = decision.runner_up(found.screen.estimates, found.screen.better, "")
-    if first in ("", name):
+    if not found.screen.best:
         return f"the best that was found, `{name}`,"
-    return f"`{name}`, the first candidate that may be as good as `{first}`,"
+    return f"`{name}`, the first candidate that may be as good as `{found.screen.best}`,"
 
 
 def _named(found: Advice, chosen: SettingCandidate) -> str:
@@ -406,7 +406,13 @@ def ending(found: Advice, folder: Path, reports: Sequence[Path] = (), *, files: 
     remarks = [*_what_is_known(found, rows), *notes(found, short=True), *causes(found)[:1], *delivered(found)]
     if found.confirmed is not None and found.confirmed.decisive:
         remarks.insert(0, f"{found.confirmed.decisive}.")
-    return fitted([answer(found)], shown, remarks, where(found, folder, reports, files=files), files=files)
+    return fitted(
+        [one for one in (answer(found), not_tried(found)) if one],
+        shown,
+        remarks,
+        where(found, folder, reports, files=files),
+        files=files,
+    )
 
 
 def _next(found: Advice, folder: Path) -> Iterator[str]:

@@ -141,7 +141,11 @@ def point(ratio: float | None, low: float | None, high: float | None) -> str:
     """Return the change of an estimate to the digits of its interval: `-25.2%`, or the failures in place of a ratio."""
     if ratio is not None and ratio in {0.0, math.inf}:
         return "no finite ratio, as failures outweigh"
-    return change(ratio, places=_places(ratio, *ends(low, high)))
+    below, above = ends(low, high)
+    places = _places(ratio, below, above)
+    if ratio is not None and ((below or 0.0) > 1 or (above or math.inf) < 1):  # what differs is not shown as "0%"
+        places = _of_end(ratio, places)
+    return change(ratio, places=places)
 
 
 def interval(ratio: float | None, low: float | None, high: float | None) -> str:
