@@ -19,7 +19,7 @@ from hugewise.report.summary import pair_deviation, summary
 from hugewise.report.write import report
 from hugewise.stats import power
 from hugewise.store.folder import RunFolder
-from hugewise.store.records import Closed
+from hugewise.store.records import Closed, Noted
 from tests.analysis.test_forecast import normal, the_study, write_run
 from tests.build import known
 from tests.build.results import EARLIER, HOSTILE, LATENCY, attempt, example, plain
@@ -229,6 +229,14 @@ def ended(results: Path, pairs: int, **changes: object) -> Results:
     run = RunFolder(write_run(results, study, normal(0.02, pairs)))
     run.append(Closed(t=1e4, state="time is up", seed=bytes(16).hex()))
     return replace(analysis.analyze(run.path), command=("hugewise", "run", "mine"))
+
+
+def test_an_early_end_is_told_after_all_that_disturbed_the_run(tmp_path: Path) -> None:
+    assert "before its time" not in " ".join(ended(tmp_path / "late", 9).disturbances)
+    run = RunFolder(write_run(tmp_path, the_study(), normal(0.02, 9)))
+    run.append(Noted(t=9e3, text="a cell is given up"))
+    run.append(Closed(t=1e4, state="finished", seed=bytes(16).hex(), early="ended 52.0 s before its time"))
+    assert analysis.analyze(run.path).disturbances == ("a cell is given up", "ended 52.0 s before its time")
 
 
 def test_what_a_verdict_takes_is_a_note_of_the_report(tmp_path: Path) -> None:
