@@ -15,8 +15,7 @@ import pytest
 from hugewise import unprivileged
 from hugewise.errors import HugewiseError, StorageError, UserError
 from tests.requirements import need_program, need_root
-
-_PATIENCE_S = 120.0
+from tests.wait import has_ended, until
 
 
 def facts(text: str, sign: str) -> dict[str, str]:
@@ -77,19 +76,7 @@ def test_a_program_that_does_not_come_to_an_end_is_ended(argv: list[str], named:
 
 def test_what_a_program_leaves_running_is_not_waited_for_and_does_not_stay() -> None:
     said = unprivileged.run(["sh", "-c", "sleep 1000 & echo $!"]).stdout
-    assert is_gone(int(said))
-
-
-def is_gone(pid: int) -> bool:
-    end = time.monotonic() + _PATIENCE_S
-    while time.monotonic() < end:
-        try:
-            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-                return True
-        except OSError:
-            return True
-        time.sleep(0.01)
-    return False
+    until(lambda: has_ended(int(said)), "it has ended")
 
 
 _DAEMON = "setsid sh -c 'echo $$ > {0}; exec >/dev/null 2>&1 </dev/null; sleep 1000' & until test -s {0}; do :; done"
@@ -100,7 +87,7 @@ def test_what_leaves_its_session_does_not_outlive_a_program(handed: Path) -> Non
     need_root()
     children = [subprocess.Popen(["sleep", "1000"], user="nobody")]
     unprivileged.run(["sh", "-c", _DAEMON.format(handed / "pid")])
-    assert not Path(f"/proc/{(handed / 'pid').read_text().strip()}").exists()
+    assert has_ended(int((handed / "pid").read_text()))
     for each in children:  # of this process, and none of the program's
         assert each.poll() is None
         each.kill()
@@ -120,7 +107,7 @@ def test_what_leaves_its_session_does_not_outlive_work(handed: Path, ends: str) 
         unprivileged.call(work)
     except HugewiseError:
         assert ends == "killed"
-    assert not Path(f"/proc/{(handed / 'pid').read_text().strip()}").exists()
+    assert has_ended(int((handed / "pid").read_text()))
 
 
 def test_work_that_does_not_come_to_an_end_is_ended(handed: Path) -> None:
@@ -136,7 +123,8 @@ def test_work_that_does_not_come_to_an_end_is_ended(handed: Path) -> None:
             unprivileged.call(work, timeout=seconds)
         if (handed / "pid").exists() and (handed / "pid").read_text():
             break  # else it was ended before it had begun
-    assert is_gone(int((handed / "pid").read_text()))
+    pid = int((handed / "pid").read_text())
+    until(lambda: has_ended(pid), "it has ended")
 
 
 def test_work_is_done_by_the_account_and_leaves_files_of_its_own(handed: Path) -> None:
@@ -233,15 +221,13 @@ def test_work_and_its_programs_do_not_outlive_a_root_that_is_killed(handed: Path
         unprivileged.call(work)
     """
     with subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)]) as running:
-        end = time.monotonic() + _PATIENCE_S
-        while not (handed / "program").exists() or not (handed / "program").read_text().endswith("\n"):
-            assert time.monotonic() < end
-            time.sleep(0.01)
+        program = handed / "program"
+        until(lambda: program.exists() and program.read_text().endswith("\n"), "the program runs")
         pids = [int((handed / name).read_text()) for name in ("pid", "program")]
-        assert all(Path(f"/proc/{pid}").exists() for pid in pids)
+        assert not any(map(has_ended, pids))
         running.send_signal(signal.SIGKILL)
         running.wait()
-        assert [is_gone(pid) for pid in pids] == [True, True]
+        until(lambda: all(map(has_ended, pids)), "they have ended")
 
 
 def test_the_last_line_of_a_program_is_not_long_in_an_error() -> None:

@@ -2,9 +2,12 @@
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
-__all__ = ["until"]
+from hugewise import processes
+
+__all__ = ["has_ended", "until"]
 
 _T = TypeVar("_T")
 
@@ -23,3 +26,9 @@ def until(
             return value
         assert not late, f"not within {seconds:g} s: {what}; last seen: {seen() if seen else value!r}"
         time.sleep(0.01)
+
+
+def has_ended(pid: int) -> bool:
+    """Whether the process has ended: it is gone, or a zombie. Init reaps an orphan when it likes."""
+    stat = processes.stat(Path(f"/proc/{pid}"))
+    return stat is None or stat.has_ended

@@ -26,7 +26,7 @@ from hugewise.model.policy import Treatment
 from hugewise.model.procedure import Part, Places, Quota, RoleUse, Server, Step, Window, Write, counted
 from hugewise.reading import UnreadableError
 from tests.requirements import need
-from tests.wait import until
+from tests.wait import has_ended, until
 
 PYTHON = "/usr/bin/python3"
 SERVER = """
@@ -76,18 +76,14 @@ def server(*words: str, patience: float = 60.0) -> Server:
     return Server(name="server", argv=(PYTHON, "-c", SERVER, *words), ready=ready, named="shared", patience=patience)
 
 
-def alive(pid: int) -> bool:
-    return Path(f"/proc/{pid}").exists()
-
-
 def test_a_server_is_asked_until_it_answers_and_is_gone_when_it_was_stopped(runner: ProcedureRunner) -> None:
     runner.start(server())
     pid = runner.running[0][1].pid
-    assert alive(pid)
+    assert not has_ended(pid)
     runner.do(Step(name="again", argv=(PYTHON, "-c", ASK)))
     runner.check()
     runner.stop()
-    assert not alive(pid)
+    assert has_ended(pid)
     assert "said by the server yes" in runner.text("server", "stdout")
     if runner.account is not None:
         assert Path(runner.places.run, "socket").stat().st_uid == runner.account.pw_uid
@@ -105,7 +101,7 @@ def test_a_server_that_does_not_stop_is_killed_and_named(runner: ProcedureRunner
     pid = runner.running[0][1].pid
     with pytest.raises(ProcedureError, match=r"server did not stop within 0.3 s: said by the server"):
         runner.stop()
-    assert not alive(pid)
+    assert has_ended(pid)
 
 
 def test_what_servers_left_in_their_group_is_killed_when_they_were_stopped(runner: ProcedureRunner) -> None:
@@ -357,7 +353,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
     pid = int(done.stdout)
-    until(lambda: not alive(pid), "the server has ended")
+    until(lambda: has_ended(pid), "the server has ended")
 
 
 def test_outputs_are_read_and_links_are_not_followed(runner: ProcedureRunner) -> None:

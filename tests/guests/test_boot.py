@@ -6,7 +6,6 @@ import re
 import signal
 import socket
 import subprocess
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from tests.build.guests import MIB, guest, kernel
 from tests.guests.conftest import Bootable
 from tests.guests.runs import FAULT
 from tests.requirements import need, need_program
+from tests.wait import has_ended, until
 
 BASE = Backing(pages="base")
 _PATIENCE_S = 60.0
@@ -39,18 +39,6 @@ def qemu_of(hosting: Hosting) -> int:
     """The process that the launcher said it started."""
     lines = (hosting.outputs / "qemu.jsonl").read_bytes().splitlines(keepends=True)
     return next(event.pid for event in probe.decode(lines) if isinstance(event, probe.Start))
-
-
-def is_gone(pid: int) -> bool:
-    """Whether a process is gone, or a zombie that nobody has reaped yet, within the patience."""
-    end = time.monotonic() + _PATIENCE_S
-    while time.monotonic() < end:
-        with suppress(ProcessLookupError, FileNotFoundError):
-            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
-                time.sleep(0.02)
-                continue
-        return True
-    return False
 
 
 def test_a_guest_comes_up_as_its_account_with_its_backing_and_goes(x86: Bootable, hosting: Hosting) -> None:
@@ -70,7 +58,7 @@ def test_a_guest_comes_up_as_its_account_with_its_backing_and_goes(x86: Bootable
         assert not {"agent", "qmp"} & {path.name for path in hosting.run.iterdir()}
         assert booted.stop()
         assert booted.ended()
-    assert is_gone(booted.pid)
+    until(lambda: has_ended(booted.pid), "QEMU has ended")
     assert list(hosting.run.iterdir()) == []
     argv = msgspec.json.decode((hosting.outputs / "guest-argv.json").read_bytes())
     assert argv[0] == x86.program
@@ -121,7 +109,7 @@ def test_a_guest_that_panics_before_it_says_hello(x86: Bootable, hosting: Hostin
     with pytest.raises(MachineError, match="the guest ended before it said hello") as raised:
         x86.boot(hosting, backing=BASE, append=("rdinit=/nothing",))
     assert "Kernel panic - not syncing" in raised.value.message
-    assert is_gone(qemu_of(hosting))
+    until(lambda: has_ended(qemu_of(hosting)), "QEMU has ended")
 
 
 @pytest.mark.soak
@@ -129,7 +117,7 @@ def test_a_guest_without_room_to_boot(x86: Bootable, hosting: Hosting) -> None:
     with pytest.raises(MachineError, match="the guest ended before it said hello") as raised:
         x86.boot(hosting, backing=BASE, memory=32 * MIB)
     assert "too little memory" in known(raised.value.hint)
-    assert is_gone(qemu_of(hosting))
+    until(lambda: has_ended(qemu_of(hosting)), "QEMU has ended")
 
 
 FATAL = "Kernel panic - not syncing: Fatal exception in interrupt"
@@ -193,7 +181,7 @@ def test_a_qemu_that_is_killed_beneath_its_guest_says_so(x86: Bootable, hosting:
 def test_a_guest_that_says_nothing_is_ended(x86: Bootable, hosting: Hosting) -> None:
     with pytest.raises(MachineError, match="did not"):
         x86.boot(hosting, timeout=0.3, backing=BASE)
-    assert is_gone(qemu_of(hosting))
+    until(lambda: has_ended(qemu_of(hosting)), "QEMU has ended")
     assert list(hosting.run.iterdir()) == []
 
 

@@ -19,8 +19,7 @@ from hugewise.errors import StorageError, UserError
 from hugewise.guests import cache
 from hugewise.guests.cache import open_sandbox
 from tests.requirements import need_root
-from tests.test_unprivileged import is_gone
-from tests.wait import until
+from tests.wait import has_ended, until
 
 
 @pytest.fixture
@@ -351,7 +350,7 @@ def test_what_a_killed_process_left_the_next_one_removes_and_a_living_ones_stays
             assert left.exists()  # its holder lives
         running.send_signal(signal.SIGKILL)
         running.wait()
-        assert is_gone(pid), "its helper goes with it"
+        until(lambda: has_ended(pid), "its helper has ended with it")
     with open_sandbox() as sandbox:
         assert not left.exists()
         assert sandbox.path.parent == left.parent

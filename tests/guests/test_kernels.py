@@ -29,7 +29,7 @@ from hugewise.study.guest import KernelUse
 from hugewise.unprivileged import Finished
 from tests.build import known
 from tests.requirements import need, need_program, need_root
-from tests.wait import until
+from tests.wait import has_ended, until
 
 
 @pytest.fixture(autouse=True)
@@ -658,15 +658,7 @@ def test_an_interrupted_build_leaves_no_process_and_no_folder(
     assert not [path for path in cached.iterdir() if path.is_dir()]
     (log,) = cached.glob("*.log")
     found = known(re.search(r"sleeper (\d+)", log.read_text()))
-    until(lambda: ended(int(found[1])), "the compiler has ended")
-
-
-def ended(pid: int) -> bool:
-    """Whether the process has ended; nobody may have waited for it yet."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
-    except (FileNotFoundError, ProcessLookupError):
-        return True
+    until(lambda: has_ended(int(found[1])), "the compiler has ended")
 
 
 def test_a_package_without_a_source_of_linux_is_refused(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from tests.build.kvm import debugfs
 from tests.build.studies import KnobFiles
 from tests.guests.standing import qemu
 from tests.requirements import need, need_now
-from tests.wait import until
+from tests.wait import has_ended, until
 
 MIB, GIB = 1 << 20, 1 << 30
 HOST = LocalHost()
@@ -240,6 +240,6 @@ def test_one_that_ends_is_told() -> None:
     with qemu() as pid:
         guest = running.running(str(pid), HOST)
         assert guest is not None
-    until(lambda: not Path(f"/proc/{pid}").exists(), "QEMU is gone")
+    until(lambda: has_ended(pid), "QEMU has ended")
     with pytest.raises(UserError, match=f"process {pid} .*: No such file|it has ended"):
         running.verify(guest, HOST, None)

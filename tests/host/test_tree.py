@@ -14,7 +14,7 @@ from hugewise import processes
 from hugewise.errors import HugewiseError
 from hugewise.host import cgroup
 from hugewise.host.cgroup import Freezer
-from tests.wait import until
+from tests.wait import has_ended, until
 
 BUSY = "while :; do :; done"
 FORKING = "while :; do /bin/true; done & while :; do (:); done"
@@ -24,11 +24,6 @@ FORKING = "while :; do /bin/true; done & while :; do (:); done"
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a busy machine is slow to stop is not given up."""
     monkeypatch.setattr(Freezer.__init__, "__defaults__", (60.0,))
-
-
-def gone(pid: int) -> bool:
-    stat = processes.stat(Path(f"/proc/{pid}"))
-    return stat is None or stat.has_ended
 
 
 def test_the_processes_below_a_launcher_stop_and_go_on_without_a_group_and_it_does_not() -> None:
@@ -101,7 +96,7 @@ def test_the_launcher_ends_what_is_frozen_without_a_group_when_hugewise_is_kille
             stopped = list(map(cgroup._is_stopped, below))
             assert len(below) >= 4 and stopped == [False, False] + [True] * (len(below) - 2)
             os.kill(begun.pid if killed == "hugewise" else guardian, signal.SIGKILL)
-            until(lambda: all(map(gone, below)), "they are gone")
+            until(lambda: all(map(has_ended, below)), "they are gone")
         finally:
             begun.kill()
             for pid in below:

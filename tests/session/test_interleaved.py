@@ -43,7 +43,7 @@ from tests.requirements import need, need_program
 from tests.servers.test_build import archive
 from tests.servers.trying import need_pages
 from tests.state import run_folders
-from tests.wait import until
+from tests.wait import has_ended, until
 
 pytestmark = pytest.mark.usefixtures("unchanged")
 
@@ -617,7 +617,7 @@ def in_turns(results: Path, asked: Mapping[str, Any]) -> Iterator[subprocess.Pop
         HELD.unlink()
         begun.kill()
         begun.wait()
-    assert [pid for pid in pids if Path(f"/proc/{pid}").exists()] == []
+    until(lambda: all(map(has_ended, pids)), "its processes have ended")
     assert not {path for path in left_over() if path.name == f"hugewise-{begun.pid}"}
     (folder,) = {*results.glob("s/*")} - before
     resumed = hugewise.resume(folder)
