@@ -462,9 +462,8 @@ def test_the_forecast_is_for_the_time_that_the_screening_leaves(
     ("unsure", "late", "seconds"), [(None, False, 60.0), (False, False, 60.0), (True, True, 80.0), (None, True, 90.0)]
 )
 def test_a_longer_advice_has_its_screening_too(unsure: bool | None, late: bool, seconds: float) -> None:
-    gone = [LeftOutCandidate(name="always", reason="late", time="8m")] if late else []
     screen = None if unsure is None else SimpleNamespace(unsure=unsure)
-    advice: Any = SimpleNamespace(screen=screen, left_out=gone)
+    advice: Any = SimpleNamespace(screen=screen, time_for_all="8m" if late else "")
     assert phases._with_screening(advice, 60.0) == pytest.approx(seconds)
 
 
@@ -476,7 +475,7 @@ def test_what_the_time_has_no_room_for_is_named_with_the_time_that_has(
     machine.levels = dict.fromkeys(("off", "advised"), 0.2)
     found, folder = phases.advise(ASKED, tmp_path)
     assert found.confirmed is not None and found.confirmed.verdict == "worse"
-    assert [(one.name, one.time) for one in found.left_out if one.time] == [("advised", "8m")]
+    assert [one.name for one in found.left_out if one.late] == ["advised"]
     told = " ".join(ending(found, folder))
     assert "Not tried for lack of time: `advised`. With all candidates this workload takes 8m." in told
     machine.levels = dict.fromkeys(("off", "advised"), -0.5)

@@ -145,5 +145,11 @@ def test_of_many_cells_there_is_a_row_for_each_that_has_room() -> None:
     assert lines[1].split() == ["cell", "answer", "change", "(interval)"]
     assert lines[2].split()[:4] == ["redis", "clients=0", "set", "advised"]
     assert re.fullmatch(r"\(\d+ more rows of this table left out\)", lines[-2])
+    late = LeftOutCandidate(name="always", reason="no room", late=True)
+    cells[0].advice = told = measured(left_out=(late,), time_for_all="8m")
+    assert told.confirmed is not None
+    told.confirmed = msgspec.structs.replace(told.confirmed, verdict="undecided")
     few = of_study.ending(msgspec.structs.replace(found, cells=[*cells[:3], *cells[20:]]), FOLDER)
+    named = [line for line in few if "`always`" in line]
+    assert len(named) == 1 and named[0].startswith("redis clients=0: Not tried for lack of time: `always`."), few
     assert rows(few) <= 15 and "other: no advice: it ended with status 1" in "\n".join(few) and "last: not begun" in few

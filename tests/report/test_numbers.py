@@ -130,6 +130,7 @@ def test_an_interval_that_says_nothing_is_cut_off() -> None:
         (0.67, 0.004, 500, "−33% (−99.6% to ×500)", "", "0.67 (0.00 to 500.00)"),
         # An end just beside no change is not rounded onto it; an interval may have no width.
         (0.889, 0.828, 0.99963, "−11.1% (−17.2% to −0.04%)", "", "0.8890 (0.8280 to 0.9996)"),
+        (0.996, 0.9, 0.9999, "−0.4% (−10.0% to −0.01%)", "", "0.9960 (0.9000 to 0.9999)"),
         (0.889, 0.828, 1.0, "−11.1% (−17.2% to 0.0%)", "", "0.889 (0.828 to 1.000)"),
         (1 / 16, 1 / 16, 1 / 16, "−93.75% (−93.75% to −93.75%)", "", "0.0625"),
         (0.0, None, None, "no finite ratio, as failures outweigh", "", "0"),

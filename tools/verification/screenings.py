@@ -98,21 +98,19 @@ def together(case: ScreeningCase, seed: int, streams: int) -> Sequence[CheckResu
             selected += verdict(again, CLAIMED, len(again)) != 0
     what = f"{case.arms} arms, {case.noise}, " + (f"one better by {case.gain:g} margins" if case.gain else "all alike")
     told = f"of {streams}, median block {np.median(lengths):g}"
+    most = limit(DROPPED if case.gain else CLAIMED, streams)
     if case.gain == _CLEAR:
-        most = limit(DROPPED, streams)
         return [
             CheckResult("screening", f"{what}: another goes on, sure or not", f"{wrong} {told}", f"<= {most:.3f}",
                         wrong / streams <= most),
         ]  # fmt: skip
     if case.gain:
-        most = limit(DROPPED, streams)
         return [
             CheckResult("screening", f"{what}: it is surely passed over", f"{wrong} {told}", f"<= {most:.3f}",
                         wrong / streams <= most),
             CheckResult("control", f"{what}: the best after {_EARLY} blocks is another", f"{hasty} of {streams}",
                         f"> {most:.3f}", hasty / streams > most),
         ]  # fmt: skip
-    most = limit(CLAIMED, streams)
     found = [
         CheckResult("screening", f"{what}: the best of them is confirmed as different", f"{claimed} {told}",
                     f"<= {most:.3f}", claimed / streams <= most),

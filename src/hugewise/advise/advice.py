@@ -151,6 +151,8 @@ class Advice(msgspec.Struct, kw_only=True):
     """Time that decides an undecided answer, as the option --time takes it; empty where that is not known."""
     tried: tuple[SettingCandidate, ...] = ()
     left_out: tuple[LeftOutCandidate, ...] = ()
+    time_for_all: str = ""
+    """Time that has room for the late candidates, as the option --time takes it; empty where there are none."""
     screening_folder: str = ""
     screen: Screen | None = None
     chosen: str = ""

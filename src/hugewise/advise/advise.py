@@ -165,7 +165,7 @@ def runner_up_of(advice: Advice, pilot: ProgramAsIs, seconds: float) -> str:
 POOL_ROOM = 1.1
 """The size of a pool or a heap, as a multiple of the memory that the pilot saw: a heap grows in steps."""
 
-_SCREENED, _MOST_SCREENED = 1 / 4, 1 / 3  # share of the time; where the fewest blocks take longer, at most
+_SCREENING_SHARE, _MOST_SHARE = 1 / 4, 1 / 3  # of the time; where the fewest blocks take longer, at most
 
 
 def advise(
@@ -242,9 +242,9 @@ def _candidates_that_fit(found: pilots.ProgramAsIs, most: int, seconds: float, a
     """Return how many candidates, of `most`, can be screened by a few blocks so that the time left has room for a
     verdict; 1: the time has room for a verdict without a screening; 0: for none.
     """
-    if not pilots.needed(found, seconds * (1 - _MOST_SCREENED), alpha, 0.0, copies):
+    if not pilots.needed(found, seconds * (1 - _MOST_SHARE), alpha, 0.0, copies):
         for count in range(most, 1, -1):
-            if _fewest_s(found, count) <= seconds * _MOST_SCREENED:
+            if _fewest_s(found, count) <= seconds * _MOST_SHARE:
                 return count
     return 0 if pilots.needed(found, seconds, alpha, 0.0, copies) else 1
 
@@ -267,7 +267,7 @@ def _time_for_all(found: pilots.ProgramAsIs, asked: Question, most: int, spent: 
 
 def _screening_s(found: pilots.ProgramAsIs, candidates: int, left: float) -> float:
     """Return the seconds, of those that are left, in which so many candidates are screened."""
-    return left * (_SCREENED if _fewest_s(found, candidates) <= left * _SCREENED else _MOST_SCREENED)
+    return left * (_SCREENING_SHARE if _fewest_s(found, candidates) <= left * _SCREENING_SHARE else _MOST_SHARE)
 
 
 def _run_pilot(asking: Asking) -> None:
@@ -298,8 +298,9 @@ def _run_pilot(asking: Asking) -> None:
     if fit < len(tried):
         several = f"{fit} candidate{'' if fit == 1 else 's'}: those of the narrowest reach are tried"
         room = f"the time has room for {several}" if fit else "the time has no room for a verdict"
-        time = _time_for_all(found, asked, len(tried), spent) if fit else ""
-        gone = [LeftOutCandidate(name=one.name, reason=room, time=time) for one in tried[fit:]]
+        advice.time_for_all = _time_for_all(found, asked, len(tried), spent) if fit else ""
+        late = bool(advice.time_for_all)
+        gone = [LeftOutCandidate(name=one.name, reason=room, late=late) for one in tried[fit:]]
         advice.tried, advice.left_out = tuple(tried[:fit]), (*left, *gone)
     if not fit:
         advice.more_time = pilots.needed(found, asking.left, alpha, spent, asked.copies)
@@ -481,8 +482,8 @@ def _confirm(asking: Asking) -> None:
 def _with_screening(advice: Advice, seconds: float) -> float:
     """Return the seconds of a longer advice of which its confirmation has so many: a screening takes its share."""
     if advice.screen is not None and advice.screen.unsure:
-        return seconds / (1 - _SCREENED)
-    return seconds / (1 - _MOST_SCREENED) if any(one.time for one in advice.left_out) else seconds
+        return seconds / (1 - _SCREENING_SHARE)
+    return seconds / (1 - _MOST_SHARE) if advice.time_for_all else seconds
 
 
 def _variables(given: Treatment) -> dict[str, str]:

@@ -85,14 +85,12 @@ class SettingCandidate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LeftOutCandidate(msgspec.Struct, frozen=True, kw_only=True):
-    """A setting that is not tried, and why. `needs_root`: root could try it; `time`: the `--time` that has room for
-    it.
-    """
+    """A setting that is not tried, and why. `needs_root`: root could try it; `late`: a longer time has room for it."""
 
     name: str
     reason: str
     needs_root: bool = False
-    time: str = ""
+    late: bool = False
 
 
 class NeedsRoot(str):

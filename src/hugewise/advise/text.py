@@ -107,11 +107,10 @@ def recommended(found: Advice) -> bool:
 
 def not_tried(found: Advice) -> str:
     """Return a sentence on the candidates that the time had no room for; empty where one is set, or none was late."""
-    names = ", ".join(f"`{one.name}`" for one in found.left_out if one.time)
+    names = ", ".join(f"`{one.name}`" for one in found.left_out if one.late)
     if found.confirmed is None or recommended(found) or not names:
         return ""
-    (time,) = {one.time for one in found.left_out if one.time}
-    return f"Not tried for lack of time: {names}. With all candidates this workload takes {time}."
+    return f"Not tried for lack of time: {names}. With all candidates this workload takes {found.time_for_all}."
 
 
 def answer(found: Advice) -> str:

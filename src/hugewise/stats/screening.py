@@ -108,10 +108,10 @@ class Screening:
         first = contrasts[0]
         self.arms = [first.baseline, *(contrast.arm for contrast in contrasts)]
         self.planned = planned
-        each = 2 * alpha / (len(self.arms) - 1)
+        self._alpha = 2 * alpha / (len(self.arms) - 1)  # of both sides of a test
         self._margin, edge = margin, round(math.log1p(margin), 9)
         self._duels = {
-            (arm, other): _Duel(msgspec.structs.replace(first, arm=arm, baseline=other), each, planned, edge)
+            (arm, other): _Duel(msgspec.structs.replace(first, arm=arm, baseline=other), self._alpha, planned, edge)
             for other, arm in combinations(self.arms, 2)
         }
         self.dropped: dict[str, Reason] = {}
@@ -134,22 +134,20 @@ class Screening:
         self.ended = self._over()
 
     def chosen(self) -> Chosen:
-        """Return the choice so far: unsure, as long as no arm is in front."""
+        """Return the choice so far: unsure where no arm is in front, or an arm before the best one may be as good."""
         if self._void is not None:
             return Chosen(self.arms[0], True, NothingChosen(self._void))
         left = [arm for arm in self.arms if arm not in self.dropped]
         front = next(self._in_front(), None)
         best = min(left, key=lambda arm: self._level(arm, left[0])) if front is None else front
         for arm in left[1 : left.index(best)]:
-            if self._alike(best, arm):
+            if self._alike(best, arm) and (self._gains(arm) or not self._gains(best)):
                 return Chosen(arm, True, NotClearlyBeaten(best))
         return Chosen(best, True, BestEstimate()) if front is None else Chosen(front, False, InFront(self._margin))
 
     def _alike(self, best: str, arm: str) -> bool:
         ahead = self._ahead(best, arm)
-        if not all(map(math.isfinite, ahead)) or _mean_within(ahead)[0] > self._edge(best):
-            return False
-        return self._gains(arm) or not self._gains(best)
+        return all(map(math.isfinite, ahead)) and _mean_within(ahead)[0] <= self._edge(best)
 
     def _gains(self, arm: str) -> bool:
         """Return whether the arm is better than the baseline by a standard error, where the baseline did not fail."""
@@ -158,14 +156,17 @@ class Screening:
 
     def _ahead(self, arm: str, other: str) -> list[float]:
         """Return by how much `arm` was better than `other`, a log-ratio for each of their pairs."""
-        if (arm, other) in self._duels:
-            return [-one for one in self._duels[arm, other].differences]
-        return self._duels[other, arm].differences
+        duel, straight = self._duel(arm, other)
+        return [-one for one in duel.differences] if straight else duel.differences
+
+    def _duel(self, arm: str, other: str) -> tuple[_Duel, bool]:
+        """Return the duel of two arms, and whether its differences are those of `arm` over `other`."""
+        straight = (arm, other) in self._duels
+        return self._duels[(arm, other) if straight else (other, arm)], straight
 
     def _ahead_within(self, arm: str, other: str) -> tuple[float, float]:
         """Return the interval of the test for how much better `arm` is than `other`; unbounded without pairs."""
-        straight = (arm, other) in self._duels
-        duel = self._duels[(arm, other) if straight else (other, arm)]
+        duel, straight = self._duel(arm, other)
         low, high = duel.tests.interval() if duel.differences else (-math.inf, math.inf)
         return (-high, -low) if straight else (low, high)
 
@@ -191,14 +192,14 @@ class Screening:
         pairs = len(self._ahead(other, front))
         low, high = self._ahead_within(other, front)
         if math.isinf(low) or math.isinf(high):
-            least = least_pairs(self._duels[self.arms[1], self.arms[0]].tests.test.alpha, self.planned)
+            least = least_pairs(self._alpha, self.planned)
             return least is not None and pairs + more >= least
         return futility.forecast(low, high, pairs, more).high < self._edge(front)
 
     def behind(self, arm: str, other: str) -> bool:
         """Return whether "`arm` is better than `other` by more than the margin" is rejected."""
-        straight = (arm, other) in self._duels
-        watched = self._duels[(arm, other) if straight else (other, arm)].tests
+        duel, straight = self._duel(arm, other)
+        watched = duel.tests
         if watched.above if straight else watched.below:
             return True
         if other == self.arms[0] or self._duels[other, self.arms[0]].winner >= 0:  # it gains nothing that is known
@@ -283,7 +284,7 @@ class Screening:
     def comparison(self, contrast: Contrast) -> Comparison:
         """Return the arm against the baseline as it is known: an estimate, an interval, no verdict."""
         duel = self._duels[contrast.arm, contrast.baseline]
-        pairs, alpha = duel.pairs, duel.tests.test.alpha
+        pairs = duel.pairs
         chosen = self.chosen()
         said = self.dropped.get(contrast.arm)
         goes_on = said is None and self._void is None and contrast.arm == chosen.arm
@@ -298,7 +299,7 @@ class Screening:
             ratios = [ratio_of(each) for each in (centre, low, high)]
             finding = Inference("none", reason, *ratios)
         return pairs.comparison(
-            Screened.name, self.planned, finding, ratio_all=None, confidence=1 - alpha, final=self.ended
+            Screened.name, self.planned, finding, ratio_all=None, confidence=1 - self._alpha, final=self.ended
         )
 
 
