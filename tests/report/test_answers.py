@@ -298,10 +298,10 @@ def test_a_price_in_another_metric_is_for_the_reader_to_weigh() -> None:
     worse = only(beside(judged(("better", 0.6)), (COST, "mthp-64k", "worse", 1.6)))
     assert (worse.state, worse.setting, worse.trade) == ("weigh", "mthp-64k", "worse beside")
     assert worse.text.startswith(
-        "Yours to weigh, as `mthp-64k` is better and worse in server_cpu_us: latency_ns is 40.0% lower"
+        "Yours to weigh, as `mthp-64k` is better, but worse in server_cpu_us: latency_ns is 40.0% lower"
     )
     (same,) = joined([worse])
-    assert same.heading == "Yours to weigh: `mthp-64k` is better, and worse in what was declared beside it"
+    assert same.heading == "Yours to weigh: `mthp-64k` is better, but worse in what was declared beside it"
     both = only(beside(judged(("better", 0.6), ("better", 0.7)), (COST, "thp", "worse", 1.6)))
     assert (both.state, both.setting) == ("set", "mthp-64k"), "of the arm that is set, not of any"
 
@@ -334,7 +334,7 @@ def test_prices_are_all_named_and_the_gravest_is_told_apart() -> None:
     arms = tuple(replace(arm, failed=4 if arm.arm == "thp" else 0) for arm in cell.arms)
     found = only(replace(worse, cells=(replace(cell, arms=arms),)))
     assert found.text.startswith(
-        "Yours to weigh, as `thp` is better for 200% more memory, and worse in server_cpu_us and 4 of its runs failed "
+        "Yours to weigh, as `thp` is better for 200% more memory, but worse in server_cpu_us and 4 of its runs failed "
         "(`base`: 0): latency_ns is 40.0% lower"
     )
     assert (found.trade, found.failed) == ("failures", 4)
@@ -387,7 +387,7 @@ def test_an_end_point_is_part_of_the_answer() -> None:
     results = replace(results, cells=(replace(cell, end_points=(slow,)),))
     found = only(results)
     assert found.trade == "worse beside"
-    assert "and worse in rate of slow runs by latency_ns: " in found.text
+    assert "but worse in rate of slow runs by latency_ns: " in found.text
 
 
 def test_the_verdicts_beside_stand_in_every_format_and_a_metric_is_explained_where_it_is_judged() -> None:

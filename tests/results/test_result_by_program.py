@@ -138,7 +138,7 @@ def test_policies_that_their_names_do_not_tell_apart_have_baseline_metric_or_pag
         comparisons=tuple(replace(each, baseline="as-is") for each in first.comparisons),
     )
     found = {"a": page(one), "b": page(replace(one, cells=(against,)))}
-    assert programs(found)["memcached"]["set"] == "thp against base; thp against as-is"
+    assert programs(found)["memcached"]["set"] == "thp; thp against as-is"
     assert {row[1] for told in tables_of(found)[1:] for row in told.rows} >= {"thp against base", "thp against as-is"}
 
 
@@ -154,9 +154,9 @@ def test_a_page_begins_with_what_it_says_to_set() -> None:
     told = list(in_short(page(restated.lpc())))
     assert [line.split(":")[0] for line in told[:3]] == ["Set", "Leave", "Open"]
     assert told[3:] == [
-        "A setting stands under Set only if the product of the e-values of all runs of its question on its host is"
-        " large enough; runs that were broken off count. On average at most 5% of the settings under Set are wrong,"
-        " over 7 rows (e-BH)."
+        "A setting stands under Set only on strong evidence: the product of the e-values of all runs of its question on"
+        " its host, with those that were broken off. On average at most 5% of the settings under Set are wrong, over 7"
+        " rows (e-BH)."
     ]
     assert told[0].startswith("Set: thp on memcached, ops_per_s +12")
     assert "mthp-64k on redis, ops_per_s " in told[1] and "(worse)" in told[1]
@@ -420,7 +420,7 @@ def test_what_any_run_judged_beside_the_metric_is_a_price() -> None:
     ):
         for first, second in ((newest, older), (older, newest)):
             row = rows({"a": page(first, second)})["memcached", "thp"]
-            assert row["what to do"] == "Yours to weigh: better and worse in server_cpu_us"
+            assert row["what to do"] == "Yours to weigh: better, but worse in server_cpu_us"
             assert row["judged beside it"].startswith("worse in server_cpu_us +30%")
 
 

@@ -122,7 +122,7 @@ def test_an_arm_that_a_later_run_left_out_keeps_its_figures() -> None:
     assert f"| {other.arm} |" in row and row.endswith(f"| {marked(other.verdict)} |")
     lead = shown[: shown.index("\n## ")]
     assert f"older runs alone have: {escape(cell.cell)} ({other.arm}) of the run of " in lead
-    assert f"{int(other.verdict != 'undecided')} of 2 comparisons were decided, each by the newest run" in lead
+    assert f"By the newest run of each, {int(other.verdict != 'undecided')} of 2 comparisons have a verdict." in lead
 
 
 def test_a_later_run_does_not_undo_an_earlier_one() -> None:

@@ -289,6 +289,8 @@ def pairs_of(row: Row | None, unit: str = "") -> str:
         return "no forecast: too few pairs, or no method that could be planned"
     if row.needed is None and row.reason is not None:
         return f"no forecast: {in_words(row.reason)}"
+    if row.needed is not None and row.needed <= row.pairs:
+        return f"no forecast: {row.needed:,} were planned, and {row.pairs:,} did not decide"
     few = ""
     if row.pairs < FEWEST and row.sd is not None:
         ends = f"{_count(row.needed_low)} to {_count(row.needed_high)}"

@@ -17,8 +17,8 @@ from msgspec.structs import replace
 from hugewise import published, workloads
 from hugewise.analysis.changes import known_metrics
 from hugewise.analysis.published import BEYOND, PublishedFigure, Size, agreement, agreement_of_change, figures, size
-from hugewise.model.reason import Known
-from hugewise.model.results import DIRECTIONS, Measured, PublishedFinding, PublishedPoint, Results
+from hugewise.model.reason import Known, Reason, UnderDesign
+from hugewise.model.results import DECIDED, DIRECTIONS, Measured, PublishedFinding, PublishedPoint, Results
 from hugewise.published import Published
 from hugewise.report.reasons import in_words
 from hugewise.report.sections import beside
@@ -95,7 +95,7 @@ class Way(NamedTuple):
         """The command, or the cell that lacks the metric, with what its guests need."""
         machine = f" on an {self.arch} machine" if self.guests == "emulated" and self.arch is not None else ""
         quantity = "that quantity" if self.guests else self.lacks
-        cell = f"a cell {self.label} of {self.study} that judges {quantity} as well (key also)"
+        cell = f"a copy of {self.study} whose {self.label} judges {quantity} as well (key also)"
         return f"{cell if self.lacks else self.command}{machine}{_NEEDS[self.guests]}"
 
     def has(self, cell: str) -> bool:
@@ -533,8 +533,15 @@ def found_here(row: Row) -> str:
 
 def why_not(row: Row) -> str:
     """Return why it cannot be compared with the published side; empty where nothing is known against that."""
+    if any(measured.verdict in DECIDED for _, measured in measured_of(row)):
+        return ""
     reasons = {row.reason} if isinstance(row, PublishedPoint) else {row.reason, *(each.reason for each in row.measured)}
-    return "; ".join(sorted(in_words(each) for each in reasons if each))
+    return "; ".join(sorted(in_words(_without_design(each)) for each in reasons if each))
+
+
+def _without_design(reason: Reason) -> Reason:
+    """Return the reason without the words on turns, which `TURNS` says once."""
+    return reason.rest if isinstance(reason, UnderDesign) and reason.boots is None else reason
 
 
 def _found(cell: str, measured: Measured) -> str:

@@ -21,7 +21,7 @@ _NAMES = 330  # CSS pixels of a row's name
 _SHAPES = {"as published": "diamond", "measured here": "circle"}
 _TEXT = (
     "Each published change (diamond) beside the change that was measured here, with its interval. Where runs or cells"
-    " disagree, the surest of each answer."
+    " disagree, the one of the highest confidence is shown for each answer."
 )
 
 

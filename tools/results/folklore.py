@@ -14,6 +14,7 @@ from hugewise import workloads
 from hugewise.model.results import DECIDED, CellResult, Comparison, Results
 from hugewise.plan.cells import Resolved, resolve
 from hugewise.published import CommonClaim, claims
+from hugewise.report import numbers
 from hugewise.report.document import Document, Line, table
 from hugewise.report.numbers import NOTHING
 from hugewise.report.sentences import effect_of
@@ -28,6 +29,7 @@ from tools.results.runs import machine_in_short
 NOT_TESTED = "not tested here"
 _FEW = 4
 """Number of comparisons that are named."""
+_HALF = 0.5
 
 Side = tuple[str, str]
 """An arm's policy, and of guests the pages of the host that back it."""
@@ -72,6 +74,7 @@ def folklore(pages: Mapping[str, PageData], studies: Sequence[Study] | None = No
             Line(
                 "What is commonly said of page sizes, and what the studies found of it. A claim is confirmed here where"
                 " comparisons decided for it and none against it; the reverse contradicts it; both make it mixed here."
+                " A claim of a difference is also contradicted by comparisons that found none."
             ),
             table("claims", head, rows, len(head), linked=(1, len(head) - 1)),
         ),
@@ -93,7 +96,14 @@ def verdict_on(claim: CommonClaim, pages: Mapping[str, PageData], studies: Seque
     words = {True: STANDINGS[0], False: STANDINGS[1]}
     said = {bool(row.speaks) for row in decided}
     word = "mixed here" if len(said) == 2 else words[said.pop()]
-    return ClaimFound(word, _listed(sorted(decided, key=lambda one: not one.speaks)), NOTHING, where)
+    sides = [[vote for vote in decided if vote.speaks is speaks] for speaks in (True, False)]
+    if all(sides):
+        told = ". ".join(
+            f"{name}: {_listed(votes, _FEW // 2)}" for name, votes in zip(("For", "Against"), sides, strict=True)
+        )
+    else:
+        told = _listed(decided)
+    return ClaimFound(word, told, NOTHING, where)
 
 
 def reached(claim: CommonClaim, study: Study) -> Iterator[Way]:
@@ -206,13 +216,22 @@ def _speaks(claim: CommonClaim, comparison: Comparison, side: int) -> bool | Non
     return comparison.verdict == ("better" if side > 0 else "worse")
 
 
-def _listed(votes: Sequence[_Vote]) -> str:
+def _listed(votes: Sequence[_Vote], most: int = _FEW) -> str:
     lines = [
-        f"{vote.cell}, {vote.one.arm}: {vote.one.metric} {effect_of(vote.one)}, n {vote.one.n}, {vote.machine}"
+        f"{vote.cell}, {vote.one.arm}: {vote.one.metric} {effect_of(vote.one)}, n {vote.one.n},"
+        f" {_undelivered(vote.one)}{vote.machine}"
         for vote in votes
     ]
-    more = f"; and {len(lines) - _FEW} more" if len(lines) > _FEW else ""
-    return "; ".join(lines[:_FEW]) + more
+    more = f"; and {len(lines) - most} more" if len(lines) > most else ""
+    return "; ".join(lines[:most]) + more
+
+
+def _undelivered(one: Comparison) -> str:
+    """`0% of the memory got its pages, `: of a setting that gave the program less than half of what it promises."""
+    share = one.delivered_share
+    if one.judged != "setting" or share is None or share >= _HALF:
+        return ""
+    return f"{numbers.share(share)} of the memory got its pages, "
 
 
 def _pairs(votes: Sequence[_Vote]) -> str:

@@ -42,12 +42,12 @@ from tools.results.runs import counted, decided, decided_together, standing
 
 _BECAUSE: Mapping[WhyOpen, str] = {
     "not run": "not run yet",
-    "undecided or not judged": "with too few pairs or beside what is judged",
+    "undecided or not judged": "without a verdict (too few pairs, or measured and not judged)",
     "no counter, or another machine": "not measurable on the machines of the runs",
     "no study": "that no study judges, or of which no change is printed",
 }
 _MEASURED: WhyOpen = "undecided or not judged"
-_WITHIN = "published change within our interval"
+_WITHIN = "published change within our interval, of those decided"
 _IN_FULL = (
     ("programs.md", "each policy on each load: its gain, its price, and the commands that set it"),
     ("claims.md", "each claim of every publication, what was found, and what a verdict would take"),
@@ -93,7 +93,7 @@ def overview(found: Mapping[str, PageData], studies: Sequence[Study] | None = No
     for source, findings, answers in _by_source(found, studies):
         counts = Counter(one.standing for one in answers.values())
         in_part = Counter(one.standing for one in answers.values() if one.in_part)
-        within = sizes(one.size for one in answers.values()) or NOTHING
+        within = sizes(one.size for one in answers.values() if one.standing != OPEN) or NOTHING
         reasons = Counter(one.open for one in answers.values())
         settled = [f"{counts[word]}{_of_these(counts[word], in_part[word])}" for word in STANDINGS if word != OPEN]
         rows.append((_title(source), len(answers), *settled, *(reasons[word] for word in REASONS), within))
@@ -106,10 +106,10 @@ def overview(found: Mapping[str, PageData], studies: Sequence[Study] | None = No
         title="Results",
         lead=(
             Line(
-                "What hugewise found when it made the published experiments again, on the machine that each page"
-                " names. Machine, kernel and size differ from the published ones: confirmed and contradicted are said"
-                " of the sign alone, and a published size lies within our interval or beyond it. Each page is made"
-                " from the data beside it; nothing by hand."
+                "hugewise repeated published experiments on other machines, kernels and sizes; each page names its own."
+                " A claim is confirmed here where the change has the same sign, and contradicted where it has the"
+                " other. Sizes are compared in a column of their own. A verdict holds for its run, not for other days"
+                " or machines. All pages are made from the data beside them."
             ),
             table("in full", ("page", "what it has"), _IN_FULL, 2, linked=(0,)),
         ),
@@ -201,7 +201,7 @@ def _pages(found: Mapping[str, PageData]) -> Table:
         rows.append(
             (
                 *(f"{name}.md", data.runs[0].results.question, *(counts[word] for word in STANDINGS)),
-                sizes(size_of(claim.row) for claim in claims_of(data)) or NOTHING,
+                sizes(size_of(claim.row) for claim in claims_of(data) if claim.standing != OPEN) or NOTHING,
                 _decided(data),
             )
         )

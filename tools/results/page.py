@@ -46,7 +46,6 @@ from tools.results.claims import (
     STANDINGS,
     Claimed,
     beyond,
-    claim_line,
     claim_lines,
     claimed,
     differing,
@@ -85,6 +84,7 @@ from tools.results.runs import (
 MOST_BYTES = 2_000_000
 """Limit on the data of a page: they are kept beside it under version control."""
 MARK = b"<!-- Made by hugewise from the data beside it: changes are lost. -->\n\n"
+_ALONE = "the comparisons of it that no later run has"
 RESERVED = ("overview", "programs", "claims", "folklore")
 """Pages that are made of all others (`overview`)."""
 
@@ -200,7 +200,7 @@ def _lead(data: PageData) -> Iterator[str]:
     yield from in_short(data)
     if len(several) > 1:
         every = decided(found for _, found in several)
-        yield f"{every} comparisons were decided, each by the newest run that has it."
+        yield f"By the newest run of each, {every} comparisons have a verdict."
     if told := together_sentence(data):
         yield told
     yield outcome(newest, "The newest run" if len(data.runs) > 1 else "The run")
@@ -224,8 +224,7 @@ def _claims(data: PageData) -> Iterator[Section]:
         found = [one for one in every if one.standing == word]
         if not found:
             continue
-        count = len({(claim_line(one.row), one.agrees) for one in found})
-        blocks.append(Heading(f"{word[0].upper()}{word[1:]} ({count})"))
+        blocks.append(Heading(f"{word[0].upper()}{word[1:]} ({len(found)})"))
         if word != OPEN:
             within = sizes(size_of(one.row) for one in found)
             size = f"{within} published changes lie within our interval" if within else "no size is compared"
@@ -238,7 +237,7 @@ def _claims(data: PageData) -> Iterator[Section]:
     yield Section("Published, and found here", tuple(blocks) or (Line("Nothing of it was measured."),))
 
 
-def _verdicts(results: Results) -> Block:
+def _verdicts(results: Results, caption: str = "every judged comparison") -> Block:
     rows = [
         (
             *(cell.cell, comparison.arm, comparison.baseline, comparison.metric),
@@ -248,7 +247,7 @@ def _verdicts(results: Results) -> Block:
         for comparison in cell.judged
     ]
     head = ("cell", "policy", "baseline", "metric", "change (interval)", "pairs", "delivered", "verdict")
-    return table("every judged comparison", head, rows, 4)
+    return table(caption, head, rows, 4)
 
 
 def _overview(results: Results) -> Figure | None:
@@ -263,7 +262,7 @@ def _earlier(data: PageData) -> Iterator[Section]:
         if one is not data.runs[0]:
             yield Section(
                 older_title(found),
-                (Line(outcome(one.results, f"The run of {numbers.when(found.started)}")), _verdicts(found)),
+                (Line(outcome(one.results, f"The run of {numbers.when(found.started)}")), _verdicts(found, _ALONE)),
             )
             for section in _open(found, one.forecast):
                 yield dataclasses.replace(section, title=f"{section.title}: the run of {numbers.when(found.started)}")

@@ -26,7 +26,7 @@ from msgspec.structs import replace
 
 from hugewise import workloads
 from hugewise.analysis.earlier import Judged, evidence_of
-from hugewise.model.cause import Trade
+from hugewise.model.cause import GROWTH, POOL_GROWTH, Trade
 from hugewise.model.results import DECIDED, DIRECTIONS, ArmSummary, CellResult, Comparison, Results
 from hugewise.model.workload import Workload
 from hugewise.report import numbers
@@ -181,7 +181,7 @@ class PolicyFound(NamedTuple):
         match self.verdict:
             case "better":
                 prices = "".join(self.prices.values())
-                comma = "," if self._by and prices else ""
+                comma = "," if self._by and prices.startswith(" ") else ""
                 told = f"{self._by}{comma}{prices}{self._unproven}"
                 return f"better{told}" if told else ""
             case "worse":
@@ -312,7 +312,7 @@ def _beside(cells: Sequence[CellResult]) -> dict[str, object]:
     for part in _PARTS:
         found: dict[tuple[str, str], list[Comparison]] = {}
         for one in (one for cell in cells for one in getattr(cell, part)):
-            found.setdefault((one.metric, one.estimand), []).append(one)
+            found.setdefault((one.metric, one.end_point), []).append(one)
         told[part] = tuple(
             next((one for verdict in order for one in every if one.verdict == verdict), every[0])
             for every in found.values()
@@ -321,11 +321,12 @@ def _beside(cells: Sequence[CellResult]) -> dict[str, object]:
 
 
 _SAID = (
-    "The answers hold on the machine of the run; another machine may give others (hugewise advise measures yours). Set:"
-    " the setting was better, and no price was seen. Yours to weigh: the setting was better at a price, in some of the"
-    " runs alone (runs of too few pairs for any verdict count by their evidence), or on too little evidence of all runs"
-    ". A load whose parameters have changed stands with its newest runs."
-    " Leave: the setting was worse or made no difference. Open: the runs did not decide, or decided differently."
+    "The answers hold on the machine of the run; another machine may give others (hugewise advise measures yours). Each"
+    f" setting is compared with base pages (base) unless another is named. Set: the setting was better, took at most"
+    f" {numbers.percent(GROWTH)} more memory ({numbers.percent(POOL_GROWTH)} with a pool), and nothing else that was"
+    " judged was worse. Yours to weigh: the setting was better, but it has a price, or only some runs show it, or the"
+    " evidence of all runs is too weak. Leave: the setting was worse or made no difference. Open: the runs did not"
+    " decide, or decided differently. Only runs with a load's current parameters count."
 )
 _DETAILS = (
     "Memory is the most that was used: a pool counts whole, used or not, and base pages as they were touched. The size"
@@ -343,6 +344,8 @@ _DO: Mapping[Stands, str] = {
     "open": "Open",
 }
 _OLDER = "; an older run: "
+_USUAL = "base"
+"""Baseline that is not named in the table of all programs."""
 _MANY_TIMES = 1_000_000
 _SHOWN = 3
 """Number of runs of a policy that are shown with their effects."""
@@ -408,9 +411,9 @@ def in_short(data: PageData) -> Iterator[str]:
 def _rests_on(rows: Sequence[_Placed]) -> str:
     number = "1 row" if len(rows) == 1 else f"{len(rows)} rows"
     return (
-        "A setting stands under Set only if the product of the e-values of all runs of its question on its host is"
-        f" large enough; runs that were broken off count. On average at most {numbers.percent(ERROR)} of the settings"
-        f" under Set are wrong, over {number} (e-BH)."
+        "A setting stands under Set only on strong evidence: the product of the e-values of all runs of its question on"
+        f" its host, with those that were broken off. On average at most {numbers.percent(ERROR)} of the settings under"
+        f" Set are wrong, over {number} (e-BH)."
     )
 
 
@@ -429,7 +432,6 @@ def _in_a_row(program: str, several: Sequence[_Placed]) -> tuple[str, ...]:
     baseline, metric and page as tells it from the others.
     """
     loads = len({one.found.load for one in several}) > 1
-    baselines = len({one.found.baseline for one in several}) > 1
     alike = Counter(_names(one.found) for one in several)
     metrics = Counter((*_names(one.found), one.found.cell.metric.name) for one in several)
     columns: dict[Stands, list[str]] = {stands: [] for stands in STANDS}
@@ -439,7 +441,7 @@ def _in_a_row(program: str, several: Sequence[_Placed]) -> tuple[str, ...]:
         words += [f"by {one.cell.metric.name}"] if alike[_names(one)] > same else []
         words += [f"in {page}"] if same > 1 else []
         text = "; ".join(filter(None, (", ".join(words), one.why)))
-        name = f"{one.policy} against {one.baseline}" if baselines else one.policy
+        name = one.policy if one.baseline == _USUAL else f"{one.policy} against {one.baseline}"
         columns[one.stands].append(f"{name} ({text})" if text else name)
     return (program, *("; ".join(columns[stands]) or NOTHING for stands in STANDS))
 
@@ -476,7 +478,7 @@ def _by_each_run(policy: PolicyFound) -> str:
     arm = arm_of(policy.cell, policy.policy)
     share = "" if arm is None or arm.judged != "setting" else numbers.share(arm.delivered_share)
     if share not in {"", "100%"}:
-        texts.append(f"judged as a setting, of whose pages {share} were delivered")
+        texts.append(f"{share} of the memory got its pages")
     return "; ".join(texts)
 
 

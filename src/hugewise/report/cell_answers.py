@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ from hugewise.visible import printable
 
 _END_POINTS = {"mean": "mean {}", "slow": "rate of slow runs by {}", "p99": "{} of the worst hundredth of runs"}
 
+_MEMORY = ("footprint_bytes", "charged_peak_bytes")
 _WORDS: Mapping[str, str] = {"worse": "worse", "better": "better", "undecided": "open"}
 """Words of an answer beside the metric: one for each verdict, the gravest first."""
 
@@ -92,7 +94,7 @@ _TITLES: dict[AnswerState, str] = {
 _TRADES: dict[Trade, str] = {
     "": "is better, for a price",
     "failures": "is better, and runs of it failed",
-    "worse beside": "is better, and worse in what was declared beside it",
+    "worse beside": "is better, but worse in what was declared beside it",
     "earlier runs": "is better, but not by all runs of the same question",
     "memory": "is better, for more memory",
     "better beside": "makes no difference, and is better in what was declared beside it",
@@ -168,20 +170,27 @@ def _better(
 def prices_of(cell: CellResult, comparison: Comparison) -> dict[Trade, str]:
     """Return the prices of an arm that may be set, against its baseline, the gravest last."""
     arm = arm_of(cell, comparison.arm)
-    before, after = memory_of(arm_of(cell, comparison.baseline)), memory_of(arm)
-    growth = after / before - 1 if before and after is not None else 0.0
+    growth = _growth(cell, comparison, arm)
     dear = growth > (POOL_GROWTH if arm is not None and arm.pool_bytes else GROWTH)
     worse, (failed, of_base) = decided(cell, comparison.arm, "worse"), _failures(cell, comparison)
     prices: dict[Trade, str] = {}
     if dear:
         prices["memory"] = f" for {100 * growth:.0f}% more memory"
     if worse:
-        prices["worse beside"] = (
-            f"{',' if dear else ''} and worse in {listed([comparison.name for comparison in worse])}"
-        )
+        prices["worse beside"] = f", but worse in {listed([comparison.name for comparison in worse])}"
     if failed > of_base:
         prices["failures"] = f" and {failed} of its runs failed ({_base(cell)}: {of_base})"
     return prices
+
+
+def _growth(cell: CellResult, comparison: Comparison, arm: ArmSummary | None) -> float:
+    """Return by how much more memory the arm has, as a share: as its pairs were judged, else by the most of each."""
+    for one in cell.declared if arm is None or not arm.pool_bytes else ():
+        same = (one.arm, one.baseline) == (comparison.arm, comparison.baseline)
+        if same and one.metric in _MEMORY and one.ratio is not None and math.isfinite(one.ratio):
+            return one.ratio - 1
+    before, after = memory_of(arm_of(cell, comparison.baseline)), memory_of(arm)
+    return after / before - 1 if before and after is not None else 0.0
 
 
 def unpriced(cell: CellResult) -> list[Comparison]:

@@ -98,7 +98,7 @@ def remarks(beside: Beside) -> Iterator[str]:
     for text in beside.texts:
         yield f"The source says: “{text}”."
     if beside.elsewhere:
-        yield f"Published as well, with no policy of this study in its place: {', '.join(beside.elsewhere)}."
+        yield f"Published as well, with no policy of this run in its place: {', '.join(beside.elsewhere)}."
 
 
 def tables(beside: Beside) -> Iterator[Table]:
