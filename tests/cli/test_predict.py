@@ -120,6 +120,7 @@ def test_a_file_says_when_counting_begins(sweep: Path, tmp_path: Path, call: Cal
     assert "it is there already" in err
 
 
+@pytest.mark.looks
 def test_timed_runs_and_the_trace_have_the_same_layouts(
     sweep: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call
 ) -> None:

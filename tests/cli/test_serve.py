@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -158,10 +157,8 @@ def test_the_page_in_a_browser_follows_the_run(served: Served, tmp_path: Path) -
         shown.open(f"http://127.0.0.1:{served.port}{served.path}")
         assert "2 blocks complete" in shown.evaluate("document.body.innerText")
         served.grow()
-        until = time.monotonic() + PATIENCE_S
-        while "3 blocks complete" not in shown.evaluate("document.body?.innerText ?? ''"):
-            assert time.monotonic() < until, "the page has not loaded itself anew"
-            time.sleep(0.5)
+        shown.await_load()
+        assert "3 blocks complete" in shown.evaluate("document.body.innerText")
         assert shown.complaints == []
 
 

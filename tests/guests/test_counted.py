@@ -219,7 +219,7 @@ def test_a_knob_that_was_not_taken_is_an_error(tmp_path: Path) -> None:
 
 def test_a_guest_that_dies_over_its_orders(tmp_path: Path) -> None:
     def kill(out: Path) -> None:
-        until(out.exists, "its program has begun")
+        until(lambda: processes and out.exists(), "its program has begun")
         processes[0].send_signal(signal.SIGKILL)
 
     with real(tmp_path) as (guest, processes):

@@ -94,6 +94,7 @@ def test_the_export_is_there_and_then_gone(place: Scratch) -> None:
     assert export.stop()
 
 
+@pytest.mark.host
 def test_nothing_of_a_server_stays_below_run(place: Scratch) -> None:
     """It makes /run/ganesha whatever it is told, and asks libblkid, which keeps /run/blkid."""
     _need_server()

@@ -230,12 +230,14 @@ def test_a_group_without_a_freezer_is_none_of_the_kernels(tmp_path: Path) -> Non
         Freezer(HOST, [tmp_path], lambda: [os.getpid()]).by_signals(frozen=True)
 
 
-def test_who_appears_while_others_are_stopped_is_stopped_too() -> None:
+@pytest.mark.parametrize("seen", [1, 2])
+def test_who_appears_while_others_are_stopped_is_stopped_too(seen: int) -> None:
+    """Also whom a process begets between a look at who is there and a look at whether they stand still."""
     with subprocess.Popen(["/bin/sleep", "60"]) as first, subprocess.Popen(["/bin/sleep", "60"]) as second:
         try:
             os.kill(first.pid, signal.SIGSTOP)
             os.waitid(os.P_PID, first.pid, os.WSTOPPED | os.WNOWAIT)
-            looks = iter([[first.pid]])
+            looks = iter([[first.pid]] * seen)
             Freezer(HOST, [Path("x")], lambda: next(looks, [first.pid, second.pid])).by_signals(frozen=True)
             for child in (first, second):
                 assert "State:\tT" in Path(f"/proc/{child.pid}/status").read_text()

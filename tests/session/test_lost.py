@@ -30,8 +30,9 @@ while "hugewise-probe" in open(f"/proc/{pid}/comm").read()[:15] + "hugewise-prob
     pid = parent(pid)
     if not open(f"/proc/{pid}/comm").read().startswith("hugewise-probe"):
         break
-for pid in above[::-1]:
-    os.kill(pid, signal.SIGKILL)
+for number in (signal.SIGSTOP, signal.SIGKILL):
+    for pid in above[::-1]:
+        os.kill(pid, number)
 """
 
 

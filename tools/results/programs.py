@@ -428,22 +428,40 @@ def _title(name: str, known: Workload | None) -> str:
 
 
 def _in_a_row(program: str, several: Sequence[_Placed]) -> tuple[str, ...]:
-    """Return a program with its policies, each in the column of what is to be done with it, by as much of its load,
-    baseline, metric and page as tells it from the others.
+    """Return a program with its policies, each in the column of what is to be done with it: as much of its load,
+    baseline, metric and page as tells it from the others, and the change where it was decided.
     """
     loads = len({one.found.load for one in several}) > 1
     alike = Counter(_names(one.found) for one in several)
     metrics = Counter((*_names(one.found), one.found.cell.metric.name) for one in several)
-    columns: dict[Stands, list[str]] = {stands: [] for stands in STANDS}
+    columns: dict[Stands, dict[str, list[str]]] = {stands: {} for stands in STANDS}
     for page, one in several:
         words = [one.load] if loads else []
         same = metrics[*_names(one), one.cell.metric.name]
-        words += [f"by {one.cell.metric.name}"] if alike[_names(one)] > same else []
+        effect = "" if one.stands == "open" else _change(one.stood)
+        words += [f"by {one.cell.metric.name}"] if not effect and alike[_names(one)] > same else []
         words += [f"in {page}"] if same > 1 else []
-        text = "; ".join(filter(None, (", ".join(words), one.why)))
+        text = "; ".join(filter(None, (" ".join(words), effect, one.why)))
         name = one.policy if one.baseline == _USUAL else f"{one.policy} against {one.baseline}"
-        columns[one.stands].append(f"{name} ({text})" if text else name)
-    return (program, *("; ".join(columns[stands]) or NOTHING for stands in STANDS))
+        columns[one.stands].setdefault(name, []).append(text)
+    return (program, *("; ".join(_of_each(columns[stands], stands == "open")) or NOTHING for stands in STANDS))
+
+
+def _of_each(policies: Mapping[str, Sequence[str]], together: bool) -> Iterator[str]:
+    """Yield `thp (redis; ops_per_s +10.6%)` for each load of a policy; `together`: loads of which nothing more is said
+    are one text.
+    """
+    for name, texts in policies.items():
+        alone = [text for text in texts if ";" not in text] if together else []
+        joined = [", ".join(alone)] if alone else []
+        for text in (*joined, *(text for text in texts if text not in alone)):
+            yield f"{name} ({text})" if text else name
+
+
+def _change(run: RunFound) -> str:
+    """`ops_per_s +10.6%`: to the digits of its interval."""
+    one = run.comparison
+    return f"{run.cell.metric.name} {numbers.point(one.ratio, one.low, one.high)}"
 
 
 def _names(policy: PolicyFound) -> tuple[str, str, str]:
