@@ -193,7 +193,15 @@ def test_what_some_of_the_runs_decided_is_not_simply_to_be_set() -> None:
     assert row["runs"] == "undecided in 1 of 2 runs, better in 1; e-value 10,000"
     assert row["found in its metric"].count("24 pairs") == 2 and "; an older run: " in row["found in its metric"]
     assert "echo always" in row["how it is set"]
-    assert named(programs({"a": data})["memcached"]["yours to weigh"]) == "thp (better in 1 of 2 runs)"
+    weighed = programs({"a": data})["memcached"]["yours to weigh"]
+    assert named(weighed) == "thp (better in 1 of 2 runs)"
+    other = next(one for one in data.runs[0].results.cells[0].comparisons if one.arm == "thp")
+    slower = replace(other, ratio=1.01, low=0.99, high=1.03)
+    first = replace(data.runs[0].results, cells=(replace(data.runs[0].results.cells[0], comparisons=(slower,)),))
+    again = page(first, data.runs[1].results)
+    assert programs({"a": again})["memcached"]["yours to weigh"] == weighed, (
+        "the change is that of the run that decided"
+    )
     (told,) = (line for line in in_short(data) if line.startswith("Yours to weigh: "))
     assert told.endswith("(better in 1 of 2 runs).")
     assert rows({"a": data})["redis", "thp"]["runs"] == "no difference in 2 of 2 runs"

@@ -198,6 +198,10 @@ def _takes(claim: SourceClaim, best: ClaimRow, untried: Sequence[Way], ways: Seq
     measured = measured_of(row)
     if not measured or how == NOT_HERE:
         return _obstacle(claim, best, untried, ways)
+    if best.claimed.slight:
+        return (
+            f"more pairs: the interval reaches into the margin of {numbers.percent(best.data.runs[0].results.margin)}"
+        )
     if best.claimed.small and isinstance(row, PublishedPoint):
         return f"a margin below {abs(row.percent or 0):g}%"
     if best.disagreeing or how not in {"not judged here", BEYOND, ROUNDED}:
@@ -279,7 +283,7 @@ def open_pairs(data: PageData, cell: str, arm: str, metric: str) -> tuple[Foreca
 
 def planned_words(row: Row) -> str:
     """Return the pairs of a forecast, with what few pairs leave open, and their time."""
-    time = "" if row.seconds is None else f", {hours_of(row)}"
+    time = "" if row.seconds is None or _made(row) else f", {hours_of(row)}"
     return f"{pairs_of(row, ' pairs')}{time}"
 
 
@@ -289,8 +293,8 @@ def pairs_of(row: Row | None, unit: str = "") -> str:
         return "no forecast: too few pairs, or no method that could be planned"
     if row.needed is None and row.reason is not None:
         return f"no forecast: {in_words(row.reason)}"
-    if row.needed is not None and row.needed <= row.pairs:
-        return f"no forecast: {row.needed:,} were planned, and {row.pairs:,} did not decide"
+    if _made(row):
+        return f"no forecast: {row.needed:,} were forecast, and {row.pairs:,} did not decide"
     few = ""
     if row.pairs < FEWEST and row.sd is not None:
         ends = f"{_count(row.needed_low)} to {_count(row.needed_high)}"
@@ -301,9 +305,14 @@ def pairs_of(row: Row | None, unit: str = "") -> str:
 
 def hours_of(row: Row | None) -> str:
     """Return the time of these pairs."""
-    if row is None or row.needed is None or row.seconds is None:
+    if row is None or row.needed is None or row.seconds is None or _made(row):
         return "unknown"
     return format_duration(row.needed * row.seconds)
+
+
+def _made(row: Row) -> bool:
+    """Return whether as many pairs as forecast were made, and did not decide."""
+    return row.needed is not None and row.needed <= row.pairs
 
 
 def _count(needed: int | None) -> str:

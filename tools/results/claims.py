@@ -16,7 +16,16 @@ from msgspec.structs import replace
 
 from hugewise import published, workloads
 from hugewise.analysis.changes import known_metrics
-from hugewise.analysis.published import BEYOND, PublishedFigure, Size, agreement, agreement_of_change, figures, size
+from hugewise.analysis.published import (
+    BEYOND,
+    NONE_PUBLISHED,
+    PublishedFigure,
+    Size,
+    agreement,
+    agreement_of_change,
+    figures,
+    size,
+)
 from hugewise.model.reason import Known, Reason, UnderDesign
 from hugewise.model.results import DECIDED, DIRECTIONS, Measured, PublishedFinding, PublishedPoint, Results
 from hugewise.published import Published
@@ -277,7 +286,7 @@ _STANDING: Mapping[str, Standing] = {
     "opposite sign": "contradicted here",
     "opposite trend": "contradicted here",
     "equivalent here": "contradicted here",
-    "an effect here, none published": "contradicted here",
+    NONE_PUBLISHED: "contradicted here",
 }
 
 Row = PublishedPoint | PublishedFinding
@@ -289,6 +298,7 @@ class Claimed(NamedTuple):
     row   of the newest run that decides it as it stands, else of the newest that measured it
     agreement  how the two agree, as `analysis.published` says it; `small`: what was published is within the margin
     by, against   where one run is not all that there is, by how many it is so, and which runs speak against it
+    slight  an effect where none was published, which may lie within the margin of the run
     size  where a published change lies beside the interval of that run, and what else differs where it is beyond it
     where  that run was made: its machine in short, and that its guests were emulated
     """
@@ -299,6 +309,7 @@ class Claimed(NamedTuple):
     size: str = ""
     where: str = ""
     small: bool = False
+    slight: bool = False
     by: str = ""
     against: str = ""
 
@@ -306,6 +317,7 @@ class Claimed(NamedTuple):
     def how(self) -> str:
         """Agreement of the two, in words."""
         small = ", and what was published is within that margin" if self.small else ""
+        small += ", and it may lie within the margin" if self.slight else ""
         return "; ".join(filter(None, (f"{self.agreement}{small}{self.by}", self.against)))
 
     @property
@@ -322,9 +334,9 @@ def claimed(runs: Iterable[Results], together: Sequence[Combined] = ()) -> list[
     told: dict[tuple[str, ...], list[Claimed]] = {}
     for results in runs:
         for row in _rows(results):
-            small = _small(row, results.margin)
-            standing = OPEN if small else _STANDING.get(row.agreement, OPEN)
-            one = Claimed(row, standing, row.agreement, _size(row, results), where_in_short(results), small)
+            small, slight = _small(row, results.margin), _slight(row, results.margin)
+            standing = OPEN if small or slight else _STANDING.get(row.agreement, OPEN)
+            one = Claimed(row, standing, row.agreement, _size(row, results), where_in_short(results), small, slight)
             told.setdefault(_key(row), []).append(one)
     joint: dict[tuple[str, ...], Combined] = {
         (one.cell, one.arm, one.baseline, one.metric): one for one in together if one.end_point == TYPICAL
@@ -367,6 +379,7 @@ def _key(row: Row) -> tuple[str, ...]:
 def _joined(several: Sequence[Claimed], joint: Mapping[tuple[str, ...], Combined]) -> Claimed:
     """Return the results of the runs for one claim in one cell, the newest first."""
     told = [one for one in several if measured_of(one.row)] or several[:1]
+    told = [one for one in told if any(found.verdict != "not judged" for _, found in measured_of(one.row))] or told
     newest = told[0]
     decided = [one for one in told if one.standing != OPEN]
     if len({row.standing for row in decided}) > 1:
@@ -374,7 +387,7 @@ def _joined(several: Sequence[Claimed], joint: Mapping[tuple[str, ...], Combined
         return newest._replace(standing=OPEN, against=says)
     if len(told) == 1:
         return newest
-    agreed = _together(newest.row, joint)
+    agreed = "" if newest.slight else _together(newest.row, joint)
     standing = _STANDING.get(agreed, OPEN)
     if standing != OPEN:
         if decided and decided[0].standing != standing:
@@ -413,6 +426,17 @@ def _small(row: Row, margin: float) -> bool:
     if row.agreement != "equivalent here" or not isinstance(row, PublishedPoint):
         return False
     return row.percent is not None and abs(row.percent) / 100 <= margin
+
+
+def _slight(row: Row, margin: float) -> bool:
+    """Return whether there is an effect where none was published, and its interval is not beyond the margin."""
+    if row.agreement != NONE_PUBLISHED:
+        return False
+    for _, found in measured_of(row):
+        near = found.low if (found.ratio or 0.0) > 1 else found.high
+        if near is not None and 1 / (1 + margin) <= near <= 1 + margin:
+            return True
+    return False
 
 
 def _size(row: Row, results: Results) -> str:
@@ -533,14 +557,16 @@ def found_here(row: Row) -> str:
 
 def why_not(row: Row) -> str:
     """Return why it cannot be compared with the published side; empty where nothing is known against that."""
-    if any(measured.verdict in DECIDED for _, measured in measured_of(row)):
+    found = measured_of(row)
+    trend = isinstance(row, PublishedFinding) and row.effect == "grows"
+    if found and not trend and all(measured.verdict in DECIDED for _, measured in found):
         return ""
     reasons = {row.reason} if isinstance(row, PublishedPoint) else {row.reason, *(each.reason for each in row.measured)}
     return "; ".join(sorted(in_words(_without_design(each)) for each in reasons if each))
 
 
 def _without_design(reason: Reason) -> Reason:
-    """Return the reason without the words on turns, which `TURNS` says once."""
+    """Return the reason without the words on turns, which the page of claims says once."""
     return reason.rest if isinstance(reason, UnderDesign) and reason.boots is None else reason
 
 

@@ -241,7 +241,7 @@ def _pairs(votes: Sequence[_Vote]) -> str:
         planned = open_pairs(vote.data, vote.cell, vote.one.arm, vote.one.metric)
         if planned is not None:
             row = planned[1]
-            if row.needed is not None and row.seconds is not None:
+            if row.needed is not None and row.seconds is not None and row.needed > row.pairs:
                 known.append((row.needed * row.seconds, row, vote))
     if not known:
         return ""

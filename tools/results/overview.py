@@ -107,9 +107,9 @@ def overview(found: Mapping[str, PageData], studies: Sequence[Study] | None = No
         lead=(
             Line(
                 "hugewise repeated published experiments on other machines, kernels and sizes; each page names its own."
-                " A claim is confirmed here where the change has the same sign, and contradicted where it has the"
-                " other. Sizes are compared in a column of their own. A verdict holds for its run, not for other days"
-                " or machines. All pages are made from the data beside them."
+                " A claim is confirmed here where the change has the published sign, or where neither has an effect; it"
+                " is contradicted where the sign is the other, or one of both has an effect beyond the margin. A"
+                " verdict holds for its run, not for other days or machines."
             ),
             table("in full", ("page", "what it has"), _IN_FULL, 2, linked=(0,)),
         ),
@@ -143,7 +143,8 @@ def claims(found: Mapping[str, PageData], studies: Sequence[Study] | None = None
         lead=(
             Line(
                 "Every claim stands here, also those that no run has met, with what a verdict would take. “Under KVM”"
-                " is where /dev/kvm is: guests that are emulated measure no time."
+                " is where /dev/kvm is: guests that are emulated measure no time. Arms of interleaved runs took turns"
+                " of some milliseconds, side by side."
             ),
         ),
         sections=tuple(

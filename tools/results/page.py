@@ -224,11 +224,11 @@ def _claims(data: PageData) -> Iterator[Section]:
         found = [one for one in every if one.standing == word]
         if not found:
             continue
-        blocks.append(Heading(f"{word[0].upper()}{word[1:]} ({len(found)})"))
+        blocks.append(Heading(f"{word[0].upper()}{word[1:]} ({len(found)}, cell by cell)"))
         if word != OPEN:
             within = sizes(size_of(one.row) for one in found)
             size = f"{within} published changes lie within our interval" if within else "no size is compared"
-            blocks.append(Line(f"The sign of the change decides the agreement; {size}."))
+            blocks.append(Line(f"The sign of the change decides the agreement, or that there is none; {size}."))
         blocks.append(Points(claim_lines(found)))
         if word == OPEN and (takes := in_emulation(run.results for run in data.runs)):
             blocks.append(Line(takes))

@@ -321,12 +321,12 @@ def _beside(cells: Sequence[CellResult]) -> dict[str, object]:
 
 
 _SAID = (
-    "The answers hold on the machine of the run; another machine may give others (hugewise advise measures yours). Each"
+    "The answers hold on the machine of the run: hugewise advise measures yours. Each"
     f" setting is compared with base pages (base) unless another is named. Set: the setting was better, took at most"
     f" {numbers.percent(GROWTH)} more memory ({numbers.percent(POOL_GROWTH)} with a pool), and nothing else that was"
     " judged was worse. Yours to weigh: the setting was better, but it has a price, or only some runs show it, or the"
     " evidence of all runs is too weak. Leave: the setting was worse or made no difference. Open: the runs did not"
-    " decide, or decided differently. Only runs with a load's current parameters count."
+    " decide, or decided differently."
 )
 _DETAILS = (
     "Memory is the most that was used: a pool counts whole, used or not, and base pages as they were touched. The size"
@@ -438,7 +438,7 @@ def _in_a_row(program: str, several: Sequence[_Placed]) -> tuple[str, ...]:
     for page, one in several:
         words = [one.load] if loads else []
         same = metrics[*_names(one), one.cell.metric.name]
-        effect = "" if one.stands == "open" else _change(one.stood)
+        effect = _change(one.stood) if one.stands != "open" and one.stood.comparison.verdict == one.verdict else ""
         words += [f"by {one.cell.metric.name}"] if not effect and alike[_names(one)] > same else []
         words += [f"in {page}"] if same > 1 else []
         text = "; ".join(filter(None, (" ".join(words), effect, one.why)))

@@ -37,7 +37,7 @@ from hugewise.report.remarks import of_all_runs
 from hugewise.report.sentences import arm_of
 
 Arrived = Literal["pilot", "screening", "confirmation", "finished"]
-FORMAT = 3
+FORMAT = 4
 """Format of the record."""
 
 

@@ -94,7 +94,7 @@ def figures(published: Published, entry: str) -> list[PublishedFigure]:
 NOT_HERE = "not measured here"
 BEYOND = "beyond what was published"
 ROUNDED = "an effect here, and the published 0% is rounded: it has room for the least that our interval has"
-_NONE_PUBLISHED = "an effect here, none published"
+NONE_PUBLISHED = "an effect here, none published"
 
 Size = Literal["within", "rounded", "larger", "smaller"]
 """Place of a published change: within our interval, beyond it by no more than its rounding, or beyond all of it."""
@@ -121,14 +121,14 @@ def agreement(published: int | None, measured: Measured | None, ratio: float | N
     if published is None:
         return "no change published"
     if published == 0:
-        return _NONE_PUBLISHED
+        return NONE_PUBLISHED
     return "same sign" if ratio is not None and sign(ratio - 1) == published else "opposite sign"
 
 
 def agreement_of_change(percent: float | None, measured: Measured | None, ratio: float | None) -> str:
     """Return the same of a printed change in percent; a printed 0 is rounded and may be a small effect."""
     found = agreement(None if percent is None else sign(percent), measured, ratio)
-    if percent == 0 and found == _NONE_PUBLISHED and size(percent, measured) in {"within", "rounded"}:
+    if percent == 0 and found == NONE_PUBLISHED and size(percent, measured) in {"within", "rounded"}:
         return ROUNDED
     return found
 

@@ -106,7 +106,7 @@ class Freezer:
         _signal(new, signal.SIGSTOP)
         sent.clear()  # a number may come again
         sent |= found
-        # A process that was in fork(2) may have made a child since it was listed. None is made once all are stopped.
+        # A process that was in fork(2) may have made a child since it was listed.
         return not new and all(_is_stopped(pid) for pid in found) and found.issuperset(self.processes())
 
     def _await(self, settled: Callable[[], bool], *, frozen: bool) -> None:

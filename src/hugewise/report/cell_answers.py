@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -11,7 +10,7 @@ import msgspec
 from hugewise.analysis.earlier import contradicted
 from hugewise.model.cause import GROWTH, POOL_GROWTH, AnswerState, CellAnswer, Trade
 from hugewise.model.metric import Metric
-from hugewise.model.results import DIRECTIONS, ArmSummary, CellResult, Comparison, Results
+from hugewise.model.results import DECIDED, DIRECTIONS, ArmSummary, CellResult, Comparison, Results
 from hugewise.report import numbers
 from hugewise.report.numbers import percent
 from hugewise.report.reasons import in_words
@@ -20,7 +19,6 @@ from hugewise.visible import printable
 
 _END_POINTS = {"mean": "mean {}", "slow": "rate of slow runs by {}", "p99": "{} of the worst hundredth of runs"}
 
-_MEMORY = ("footprint_bytes", "charged_peak_bytes")
 _WORDS: Mapping[str, str] = {"worse": "worse", "better": "better", "undecided": "open"}
 """Words of an answer beside the metric: one for each verdict, the gravest first."""
 
@@ -184,12 +182,16 @@ def prices_of(cell: CellResult, comparison: Comparison) -> dict[Trade, str]:
 
 
 def _growth(cell: CellResult, comparison: Comparison, arm: ArmSummary | None) -> float:
-    """Return by how much more memory the arm has, as a share: as its pairs were judged, else by the most of each."""
-    for one in cell.declared if arm is None or not arm.pool_bytes else ():
-        same = (one.arm, one.baseline) == (comparison.arm, comparison.baseline)
-        if same and one.metric in _MEMORY and one.ratio is not None and math.isfinite(one.ratio):
-            return one.ratio - 1
-    before, after = memory_of(arm_of(cell, comparison.baseline)), memory_of(arm)
+    """Return by how much more memory the arm has, as a share: where its peaks were judged pair by pair and decided, by
+    these, else by the highest peak of each arm, with pools.
+    """
+    base = arm_of(cell, comparison.baseline)
+    if not any(one is not None and one.pool_bytes for one in (arm, base)):
+        for one in cell.declared:
+            same = (one.arm, one.baseline) == (comparison.arm, comparison.baseline)
+            if same and one.metric == "charged_peak_bytes" and one.verdict in DECIDED and one.ratio is not None:
+                return one.ratio - 1
+    before, after = memory_of(base), memory_of(arm)
     return after / before - 1 if before and after is not None else 0.0
 
 
