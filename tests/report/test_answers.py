@@ -342,6 +342,26 @@ def test_prices_are_all_named_and_the_gravest_is_told_apart() -> None:
     assert (without.trade, without.failed) == ("worse beside", 0)
 
 
+PEAK = Metric("charged_peak_bytes", "B", "lower", "charged_peak_bytes")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "ratio", "price"),
+    [
+        ("worse", 1.4, "40% more memory"),
+        ("equivalent", 1.01, None),  # one run alone had a high peak
+        ("undecided", 1.01, "200% more memory"),
+    ],
+)
+def test_memory_that_was_judged_pair_by_pair_is_the_price_and_not_the_highest_peak(
+    verdict: Verdict, ratio: float, price: str | None
+) -> None:
+    found = only(beside(judged(("better", 0.9), ("better", 0.6), memory=3 << 30), (PEAK, "thp", verdict, ratio)))
+    assert (found.state, found.setting) == ("set" if price is None else "weigh", "thp")
+    assert (f"`thp` is better for {price}" in found.text) == (price is not None)
+    assert ("more memory" in found.text) == (price is not None)
+
+
 def test_who_weighs_a_price_is_told_what_has_none() -> None:
     results = beside(judged(("better", 0.6), ("better", 0.61)), (COST, "mthp-64k", "worse", 9.0))
     found = only(results)

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from hugewise import published
-from hugewise.analysis.published import published_rows
+from hugewise.analysis.published import NONE_PUBLISHED, published_rows
 from hugewise.model.metric import NOT_IN_EMULATION
 from hugewise.model.reason import Known
 from hugewise.model.results import CellResult, Guests, PublishedFinding, PublishedPoint, Results, Verdict
@@ -147,6 +147,24 @@ def test_words_without_a_figure_are_judged_together_by_better_and_worse() -> Non
     (one,) = (one for one in found if one.row.entry == "x264" and one.row.policy == "thp")
     assert isinstance(one.row, PublishedFinding)
     assert (one.standing, one.how) == ("contradicted here", "an effect here, none published, by 2 runs together")
+
+
+@pytest.mark.parametrize(("margins", "standing"), [(0.5, OPEN), (2.0, "contradicted here")])
+def test_an_effect_that_may_lie_within_the_margin_contradicts_no_words_of_none(margins: float, standing: str) -> None:
+    results = restated.lpc()
+    beside = known(results.beside)
+    low = 1 + margins * results.margin
+
+    def better(row: PublishedFinding) -> PublishedFinding:
+        measured = [
+            replace(known(one.measured), verdict="better", ratio=1.1, low=low, high=1.2) for one in row.measured
+        ]
+        levels = tuple(replace(one, measured=of) for one, of in zip(row.measured, measured, strict=True))
+        return replace(row, measured=levels, agreement=NONE_PUBLISHED)
+
+    rows = tuple(better(row) for row in beside.findings if row.entry == "x264" and row.policy == "thp")
+    (one,) = claimed([replace(results, beside=replace(beside, points=(), findings=rows))])
+    assert (one.standing, "may lie within the margin" in one.how) == (standing, standing == OPEN)
 
 
 def test_one_run_of_several_that_decided_is_told_as_one() -> None:

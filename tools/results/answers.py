@@ -198,10 +198,6 @@ def _takes(claim: SourceClaim, best: ClaimRow, untried: Sequence[Way], ways: Seq
     measured = measured_of(row)
     if not measured or how == NOT_HERE:
         return _obstacle(claim, best, untried, ways)
-    if best.claimed.slight:
-        return (
-            f"more pairs: the interval reaches into the margin of {numbers.percent(best.data.runs[0].results.margin)}"
-        )
     if best.claimed.small and isinstance(row, PublishedPoint):
         return f"a margin below {abs(row.percent or 0):g}%"
     if best.disagreeing or how not in {"not judged here", BEYOND, ROUNDED}:
@@ -327,6 +323,9 @@ def _further(row: ClaimRow) -> str:
     """Return what would decide a row that was judged: pairs in its cell, or in the first and the last of a trend."""
     if row.disagreeing:
         return _DISAGREE
+    if row.claimed.slight:
+        margin = numbers.percent(row.data.runs[0].results.margin)
+        return f"more pairs in {measured_of(row.claimed.row)[0][0]}: the interval reaches into the margin of {margin}"
     measured = measured_of(row.claimed.row)
     ends = measured if len(measured) < 3 else (measured[0], measured[-1])
     return "; ".join(_pairs(row.data, cell, found) for cell, found in ends)
