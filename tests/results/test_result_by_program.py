@@ -289,6 +289,12 @@ def test_a_price_that_any_of_the_runs_saw_is_one() -> None:
         assert row["what to do"].startswith("Yours to weigh: better by the runs together")
         assert "more memory" in row["what to do"] and "5 of its runs failed (base: 0)" in row["what to do"]
         assert (" in another run" in row["what to do"]) == bool(place)
+    peak = Metric("charged_peak_bytes", "B", "lower", "memory")
+    same = comparison("thp", peak.name, "equivalent", ratio=1.001, low=0.999, high=1.003, n=20)
+    known = replace(cell, also=(*cell.also, peak), declared=(*cell.declared, same))
+    runs[0] = replace(newest, results=replace(newest.results, cells=(known, *others)))
+    told = rows({"a": PageData(runs=tuple(runs))})["memcached", "thp"]["what to do"]
+    assert "more memory" not in told and "5 of its runs failed" in told, "its pairs tell how much memory it takes"
 
 
 def memcached(**evidence: float | None) -> CellResult:

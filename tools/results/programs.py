@@ -34,6 +34,7 @@ from hugewise.report.cell_answers import (
     decided,
     exact_effect,
     memory_of,
+    memory_ratio,
     memory_words,
     of_arm,
     prices_of,
@@ -159,9 +160,11 @@ class PolicyFound(NamedTuple):
         """Prices in any of the runs, the gravest last: more memory, what is worse beside it, failures."""
         own = self.stood
         found = dict(prices_of(replace(self.cell, arms=own.cell.arms), own.comparison))
+        known = memory_ratio(own.cell, own.comparison) is not None
         for run in self.runs:
             for trade, words in prices_of(run.cell, run.comparison).items():
-                found.setdefault(trade, f"{words} in another run")
+                if not (trade == "memory" and known):
+                    found.setdefault(trade, f"{words} in another run")
         order: tuple[Trade, ...] = ("memory", "worse beside", "failures")
         return {trade: found[trade] for trade in order if trade in found}
 

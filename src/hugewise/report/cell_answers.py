@@ -182,17 +182,23 @@ def prices_of(cell: CellResult, comparison: Comparison) -> dict[Trade, str]:
 
 
 def _growth(cell: CellResult, comparison: Comparison, arm: ArmSummary | None) -> float:
-    """Return by how much more memory the arm has, as a share: where its peaks were judged pair by pair and decided, by
-    these, else by the highest peak of each arm, with pools.
+    """Return by how much more memory the arm has, as a share: as its pairs decided, else by the highest peak of each
+    arm, with pools.
     """
-    base = arm_of(cell, comparison.baseline)
-    if not any(one is not None and one.pool_bytes for one in (arm, base)):
-        for one in cell.declared:
-            same = (one.arm, one.baseline) == (comparison.arm, comparison.baseline)
-            if same and one.metric == "charged_peak_bytes" and one.verdict in DECIDED and one.ratio is not None:
-                return one.ratio - 1
-    before, after = memory_of(base), memory_of(arm)
+    ratio = memory_ratio(cell, comparison)
+    if ratio is not None:
+        return ratio - 1
+    before, after = memory_of(arm_of(cell, comparison.baseline)), memory_of(arm)
     return after / before - 1 if before and after is not None else 0.0
+
+
+def memory_ratio(cell: CellResult, comparison: Comparison) -> float | None:
+    """Return the ratio of the peaks of memory where their pairs decided it; None else, and where an arm has a pool."""
+    sides = (comparison.arm, comparison.baseline)
+    if any(arm is not None and arm.pool_bytes for arm in (arm_of(cell, name) for name in sides)):
+        return None
+    peaks = (one for one in cell.declared if (one.arm, one.baseline) == sides and one.metric == "charged_peak_bytes")
+    return next((one.ratio for one in peaks if one.verdict in DECIDED), None)
 
 
 def unpriced(cell: CellResult) -> list[Comparison]:
