@@ -72,9 +72,9 @@ def folklore(pages: Mapping[str, PageData], studies: Sequence[Study] | None = No
         title="Folklore",
         lead=(
             Line(
-                "What is commonly said of page sizes, and what the studies found of it. A claim is confirmed here where"
-                " comparisons decided for it and none against it; the reverse contradicts it; both make it mixed here."
-                " A claim of a difference is also contradicted by comparisons that found none."
+                "This page lists common claims about page sizes, and what the studies found. A claim is confirmed here"
+                " where comparisons decided for it and none against it; the reverse contradicts it; both make it mixed"
+                " here. A claim of a difference is also contradicted by comparisons that found none."
             ),
             table("claims", head, rows, len(head), linked=(1, len(head) - 1)),
         ),

@@ -205,7 +205,7 @@ def _lead(data: PageData) -> Iterator[str]:
         yield told
     yield outcome(newest, "The newest run" if len(data.runs) > 1 else "The run")
     if told := counted(newest):
-        yield f"Its guests were emulated: what was judged is {told}, and nothing here tells what is faster."
+        yield f"The guests were emulated: the verdicts are about {told}, and no figure measured here is a speed."
     if len(data.runs) > 1:
         yield f"The figures are of the newest of {len(data.runs)} runs; “{TOGETHER}” judges what several of them have."
         yield from older_cells((found, labels(found, newer_cells(data, one))) for one, found in several[1:])

@@ -109,6 +109,11 @@ class PolicyFound(NamedTuple):
         return self.runs[0].comparison.baseline
 
     @property
+    def named(self) -> str:
+        """The policy, with its baseline where that is not the usual one."""
+        return self.policy if self.baseline == _USUAL else f"{self.policy} against {self.baseline}"
+
+    @property
     def load(self) -> str:
         """The cell by its name."""
         return self.cell.cell
@@ -348,7 +353,7 @@ _DO: Mapping[Stands, str] = {
 }
 _OLDER = "; an older run: "
 _USUAL = "base"
-"""Baseline that is not named in the table of all programs."""
+"""Baseline that is not named: the lead of the programs says so."""
 _MANY_TIMES = 1_000_000
 _SHOWN = 3
 """Number of runs of a policy that are shown with their effects."""
@@ -402,9 +407,8 @@ def in_short(data: PageData) -> Iterator[str]:
     """
     rows = policies_of({"": data})
     every = [row.found for row in rows]
-    several = len({one.baseline for one in every}) > 1
     for stands in STANDS:
-        told = [_in_a_sentence(one, several) for one in every if one.stands == stands]
+        told = [_in_a_sentence(one) for one in every if one.stands == stands]
         if told:
             yield f"{stands[0].upper()}{stands[1:]}: {'; '.join(told)}."
     if any(one.verdict == "better" for one in every):
@@ -445,8 +449,7 @@ def _in_a_row(program: str, several: Sequence[_Placed]) -> tuple[str, ...]:
         words += [f"by {one.cell.metric.name}"] if not effect and alike[_names(one)] > same else []
         words += [f"in {page}"] if same > 1 else []
         text = "; ".join(filter(None, (" ".join(words), effect, one.why)))
-        name = one.policy if one.baseline == _USUAL else f"{one.policy} against {one.baseline}"
-        columns[one.stands].setdefault(name, []).append(text)
+        columns[one.stands].setdefault(one.named, []).append(text)
     return (program, *("; ".join(_of_each(columns[stands], stands == "open")) or NOTHING for stands in STANDS))
 
 
@@ -566,11 +569,11 @@ def _baselines(every: Sequence[_Placed]) -> Iterator[str]:
         yield f"Compared with {name}, of {listed(sorted({*programs}))}, which is: {how}."
 
 
-def _in_a_sentence(policy: PolicyFound, baselines: bool) -> str:
+def _in_a_sentence(policy: PolicyFound) -> str:
     """`hugetlb-1g on select-only, tps +16% (+4% to +32%), 11 pairs at 99% (better for 27% more memory)`: of what is not
     open with the effect by the run that shows it.
     """
-    against, run = f" against {policy.baseline}" if baselines else "", policy.stood
+    run = policy.stood
     older = "" if run is policy.runs[0] else " by an older run"
     effect = "" if policy.stands == "open" else f", {exact_effect(run.cell, run.comparison)}{older}"
-    return f"{policy.policy}{against} on {policy.load}{effect}{f' ({policy.why})' if policy.why else ''}"
+    return f"{policy.named} on {policy.load}{effect}{f' ({policy.why})' if policy.why else ''}"
